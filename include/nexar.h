@@ -1,0 +1,422 @@
+/*
+ * nexar: collective communication for ordinary networks.
+ *
+ * Generated from the doc comments in src/ by `NEXAR_BLESS=1 cargo test --test header`. Do not edit.
+ *
+ * CONVENTIONS
+ *
+ * Results. Every call returns a nexarResult_t; nexarGetLastError tells in full what happened,
+ * naming rank, operation and cause. Out-parameters are written on success only.
+ *
+ * Arguments. A wrong argument is nexarInvalidArgument: nothing was changed, no other rank was
+ * told, and the communicator still works. A buffer or array that means nothing on this rank is
+ * not looked at.
+ *
+ * Agreement. All ranks of a communicator make the same calls in the same order, with the same
+ * count, datatype, op and root. If they do not, every rank gets nexarInvalidUsage with both calls
+ * in the text. A count of 0 is a call like any other, but sends nothing.
+ *
+ * Failure. Once an operation failed the communicator has failed, on all its ranks: each of its
+ * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
+ * contents of the receive buffer of a failed operation are undefined; other memory is untouched.
+ * No call waits for ever: an operation that gets no answer within NEXAR_OP_TIMEOUT_MS is
+ * nexarTimeout, and the text names the ranks that have not come.
+ *
+ * Buffers. Plain pointers to host memory, of any alignment. The caller owns them and neither
+ * writes (sendbuff) nor touches (recvbuff) them until the call has returned. A call is in place
+ * where its comment says so; any other overlap is nexarInvalidArgument.
+ *
+ * Streams. Pass NULL: the call returns when the result is there.
+ *
+ * Threads. Any thread may make any call. Operations of one communicator that several threads
+ * start at once run one after another, in the order in which they started. The library starts no
+ * process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
+ *
+ * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
+ * nexarInvalidArgument. Finalize, Destroy and Abort take NULL and do nothing.
+ *
+ * fork. A child of a process that has used nexar cannot use it: every call is nexarInvalidUsage.
+ */
+
+
+#ifndef NEXAR_H
+#define NEXAR_H
+
+
+#include <limits.h>
+#include <stddef.h>
+
+#define NEXAR_MAJOR 0
+#define NEXAR_MINOR 1
+#define NEXAR_PATCH 0
+
+/**
+ * A version as one number.
+ */
+#define NEXAR_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
+
+/**
+ * The version of this header; nexarGetVersion gives that of the library.
+ */
+#define NEXAR_VERSION_CODE NEXAR_VERSION(NEXAR_MAJOR, NEXAR_MINOR, NEXAR_PATCH)
+
+/**
+ * A field of nexarConfig_t that was not set.
+ */
+#define NEXAR_CONFIG_UNDEF_INT INT_MIN
+
+/**
+ * nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
+ */
+#define NEXAR_CONFIG_INITIALIZER                                                                   \
+  {                                                                                                \
+    sizeof(nexarConfig_t),  /* size */                                                             \
+    NEXAR_API_MAGIC,        /* magic */                                                            \
+    NEXAR_VERSION_CODE,     /* version */                                                          \
+    NEXAR_CONFIG_UNDEF_INT, /* blocking */                                                         \
+    NEXAR_CONFIG_UNDEF_INT, /* initTimeoutMs */                                                    \
+    NEXAR_CONFIG_UNDEF_INT, /* opTimeoutMs */                                                      \
+    NEXAR_CONFIG_UNDEF_INT, /* peerTimeoutMs */                                                    \
+    NEXAR_CONFIG_UNDEF_INT, /* splitShare */                                                       \
+    NULL                    /* name */                                                             \
+  }
+
+
+/**
+ * Bytes of a nexarUniqueId.
+ */
+#define NEXAR_UNIQUE_ID_BYTES 128
+
+/**
+ * The color of a rank that takes part in a split but wants no communicator.
+ */
+#define NEXAR_SPLIT_NOCOLOR -1
+
+/**
+ * First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.
+ */
+#define NEXAR_API_MAGIC 3405692655
+
+/**
+ * What a call returns. Values are NCCL's.
+ */
+typedef enum {
+  nexarSuccess = 0,
+  /**
+   * A call of the CUDA driver failed.
+   */
+  nexarUnhandledCudaError = 1,
+  /**
+   * Sockets, memory or files of this host failed.
+   */
+  nexarSystemError = 2,
+  /**
+   * A defect of nexar. Please report the text of nexarGetLastError.
+   */
+  nexarInternalError = 3,
+  /**
+   * An argument is wrong. Nothing was changed; the communicator still works.
+   */
+  nexarInvalidArgument = 4,
+  /**
+   * The call is forbidden here, or other ranks made another call.
+   */
+  nexarInvalidUsage = 5,
+  /**
+   * Another rank was lost, aborted or broke the protocol.
+   */
+  nexarRemoteError = 6,
+  /**
+   * The communicator is still being made.
+   */
+  nexarInProgress = 7,
+  /**
+   * An operation or initialisation met its deadline.
+   */
+  nexarTimeout = 8,
+} nexarResult_t;
+
+/**
+ * Type of the elements of a buffer. Values up to 11 are NCCL's; nexar's own begin at 32.
+ */
+typedef enum {
+  nexarInt8 = 0,
+  nexarUint8 = 1,
+  nexarInt32 = 2,
+  nexarUint32 = 3,
+  nexarInt64 = 4,
+  nexarUint64 = 5,
+  /**
+   * IEEE 754 binary16.
+   */
+  nexarFloat16 = 6,
+  nexarFloat32 = 7,
+  nexarFloat64 = 8,
+  /**
+   * The upper half of a float32.
+   */
+  nexarBfloat16 = 9,
+  /**
+   * 4 exponent bits, no infinity. Moved, not yet reduced.
+   */
+  nexarFloat8e4m3 = 10,
+  /**
+   * 5 exponent bits. Moved, not yet reduced.
+   */
+  nexarFloat8e5m2 = 11,
+  nexarInt16 = 32,
+  nexarUint16 = 33,
+} nexarDataType_t;
+
+/**
+ * Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
+ */
+typedef enum {
+  nexarSum = 0,
+  nexarProd = 1,
+  nexarMax = 2,
+  nexarMin = 3,
+  /**
+   * Floats are multiplied by 1/n first, then summed; integers are summed, then divided by n.
+   */
+  nexarAvg = 4,
+  nexarBitAnd = 32,
+  nexarBitOr = 33,
+  nexarBitXor = 34,
+  /**
+   * 1 if all elements are non-zero, else 0.
+   */
+  nexarLogicalAnd = 35,
+  /**
+   * 1 if any element is non-zero, else 0.
+   */
+  nexarLogicalOr = 36,
+  /**
+   * 1 if an odd number of elements is non-zero, else 0.
+   */
+  nexarLogicalXor = 37,
+  /**
+   * Not an operator: keeps the enum as wide as an int.
+   */
+  nexarMaxRedOp = 2147483647,
+} nexarRedOp_t;
+
+/**
+ * A member of a communicator: one rank's end of it. Opaque, never dereferenced.
+ */
+typedef struct nexarComm nexarComm;
+
+/**
+ * Handle of a communicator. A destroyed, foreign or random one is nexarInvalidArgument.
+ */
+typedef nexarComm *nexarComm_t;
+
+/**
+ * A stream that orders operations. NULL: the call returns when the result is there.
+ */
+typedef void *nexarStream_t;
+
+/**
+ * What the ranks of a future communicator share to find each other. Keep it as secret as the
+ * data: who has it may join.
+ */
+typedef struct {
+  char internal[NEXAR_UNIQUE_ID_BYTES];
+} nexarUniqueId;
+
+/**
+ * Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
+ * field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
+ * The structure grows at its end in later versions.
+ */
+typedef struct {
+  /**
+   * Set by the initialiser.
+   */
+  size_t size;
+  /**
+   * Set by the initialiser.
+   */
+  unsigned int magic;
+  /**
+   * Set by the initialiser.
+   */
+  unsigned int version;
+  /**
+   * 0: initialisation returns at once and goes on in the background. 1: it waits.
+   */
+  int blocking;
+  /**
+   * Longest time for all ranks to come, in milliseconds.
+   */
+  int initTimeoutMs;
+  /**
+   * Longest time for one operation, in milliseconds.
+   */
+  int opTimeoutMs;
+  /**
+   * A rank not heard of for this long is lost, in milliseconds.
+   */
+  int peerTimeoutMs;
+  /**
+   * 1: communicators split from this one share its connections.
+   */
+  int splitShare;
+  /**
+   * Name in logs and errors. Copied; may be NULL.
+   */
+  const char *name;
+} nexarConfig_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Gives the version of the library: NEXAR_VERSION(major, minor, patch).
+ * Compare it with NEXAR_VERSION_CODE, the version of this header.
+ */
+nexarResult_t nexarGetVersion(int *version);
+
+/**
+ * A short sentence for a result. Lives as long as the library; any int may be asked about.
+ * What happened in full is in nexarGetLastError.
+ */
+const char *nexarGetErrorString(nexarResult_t result);
+
+/**
+ * The full text of the last error: of calls on comm, or with comm NULL of any call this thread
+ * made. Empty if there was none, never NULL. Valid until this thread's next nexarGetLastError.
+ * A success does not clear it.
+ */
+const char *nexarGetLastError(nexarComm_t comm);
+
+/**
+ * Makes a communicator of ndev ranks that all live in this process, and writes their handles to
+ * comms[0] ... comms[ndev - 1]. Each rank is to be used by a thread of its own.
+ * devlist gives the CUDA device of each rank, all different; NULL means 0 ... ndev - 1. On host
+ * memory the numbers mean nothing.
+ */
+nexarResult_t nexarCommInitAll(nexarComm_t *comms,
+                               int ndev,
+                               const int *devlist);
+
+/**
+ * Gives the number of ranks of the communicator.
+ */
+nexarResult_t nexarCommCount(nexarComm_t comm,
+                             int *count);
+
+/**
+ * Gives this rank's number, from 0 to the number of ranks less 1.
+ */
+nexarResult_t nexarCommUserRank(nexarComm_t comm,
+                                int *rank);
+
+/**
+ * Gives nexarSuccess while the communicator works, or what it failed with: the result its
+ * operations return from then on.
+ */
+nexarResult_t nexarCommGetAsyncError(nexarComm_t comm,
+                                     nexarResult_t *asyncError);
+
+/**
+ * Waits for this rank's operations; further ones are nexarInvalidUsage. Peers may still be
+ * using theirs. A second time is nexarInvalidArgument. NULL is nexarSuccess.
+ */
+nexarResult_t nexarCommFinalize(nexarComm_t comm);
+
+/**
+ * Finalizes if that was not done, and frees the communicator: its handle is dead from the
+ * beginning of the call. Works on a failed one. NULL is nexarSuccess.
+ */
+nexarResult_t nexarCommDestroy(nexarComm_t comm);
+
+/**
+ * Ends this rank's operations at once, whatever thread is inside them, and frees the
+ * communicator without waiting for anybody. Other ranks get nexarRemoteError naming this one.
+ * NULL is nexarSuccess.
+ */
+nexarResult_t nexarCommAbort(nexarComm_t comm);
+
+/**
+ * Folds the count elements of all ranks' sendbuff with op; every rank gets the result in
+ * recvbuff, the same bits everywhere. In place when sendbuff == recvbuff.
+ */
+nexarResult_t nexarAllReduce(const void *sendbuff,
+                             void *recvbuff,
+                             size_t count,
+                             nexarDataType_t datatype,
+                             nexarRedOp_t op,
+                             nexarComm_t comm,
+                             nexarStream_t stream);
+
+/**
+ * As nexarAllReduce, but only rank root gets the result. recvbuff is ignored elsewhere.
+ */
+nexarResult_t nexarReduce(const void *sendbuff,
+                          void *recvbuff,
+                          size_t count,
+                          nexarDataType_t datatype,
+                          nexarRedOp_t op,
+                          int root,
+                          nexarComm_t comm,
+                          nexarStream_t stream);
+
+/**
+ * Copies root's sendbuff to every rank's recvbuff. sendbuff is ignored elsewhere. In place at
+ * the root when sendbuff == recvbuff.
+ */
+nexarResult_t nexarBroadcast(const void *sendbuff,
+                             void *recvbuff,
+                             size_t count,
+                             nexarDataType_t datatype,
+                             int root,
+                             nexarComm_t comm,
+                             nexarStream_t stream);
+
+/**
+ * nexarBroadcast in place: buff is sent by the root and written elsewhere.
+ */
+nexarResult_t nexarBcast(void *buff,
+                         size_t count,
+                         nexarDataType_t datatype,
+                         int root,
+                         nexarComm_t comm,
+                         nexarStream_t stream);
+
+/**
+ * Gathers sendcount elements of every rank, in rank order, in every rank's recvbuff of
+ * nranks * sendcount. In place when sendbuff == recvbuff + rank * sendcount.
+ */
+nexarResult_t nexarAllGather(const void *sendbuff,
+                             void *recvbuff,
+                             size_t sendcount,
+                             nexarDataType_t datatype,
+                             nexarComm_t comm,
+                             nexarStream_t stream);
+
+/**
+ * Folds all ranks' sendbuff of nranks * recvcount elements with op; rank i gets block i of the
+ * result, recvcount elements. In place when recvbuff == sendbuff + rank * recvcount; the other
+ * blocks of sendbuff then stay as they are.
+ */
+nexarResult_t nexarReduceScatter(const void *sendbuff,
+                                 void *recvbuff,
+                                 size_t recvcount,
+                                 nexarDataType_t datatype,
+                                 nexarRedOp_t op,
+                                 nexarComm_t comm,
+                                 nexarStream_t stream);
+
+/**
+ * Returns when all ranks have called it.
+ */
+nexarResult_t nexarBarrier(nexarComm_t comm,
+                           nexarStream_t stream);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* NEXAR_H */

@@ -1,0 +1,179 @@
+//! The caller's memory as slices: where a call reads and where it writes.
+//!
+//! The only place where a C pointer becomes a Rust slice. Invariant: the slices of one
+//! `Buffers` never overlap; a call in place holds one slice for both of its buffers.
+#![expect(unsafe_code, reason = "raw pointers of the caller become slices here")]
+
+use crate::error::{Error, Result};
+
+/// Memory named by a C caller, not yet trusted.
+#[derive(Clone, Copy)]
+pub struct Region {
+    /// The parameter's name in the header, for error texts.
+    pub name: &'static str,
+    pub address: *mut u8,
+    pub bytes: usize,
+}
+
+/// What a call reads and writes.
+pub enum Buffers<'a> {
+    /// Input and output are apart. Either may be empty where this rank has none.
+    Apart { input: &'a [u8], output: &'a mut [u8] },
+    /// In place: the larger buffer, with the smaller inside it where the call defines it.
+    Shared { both: &'a mut [u8] },
+}
+
+impl<'a> Buffers<'a> {
+    pub const fn none() -> Buffers<'static> {
+        Buffers::Apart { input: &[], output: &mut [] }
+    }
+
+    /// Accepts two regions that are apart, or in place: the smaller beginning exactly `offset`
+    /// bytes into the larger. Any other overlap, NULL or a region past the end of the address
+    /// space is an argument error.
+    ///
+    /// # Safety
+    /// Each region that is not NULL and not empty is memory of that many bytes, which stays
+    /// alive for `'a` and which nobody else writes (input) or touches (output) meanwhile.
+    pub unsafe fn from_raw(input: Region, output: Region, offset: usize) -> Result<Self> {
+        let reads = input.range()?;
+        let writes = output.range()?;
+        if reads.is_empty()
+            || writes.is_empty()
+            || reads.end <= writes.start
+            || writes.end <= reads.start
+        {
+            // SAFETY: the caller vouches for the regions; they were just found not to overlap.
+            let input = unsafe { input.slice() };
+            // SAFETY: as above.
+            let output = unsafe { output.slice_mut() };
+            return Ok(Buffers::Apart { input, output });
+        }
+        let (larger, smaller) =
+            if reads.len() > writes.len() { (input, writes) } else { (output, reads) };
+        if smaller.start != larger.address as usize + offset {
+            return Err(Error::Argument(format!(
+                "{} and {} overlap, but not as this call defines in place",
+                input.name, output.name
+            )));
+        }
+        // SAFETY: the caller vouches for the region; the smaller one is reached through it alone.
+        let both = unsafe { larger.slice_mut() };
+        Ok(Buffers::Shared { both })
+    }
+
+    /// For a call whose buffers are equally long: its data in the output, in place or copied.
+    pub fn into_output(self) -> &'a mut [u8] {
+        match self {
+            Buffers::Apart { input, output } => {
+                output.copy_from_slice(input);
+                output
+            }
+            Buffers::Shared { both } => both,
+        }
+    }
+}
+
+impl Region {
+    /// A buffer that means nothing on this rank and is not looked at.
+    pub const UNUSED: Self = Self { name: "", address: std::ptr::null_mut(), bytes: 0 };
+
+    fn range(&self) -> Result<std::ops::Range<usize>> {
+        let start = self.address as usize;
+        if self.bytes > 0 && start == 0 {
+            return Err(Error::Argument(format!("{} is NULL", self.name)));
+        }
+        match start.checked_add(self.bytes) {
+            Some(end) => Ok(start..end),
+            None => Err(Error::Argument(format!(
+                "{} runs past the end of the address space",
+                self.name
+            ))),
+        }
+    }
+
+    /// # Safety
+    /// As for `Buffers::from_raw`; nothing writes the region for `'a`.
+    unsafe fn slice<'a>(self) -> &'a [u8] {
+        if self.bytes == 0 {
+            return &[]; // C programs pass any pointer, NULL included, with a length of zero.
+        }
+        // SAFETY: `range` found it neither NULL nor wrapping; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts(self.address, self.bytes) }
+    }
+
+    /// # Safety
+    /// As for `Buffers::from_raw`; nothing else touches the region for `'a`.
+    unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
+        if self.bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: `range` found it neither NULL nor wrapping; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two windows on one array, as a C caller would name them.
+    fn parse(
+        memory: &mut [u8],
+        input: (usize, usize),
+        output: (usize, usize),
+        offset: usize,
+    ) -> &'static str {
+        let base = memory.as_mut_ptr();
+        let region =
+            |name, (start, bytes)| Region { name, address: base.wrapping_add(start), bytes };
+        // SAFETY: all windows of these tests lie inside `memory`, which outlives the result.
+        match unsafe {
+            Buffers::from_raw(region("sendbuff", input), region("recvbuff", output), offset)
+        } {
+            Ok(Buffers::Apart { .. }) => "apart",
+            Ok(Buffers::Shared { .. }) => "in place",
+            Err(_) => "refused",
+        }
+    }
+
+    #[test]
+    fn buffers_side_by_side_are_apart_and_equal_ones_in_place() {
+        let mut memory = [0; 64];
+        assert_eq!(parse(&mut memory, (0, 8), (8, 8), 0), "apart");
+        assert_eq!(parse(&mut memory, (8, 8), (0, 8), 0), "apart");
+        assert_eq!(parse(&mut memory, (8, 8), (8, 8), 0), "in place");
+    }
+
+    #[test]
+    fn a_partial_overlap_is_refused_at_every_shift() {
+        let mut memory = [0; 64];
+        for shift in 1..8 {
+            assert_eq!(parse(&mut memory, (16, 8), (16 + shift, 8), 0), "refused");
+            assert_eq!(parse(&mut memory, (16 + shift, 8), (16, 8), 0), "refused");
+        }
+    }
+
+    #[test]
+    fn a_block_is_in_place_at_its_own_offset_only() {
+        let mut memory = [0; 64];
+        for start in 0..24 {
+            let expected = if start == 16 { "in place" } else { "refused" };
+            assert_eq!(parse(&mut memory, (start, 8), (0, 32), 16), expected, "gather {start}");
+            assert_eq!(parse(&mut memory, (0, 32), (start, 8), 16), expected, "scatter {start}");
+        }
+    }
+
+    #[test]
+    fn an_empty_region_may_be_anywhere_and_a_full_one_not_null() {
+        let null = Region { name: "sendbuff", address: std::ptr::null_mut(), bytes: 8 };
+        // SAFETY: NULL regions are refused or empty and never read.
+        assert!(unsafe { Buffers::from_raw(null, Region::UNUSED, 0) }.is_err());
+        let end = Region { name: "sendbuff", address: usize::MAX as *mut u8, bytes: 8 };
+        // SAFETY: a region that wraps is refused and never read.
+        assert!(unsafe { Buffers::from_raw(end, Region::UNUSED, 0) }.is_err());
+        let empty = Region { bytes: 0, ..null };
+        // SAFETY: empty regions are never read.
+        assert!(unsafe { Buffers::from_raw(empty, Region::UNUSED, 0) }.is_ok());
+    }
+}

@@ -1,0 +1,104 @@
+//! The wrapper around the body of every exported function, and the texts of last errors.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::comm::{Communicator, panic_text};
+use crate::error::{Code, Error, Result};
+
+use super::types::nexarComm_t;
+use super::{handle, process};
+
+thread_local! {
+    /// The last error of a call of this thread.
+    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+    /// What this thread's nexarGetLastError returned, kept alive for the caller.
+    static SHOWN: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Runs the body of an exported function: refuses a forked child, catches a panic, remembers the
+/// text of an error and returns its code.
+pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
+    process::prepare();
+    let result = if process::is_forked_child() { Err(Error::Forked) } else { guarded(body) };
+    let Err(error) = result else { return Code::Success };
+    let text = format!("{function}: {error}");
+    warn!("{text}");
+    LAST.with_borrow_mut(|last| *last = text);
+    error.code()
+}
+
+/// As `boundary`, for a call on a communicator, which also remembers the error.
+pub(super) fn on_communicator(
+    function: &'static str,
+    comm: nexarComm_t,
+    body: impl FnOnce(&Arc<Communicator>) -> Result<()>,
+) -> Code {
+    boundary(function, || {
+        let communicator = handle::find(comm)?;
+        let result = guarded(|| body(&communicator));
+        if let Err(error) = &result {
+            communicator.remember(format!("{function}: {error}"));
+        }
+        result
+    })
+}
+
+/// The text of the last error: of calls on `comm`, or of this thread if `comm` is NULL. Valid
+/// until this thread asks again.
+pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
+    let of_thread = || LAST.with_borrow(Clone::clone);
+    // A forked child may have inherited locked locks; its thread's own text needs none.
+    let text = if comm.is_null() || process::is_forked_child() {
+        of_thread()
+    } else {
+        match handle::find(comm) {
+            Ok(communicator) => communicator.last_error().unwrap_or_default(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    SHOWN.with_borrow_mut(|shown| {
+        *shown = text;
+        shown.as_ptr()
+    })
+}
+
+fn guarded(body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let caught = catch_unwind(AssertUnwindSafe(|| process::inside(body)));
+    caught.unwrap_or_else(|panic| Err(Error::Panic(panic_text(&*panic))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    fn last() -> String {
+        let text = last_error(std::ptr::null_mut());
+        // SAFETY: last_error returns a string that lives until this thread asks again.
+        unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_internal_error_with_its_text() {
+        assert_eq!(boundary("nexarTest", || panic!("lost my {}", "way")), Code::InternalError);
+        assert_eq!(last(), "nexarTest: a panic inside nexar: lost my way");
+        assert_eq!(boundary("nexarTest", || std::panic::panic_any(7)), Code::InternalError);
+        assert_eq!(last(), "nexarTest: a panic inside nexar: no text");
+    }
+
+    #[test]
+    fn a_success_keeps_the_last_error_of_its_own_thread() {
+        let fail = || boundary("nexarTest", || Err(Error::Usage("not now".to_owned())));
+        assert_eq!(fail(), Code::InvalidUsage);
+        assert_eq!(boundary("nexarTest", || Ok(())), Code::Success);
+        assert_eq!(last(), "nexarTest: not now");
+        std::thread::spawn(|| assert_eq!(last(), "")).join().unwrap();
+    }
+}

@@ -1,0 +1,140 @@
+//! Communicators: create, ask, end.
+
+use std::ffi::c_int;
+
+use crate::comm::create_in_process;
+use crate::config;
+use crate::error::{Code, Error, Result};
+
+use super::arguments::Out;
+use super::boundary::{boundary, on_communicator};
+use super::handle;
+use super::types::nexarComm_t;
+
+/// Ranks that one process may hold in one communicator.
+const MOST_RANKS: c_int = 1024;
+
+/// Makes a communicator of ndev ranks that all live in this process, and writes their handles to
+/// comms[0] ... comms[ndev - 1]. Each rank is to be used by a thread of its own.
+/// devlist gives the CUDA device of each rank, all different; NULL means 0 ... ndev - 1. On host
+/// memory the numbers mean nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommInitAll(
+    comms: *mut nexarComm_t,
+    ndev: c_int,
+    devlist: *const c_int,
+) -> Code {
+    boundary("nexarCommInitAll", || {
+        if !(1..=MOST_RANKS).contains(&ndev) {
+            return Err(Error::Argument(format!("ndev {ndev} is not from 1 to {MOST_RANKS}")));
+        }
+        // SAFETY: the caller passes NULL or ndev device numbers.
+        unsafe { check_devices(devlist, ndev as usize) }?;
+        // SAFETY: the caller passes NULL or a place for ndev handles.
+        let places = unsafe { places(comms, ndev as usize) }?;
+        let communicators = create_in_process(ndev as usize, config::get()?)?;
+        for (place, communicator) in places.into_iter().zip(communicators) {
+            place.set(handle::insert(communicator));
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `devlist` is NULL or points to `count` ints.
+unsafe fn check_devices(devlist: *const c_int, count: usize) -> Result<()> {
+    if devlist.is_null() {
+        return Ok(());
+    }
+    // SAFETY: `devlist` has `count` ints; `index` stays below.
+    let device = |index: usize| unsafe { devlist.add(index).read_unaligned() };
+    let devices: Vec<_> = (0..count).map(device).collect();
+    for (index, device) in devices.iter().enumerate() {
+        if *device < 0 {
+            return Err(Error::Argument(format!("devlist[{index}] is {device}")));
+        }
+        if devices[..index].contains(device) {
+            return Err(Error::Usage(format!("devlist names device {device} twice")));
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `comms` is NULL or points to a place for `count` handles.
+unsafe fn places(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarComm_t>>> {
+    let place = |index: usize| {
+        // SAFETY: the caller vouches for `count` places from `comms`; NULL stays NULL.
+        unsafe { Out::new("comms", if comms.is_null() { comms } else { comms.add(index) }) }
+    };
+    (0..count).map(place).collect()
+}
+
+/// Gives the number of ranks of the communicator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommCount(comm: nexarComm_t, count: *mut c_int) -> Code {
+    on_communicator("nexarCommCount", comm, |communicator| {
+        // SAFETY: the caller passes NULL or a place for an int.
+        let count = unsafe { Out::new("count", count) }?;
+        count.set(communicator.place().size as c_int);
+        Ok(())
+    })
+}
+
+/// Gives this rank's number, from 0 to the number of ranks less 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) -> Code {
+    on_communicator("nexarCommUserRank", comm, |communicator| {
+        // SAFETY: the caller passes NULL or a place for an int.
+        let rank = unsafe { Out::new("rank", rank) }?;
+        rank.set(communicator.place().rank.0 as c_int);
+        Ok(())
+    })
+}
+
+/// Gives nexarSuccess while the communicator works, or what it failed with: the result its
+/// operations return from then on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *mut Code) -> Code {
+    on_communicator("nexarCommGetAsyncError", comm, |communicator| {
+        // SAFETY: the caller passes NULL or a place for a result.
+        let result = unsafe { Out::new("asyncError", asyncError) }?;
+        result.set(communicator.fault().map_or(Code::Success, |fault| fault.code()));
+        Ok(())
+    })
+}
+
+/// Waits for this rank's operations; further ones are nexarInvalidUsage. Peers may still be
+/// using theirs. A second time is nexarInvalidArgument. NULL is nexarSuccess.
+#[unsafe(no_mangle)]
+pub extern "C" fn nexarCommFinalize(comm: nexarComm_t) -> Code {
+    if comm.is_null() {
+        return boundary("nexarCommFinalize", || Ok(()));
+    }
+    on_communicator("nexarCommFinalize", comm, |communicator| communicator.finalize())
+}
+
+/// Finalizes if that was not done, and frees the communicator: its handle is dead from the
+/// beginning of the call. Works on a failed one. NULL is nexarSuccess.
+#[unsafe(no_mangle)]
+pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
+    boundary("nexarCommDestroy", || {
+        if !comm.is_null() {
+            handle::remove(comm)?.close();
+        }
+        Ok(())
+    })
+}
+
+/// Ends this rank's operations at once, whatever thread is inside them, and frees the
+/// communicator without waiting for anybody. Other ranks get nexarRemoteError naming this one.
+/// NULL is nexarSuccess.
+#[unsafe(no_mangle)]
+pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
+    boundary("nexarCommAbort", || {
+        if !comm.is_null() {
+            handle::remove(comm)?.abort();
+        }
+        Ok(())
+    })
+}

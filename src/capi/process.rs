@@ -1,0 +1,73 @@
+//! What nexar does once per process, at its first call, and how it knows a forked child.
+
+use std::cell::Cell;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tracing::{error, info, warn};
+
+use crate::{config, log};
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Set while this thread is inside a nexar call.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Reads the environment, starts the log and arms the fork check, once.
+pub(super) fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if let Ok(config) = config::get() {
+            log::start(config);
+        }
+        info!("nexar {}", env!("CARGO_PKG_VERSION"));
+        config::unknown_names().iter().for_each(|warning| warn!("{warning}"));
+        keep_panics_quiet();
+        watch_for_fork();
+    });
+}
+
+/// True in a child of a process that had used nexar before it forked: its threads and
+/// connections belong to the parent. A flag, not a system call.
+pub(super) fn is_forked_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// Marks this thread as inside nexar while `body` runs.
+pub(super) fn inside<T>(body: impl FnOnce() -> T) -> T {
+    struct Leave(bool);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            let _ = INSIDE.try_with(|inside| inside.set(self.0));
+        }
+    }
+    let _leave = Leave(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(false));
+    body()
+}
+
+fn watch_for_fork() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only stores to an atomic, which is allowed in a forked child, and its
+    // code stays mapped because the library is linked with -z nodelete.
+    let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    if failed != 0 {
+        warn!("pthread_atfork failed ({failed}): use in a forked child will not be noticed");
+    }
+}
+
+/// A panic inside nexar is logged and becomes a code; Rust's default of printing it would break
+/// the promise that the library does not print. Other threads' panics go where they went before.
+fn keep_panics_quiet() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if INSIDE.try_with(Cell::get).unwrap_or(false) {
+            error!("{panic}");
+        } else {
+            before(panic);
+        }
+    }));
+}

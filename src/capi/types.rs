@@ -1,0 +1,63 @@
+//! Types and constants of the header that are not vocabulary of the crate.
+#![allow(non_camel_case_types, reason = "names as in the header")]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// Bytes of a nexarUniqueId.
+pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
+
+/// The color of a rank that takes part in a split but wants no communicator.
+pub const NEXAR_SPLIT_NOCOLOR: c_int = -1;
+
+/// First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.
+pub const NEXAR_API_MAGIC: c_uint = 0xcafebeef;
+
+/// A member of a communicator: one rank's end of it. Opaque, never dereferenced.
+pub struct nexarComm;
+
+/// Handle of a communicator. A destroyed, foreign or random one is nexarInvalidArgument.
+pub type nexarComm_t = *mut nexarComm;
+
+/// A stream that orders operations. NULL: the call returns when the result is there.
+pub type nexarStream_t = *mut c_void;
+
+/// What the ranks of a future communicator share to find each other. Keep it as secret as the
+/// data: who has it may join.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nexarUniqueId {
+    pub internal: [c_char; NEXAR_UNIQUE_ID_BYTES],
+}
+
+/// Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
+/// field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
+/// The structure grows at its end in later versions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nexarConfig_t {
+    /// Set by the initialiser.
+    pub size: usize,
+    /// Set by the initialiser.
+    pub magic: c_uint,
+    /// Set by the initialiser.
+    pub version: c_uint,
+    /// 0: initialisation returns at once and goes on in the background. 1: it waits.
+    pub blocking: c_int,
+    /// Longest time for all ranks to come, in milliseconds.
+    pub initTimeoutMs: c_int,
+    /// Longest time for one operation, in milliseconds.
+    pub opTimeoutMs: c_int,
+    /// A rank not heard of for this long is lost, in milliseconds.
+    pub peerTimeoutMs: c_int,
+    /// 1: communicators split from this one share its connections.
+    pub splitShare: c_int,
+    /// Name in logs and errors. Copied; may be NULL.
+    pub name: *const c_char,
+}
+
+/// A `nexarDataType_t` as it comes from C: any integer.
+pub type DataTypeCode = c_int;
+/// A `nexarRedOp_t` as it comes from C: any integer.
+pub type RedOpCode = c_int;
+/// A `nexarResult_t` as it comes from C: any integer.
+pub type ResultCode = c_int;

@@ -1,0 +1,34 @@
+//! | card       | barrier, dissemination                                                    |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 n, rounded up                                                        |
+//! | bytes sent | none but headers                                                          |
+//! | scratch    | none                                                                      |
+//! | restricted | no                                                                        |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | always                                                                    |
+//!
+//! In step k each rank tells the one 2^k further round the ring, and hears from the one 2^k back,
+//! so after step k it has heard, through others, of 2^(k+1) ranks. n = 4:
+//!
+//! ```text
+//! 0 -> 1 -> 2 -> 3 -> 0
+//! 0 -> 2   1 -> 3   2 -> 0   3 -> 1
+//! ```
+
+use tokio::try_join;
+
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::transport::Mesh;
+
+pub async fn dissemination<M: Mesh>(exchange: &Exchange<'_, M>) -> Result<()> {
+    let place = exchange.place();
+    let steps = place.size.next_power_of_two().ilog2() as usize;
+    for (step, distance) in (0..steps).map(|step| (step, 1 << step)) {
+        try_join!(
+            exchange.send(place.after(distance), step, &[]),
+            exchange.recv(place.before(distance), step, &mut [])
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! Barrier: no rank leaves before all have come.
+
+pub mod dissemination;

@@ -1,0 +1,37 @@
+//! | card       | broadcast, binomial tree                                                  |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 n, rounded up                                                        |
+//! | bytes sent | n - 1 buffers over all ranks, log2 n of them by the root                  |
+//! | scratch    | none                                                                      |
+//! | restricted | no                                                                        |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | always                                                                    |
+//!
+//! Ranks are counted from the root. Whoever has the buffer sends it to the rank half as far away
+//! as before. n = 4, root 0:
+//!
+//! ```text
+//! 0 -> 2
+//! 0 -> 1   2 -> 3
+//! ```
+
+use crate::collective::exchange::Exchange;
+use crate::collective::tree;
+use crate::error::Result;
+use crate::rank::Rank;
+use crate::transport::Mesh;
+
+pub async fn binomial<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    root: Rank,
+    data: &mut [u8],
+) -> Result<()> {
+    let tree = tree::binomial(exchange.place(), root);
+    if let Some(parent) = tree.parent {
+        exchange.recv(parent, 0, data).await?;
+    }
+    for child in tree.children {
+        exchange.send(child, 0, data).await?;
+    }
+    Ok(())
+}

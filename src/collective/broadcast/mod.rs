@@ -1,0 +1,3 @@
+//! Broadcast: every rank gets the root's buffer.
+
+pub mod binomial;

@@ -1,0 +1,79 @@
+//! The verbs of the algorithms: one call's messages over a mesh.
+//!
+//! Adds to each message the header that every rank must agree on. Invariant: at most one send to
+//! and one receive from a peer is under way at a time, so the lane keeps them in order.
+
+use crate::error::{Error, Result};
+use crate::op::{Call, Fold};
+use crate::rank::{Place, Rank};
+use crate::reduce;
+use crate::transport::{Header, Lane, Mesh};
+
+/// One call under way on this rank.
+pub struct Exchange<'a, M> {
+    mesh: &'a M,
+    lane: Lane,
+    seq: u64,
+    call: Call,
+}
+
+impl<'a, M: Mesh> Exchange<'a, M> {
+    pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call) -> Self {
+        Self { mesh, lane, seq, call }
+    }
+
+    pub fn place(&self) -> Place {
+        self.mesh.place()
+    }
+
+    pub async fn send(&self, to: Rank, step: usize, bytes: &[u8]) -> Result<()> {
+        self.mesh.send(self.lane, to, &self.header(step, bytes.len()), bytes).await
+    }
+
+    pub async fn recv(&self, from: Rank, step: usize, into: &mut [u8]) -> Result<()> {
+        let header = self.header(step, into.len());
+        self.mesh.recv(self.lane, from, &header, into, <[u8]>::copy_from_slice).await
+    }
+
+    /// Receives and folds what arrives into `into`, part by part.
+    pub async fn recv_fold(
+        &self,
+        from: Rank,
+        step: usize,
+        fold: Fold,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let header = self.header(step, into.len());
+        let land = |place: &mut [u8], part: &[u8]| reduce::fold(fold, place, part);
+        self.mesh.recv(self.lane, from, &header, into, land).await
+    }
+
+    fn header(&self, step: usize, bytes: usize) -> Header {
+        Header { seq: self.seq, call: self.call, step: step as u32, bytes }
+    }
+}
+
+/// Memory for intermediate results: a failure to get it is this rank's error, not its end.
+pub fn scratch(bytes: usize) -> Result<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory(bytes))?;
+    memory.resize(bytes, 0);
+    Ok(memory)
+}
+
+/// Two parts of one buffer that do not overlap, to read the one while the other is written.
+pub fn two_parts(
+    buffer: &mut [u8],
+    read: std::ops::Range<usize>,
+    write: std::ops::Range<usize>,
+) -> (&[u8], &mut [u8]) {
+    // An empty part may lie inside the other; it needs no bytes of the buffer.
+    if read.is_empty() {
+        return (&[], &mut buffer[write]);
+    }
+    if write.is_empty() {
+        return (&buffer[read], &mut []);
+    }
+    let [read, write] = buffer.get_disjoint_mut([read, write]).expect("chunks do not overlap");
+    (read, write)
+}

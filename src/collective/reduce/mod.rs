@@ -1,0 +1,3 @@
+//! Reduce: the root gets the fold of all ranks' buffers.
+
+pub mod binomial;

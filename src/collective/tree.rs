@@ -1,0 +1,51 @@
+//! Who is whose parent in a binomial tree: pure arithmetic on ranks counted from the root.
+
+use crate::rank::{Place, Rank};
+
+#[derive(Debug)]
+pub struct Tree {
+    /// None at the root.
+    pub parent: Option<Rank>,
+    /// Largest subtree first.
+    pub children: Vec<Rank>,
+}
+
+/// With ranks counted from the root, a rank's parent is itself without its lowest set bit, and
+/// its children are itself with one lower bit set.
+pub fn binomial(place: Place, root: Rank) -> Tree {
+    let Place { rank, size } = place;
+    let from_root = (rank.0 + size - root.0) % size;
+    let absolute = |from_root: usize| Rank((from_root + root.0) % size);
+    let bits = size.next_power_of_two().trailing_zeros();
+    let lowest = if from_root == 0 { bits } else { from_root.trailing_zeros() };
+    let below = (0..lowest).rev().map(|bit| from_root + (1 << bit));
+    Tree {
+        parent: (from_root > 0).then(|| absolute(from_root & (from_root - 1))),
+        children: below.filter(|child| *child < size).map(absolute).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_but_the_root_is_its_parents_child_exactly_once() {
+        for size in 1..40 {
+            for root in (0..size).map(Rank) {
+                let tree = |rank| binomial(Place::new(Rank(rank), size), root);
+                let mut seen = vec![0; size];
+                for rank in 0..size {
+                    for child in tree(rank).children {
+                        assert_eq!(tree(child.0).parent, Some(Rank(rank)));
+                        seen[child.0] += 1;
+                    }
+                }
+                assert_eq!(tree(root.0).parent, None);
+                for (rank, seen) in seen.into_iter().enumerate() {
+                    assert_eq!(seen, usize::from(rank != root.0), "rank {rank} of {size}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Turns: operations that share a lane run one after another, in the order of their numbers.
+//!
+//! Number `seq` runs in lane `seq % LANES`, so that every rank agrees on the lane without talking.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use crate::transport::{LANES, Lane};
+
+#[derive(Default)]
+pub(super) struct Lanes {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Ended operations of each lane, without a gap before them.
+    ended: [u64; LANES],
+    /// Operations that were given up before their turn came.
+    abandoned: Vec<u64>,
+    waiting: Vec<Waker>,
+}
+
+/// An operation's place in its lane. Dropping it lets the next one in, also if it never came to
+/// its turn.
+pub(super) struct Turn<'a> {
+    lanes: &'a Lanes,
+    seq: u64,
+}
+
+impl Lanes {
+    /// Waits until every operation with a lower number in this lane has ended.
+    pub async fn turn(&self, seq: u64) -> Turn<'_> {
+        let turn = Turn { lanes: self, seq };
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.ended[turn.lane().0] == turn.before() {
+                return Poll::Ready(());
+            }
+            state.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        turn
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn<'_> {
+    pub fn lane(&self) -> Lane {
+        Lane((self.seq % LANES as u64) as usize)
+    }
+
+    /// How many operations of the lane come before this one.
+    fn before(&self) -> u64 {
+        self.seq / LANES as u64
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let lane = self.lane().0;
+        let waiting = {
+            let mut state = self.lanes.lock();
+            state.abandoned.push(self.seq);
+            // This one, and those behind it that were given up while it ran.
+            while let Some(next) = state
+                .abandoned
+                .iter()
+                .position(|seq| *seq == state.ended[lane] * LANES as u64 + lane as u64)
+            {
+                state.abandoned.swap_remove(next);
+                state.ended[lane] += 1;
+            }
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::Context;
+
+    use super::*;
+
+    /// Polls once; the turn if it has come.
+    macro_rules! poll {
+        ($future:expr) => {
+            match $future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(turn) => Some(turn),
+                Poll::Pending => None,
+            }
+        };
+    }
+
+    #[test]
+    fn a_lane_lets_its_operations_in_one_by_one_and_lanes_do_not_wait_for_each_other() {
+        let lanes = Lanes::default();
+        let per_lane = LANES as u64;
+        let mut first = pin!(lanes.turn(0));
+        let mut second = pin!(lanes.turn(per_lane));
+        let mut neighbour = pin!(lanes.turn(1));
+        assert!(poll!(second).is_none());
+        let running = poll!(first);
+        assert!(running.is_some() && poll!(second).is_none() && poll!(neighbour).is_some());
+        drop(running);
+        assert!(poll!(second).is_some());
+    }
+
+    #[test]
+    fn an_operation_given_up_while_it_waits_does_not_block_the_next() {
+        let lanes = Lanes::default();
+        let per_lane = LANES as u64;
+        let mut first = pin!(lanes.turn(0));
+        let running = poll!(first);
+        {
+            let mut given_up = pin!(lanes.turn(per_lane));
+            assert!(poll!(given_up).is_none());
+        }
+        let mut third = pin!(lanes.turn(2 * per_lane));
+        assert!(poll!(third).is_none());
+        drop(running);
+        assert!(poll!(third).is_some());
+    }
+}

@@ -1,0 +1,254 @@
+//! A communicator from creation to destruction: numbers its operations, runs them in order,
+//! and makes a failure of one the failure of all.
+//!
+//! Leaves to `collective` what an operation does and to the mesh how ranks hear of each other.
+//! Invariants:
+//! - an operation takes its number before anything of it is sent, and every rank counts alike;
+//! - after the first failure every operation returns that failure, on every rank;
+//! - a communicator is left (`Drop`) only when no operation of it is running here.
+
+mod lane;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::{info, trace, warn};
+
+use crate::collective::select::Selection;
+use crate::collective::{self, Exchange};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::op::{Call, Op};
+use crate::rank::{Place, Rank};
+use crate::runtime;
+use crate::transport::Mesh;
+use crate::transport::mem::{Faults, MemMesh, MemWorld};
+
+use lane::Lanes;
+
+pub struct Communicator {
+    /// Tells communicators of a process apart in logs.
+    id: u64,
+    mesh: MemMesh,
+    selection: Selection,
+    op_timeout: Duration,
+    lanes: Lanes,
+    state: Mutex<State>,
+    /// Signalled when `running` falls to zero.
+    idle: Condvar,
+}
+
+struct State {
+    stage: Stage,
+    next_seq: u64,
+    /// Operations between their number and their end.
+    running: usize,
+    last_error: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// No further operations; those running end as usual.
+    Finalized,
+    /// Running operations end with an error.
+    Aborted,
+}
+
+/// `size` communicators whose ranks are threads of this process, in rank order.
+pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
+    create_over(&MemWorld::new(size, Faults::default()), config)
+}
+
+/// Communicators over a world made by the caller, for tests that want trouble in it.
+pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let selection = Selection::parse(&config.algo)?;
+    let meshes = world.meshes();
+    info!("communicator {id}: {} ranks in this process", meshes.len());
+    let communicator = |mesh| {
+        Arc::new(Communicator {
+            id,
+            mesh,
+            selection: selection.clone(),
+            op_timeout: config.op_timeout,
+            lanes: Lanes::default(),
+            state: Mutex::new(State {
+                stage: Stage::Open,
+                next_seq: 0,
+                running: 0,
+                last_error: None,
+            }),
+            idle: Condvar::new(),
+        })
+    };
+    Ok(meshes.into_iter().map(communicator).collect())
+}
+
+impl Communicator {
+    pub fn place(&self) -> Place {
+        self.mesh.place()
+    }
+
+    /// Runs one operation to its end on the calling thread.
+    pub fn run(&self, op: Op<'_>) -> Result<()> {
+        let call = op.call;
+        let seq = self.begin(call)?;
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            runtime::block_on(self.perform(seq, op), Instant::now() + self.op_timeout)
+        }));
+        let result = match ended {
+            Ok(Some(result)) => result,
+            Ok(None) => Err(self.timeout(seq)),
+            Err(panic) => Err(Error::Panic(panic_text(&*panic))),
+        };
+        self.end(seq, call, result)
+    }
+
+    /// As `run`, but polled by whoever awaits it, without a deadline.
+    pub async fn run_async(&self, op: Op<'_>) -> Result<()> {
+        let call = op.call;
+        let seq = self.begin(call)?;
+        let result = self.perform(seq, op).await;
+        self.end(seq, call, result)
+    }
+
+    async fn perform(&self, seq: u64, op: Op<'_>) -> Result<()> {
+        let turn = self.lanes.turn(seq).await;
+        self.mesh.announce(seq, op.call)?;
+        let row = self.selection.choose(&op.call);
+        let rank = self.place().rank;
+        trace!(
+            rank = rank.0 as u64,
+            "communicator {}: {rank}, {} #{seq}, {}", self.id, op.call, row.name
+        );
+        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, op.call);
+        collective::perform(&exchange, row.algorithm, op).await
+    }
+
+    /// Gives the call its number, unless the communicator takes no more.
+    fn begin(&self, call: Call) -> Result<u64> {
+        let mut state = self.lock();
+        match state.stage {
+            Stage::Open => {}
+            Stage::Finalized => {
+                return Err(Error::Usage(format!("{call} on a communicator that was finalized")));
+            }
+            Stage::Aborted => return Err(Error::Aborted),
+        }
+        if let Some(fault) = self.mesh.fault() {
+            return Err(fault);
+        }
+        state.running += 1;
+        state.next_seq += 1;
+        Ok(state.next_seq - 1)
+    }
+
+    /// Ends the call, and the communicator on all ranks if the call failed.
+    fn end(&self, seq: u64, call: Call, result: Result<()>) -> Result<()> {
+        let result = result.map_err(|cause| {
+            let rank = self.place().rank;
+            let fault = self.mesh.fail(cause.during(rank, seq, call));
+            warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.id);
+            fault
+        });
+        let mut state = self.lock();
+        state.running -= 1;
+        if state.running == 0 {
+            self.idle.notify_all();
+        }
+        match result {
+            // The peers see this rank's abort; here it is what this process wanted.
+            Err(_) if state.stage == Stage::Aborted => Err(Error::Aborted),
+            result => result,
+        }
+    }
+
+    fn timeout(&self, seq: u64) -> Error {
+        let missing: Vec<_> = self.mesh.missing(seq).iter().map(Rank::to_string).collect();
+        let blame = match missing.len() {
+            0 => "all ranks have entered the call".to_owned(),
+            1 => format!("{} has not entered the call", missing[0]),
+            _ => format!("{} have not entered the call", missing.join(", ")),
+        };
+        Error::Timeout { limit_ms: self.op_timeout.as_millis(), blame }
+    }
+
+    /// Takes no further operations and waits for those running.
+    pub fn finalize(&self) -> Result<()> {
+        let mut state = self.lock();
+        if state.stage == Stage::Finalized {
+            return Err(Error::Argument("the communicator was finalized before".to_owned()));
+        }
+        if state.stage == Stage::Open {
+            state.stage = Stage::Finalized;
+        }
+        self.drain(state);
+        Ok(())
+    }
+
+    /// As `finalize`, whatever happened before; the caller gives up its handle.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        if state.stage == Stage::Open {
+            state.stage = Stage::Finalized;
+        }
+        self.drain(state);
+        info!(
+            rank = self.place().rank.0 as u64,
+            "communicator {}: {} is closed",
+            self.id,
+            self.place().rank
+        );
+    }
+
+    /// Ends running operations here and on all ranks at once.
+    pub fn abort(&self) {
+        self.lock().stage = Stage::Aborted;
+        let rank = self.place().rank;
+        self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator" });
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.id);
+    }
+
+    /// The failure of the communicator, if it has failed.
+    pub fn fault(&self) -> Option<Error> {
+        self.mesh.fault()
+    }
+
+    /// Keeps the text of an error of a call on this communicator.
+    pub fn remember(&self, error: String) {
+        self.lock().last_error = Some(error);
+    }
+
+    /// The text of the last error of a call on this communicator, or of its failure since.
+    pub fn last_error(&self) -> Option<String> {
+        let last = self.lock().last_error.clone();
+        last.or_else(|| self.fault().map(|fault| fault.to_string()))
+    }
+
+    /// Every operation is bounded by its own deadline, and so is this wait.
+    fn drain(&self, state: MutexGuard<'_, State>) {
+        let idle = self.idle.wait_while(state, |state| state.running > 0);
+        drop(idle.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.mesh.leave();
+    }
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
+}

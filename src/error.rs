@@ -1,0 +1,108 @@
+//! What can go wrong, said once: one enum, one text per variant, one code per variant.
+//!
+//! `Code` is also `nexarResult_t` of the header.
+
+use std::sync::Arc;
+
+use crate::op::Call;
+use crate::rank::Rank;
+
+/// What a call returns. Values are NCCL's.
+/// cbindgen:rename-all=prefix:nexar
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    Success = 0,
+    /// A call of the CUDA driver failed.
+    UnhandledCudaError = 1,
+    /// Sockets, memory or files of this host failed.
+    SystemError = 2,
+    /// A defect of nexar. Please report the text of nexarGetLastError.
+    InternalError = 3,
+    /// An argument is wrong. Nothing was changed; the communicator still works.
+    InvalidArgument = 4,
+    /// The call is forbidden here, or other ranks made another call.
+    InvalidUsage = 5,
+    /// Another rank was lost, aborted or broke the protocol.
+    RemoteError = 6,
+    /// The communicator is still being made.
+    InProgress = 7,
+    /// An operation or initialisation met its deadline.
+    Timeout = 8,
+}
+
+impl Code {
+    /// cbindgen:ignore
+    pub const ALL: [Self; 9] = [
+        Self::Success,
+        Self::UnhandledCudaError,
+        Self::SystemError,
+        Self::InternalError,
+        Self::InvalidArgument,
+        Self::InvalidUsage,
+        Self::RemoteError,
+        Self::InProgress,
+        Self::Timeout,
+    ];
+}
+
+/// Variants by what happened. Clone, because one fact is returned on many ranks.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Argument(String),
+    #[error("{what} is not a live {kind} handle: it was destroyed, or never was one")]
+    Handle { what: &'static str, kind: &'static str },
+    #[error("{0}")]
+    Usage(String),
+    #[error("this process was forked after nexar was first used; the child cannot use it")]
+    Forked,
+    #[error("this process aborted the communicator")]
+    Aborted,
+    #[error("ranks disagree on call #{seq}: {} called {}, {} called {}", .one.0, .one.1, .other.0, .other.1)]
+    Mismatch { seq: u64, one: (Rank, Call), other: (Rank, Call) },
+    #[error("{peer} {how}")]
+    PeerLost { peer: Rank, how: &'static str },
+    #[error("{peer} broke the protocol: {what}")]
+    Protocol { peer: Rank, what: String },
+    #[error("no result within {limit_ms} ms; {blame}")]
+    Timeout { limit_ms: u128, blame: String },
+    #[error("{0}")]
+    System(String),
+    #[error("a panic inside nexar: {0}")]
+    Panic(String),
+    /// A failure seen by `rank` in its call number `seq`. Every rank reports the first one.
+    #[error("{rank}, {call} #{seq}: {cause}")]
+    During { rank: Rank, seq: u64, call: Call, cause: Arc<Self> },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Argument(_) | Self::Handle { .. } => Code::InvalidArgument,
+            Self::Usage(_) | Self::Forked | Self::Aborted => Code::InvalidUsage,
+            Self::Mismatch { .. } => Code::InvalidUsage,
+            Self::PeerLost { .. } | Self::Protocol { .. } => Code::RemoteError,
+            Self::Timeout { .. } => Code::Timeout,
+            Self::System(_) => Code::SystemError,
+            Self::Panic(_) => Code::InternalError,
+            Self::During { cause, .. } => cause.code(),
+        }
+    }
+
+    /// Says in which call of which rank this happened. A fact already told so stays as it is,
+    /// and a mismatch names both calls itself.
+    pub fn during(self, rank: Rank, seq: u64, call: Call) -> Self {
+        match self {
+            Self::During { .. } | Self::Mismatch { .. } => self,
+            cause => Self::During { rank, seq, call, cause: Arc::new(cause) },
+        }
+    }
+
+    /// Memory for this rank's intermediate results could not be had.
+    pub fn out_of_memory(bytes: usize) -> Self {
+        Self::System(format!("no memory for {bytes} bytes of scratch"))
+    }
+}

@@ -1,0 +1,25 @@
+//! nexar: collective communication behind a C ABI.
+//!
+//! The product is `libnexar.so` and `include/nexar.h`. The Rust modules are public for this
+//! repository's tests and tools only and promise no stable API; ARCHITECTURE.md is their map.
+
+// Buffers are host memory in the machine's own byte order, and so is the data between ranks.
+#[cfg(target_endian = "big")]
+compile_error!("nexar exchanges little-endian data and has not been taught to swap bytes");
+// A handle is a 64-bit table key carried in a C pointer.
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("nexar needs 64-bit pointers");
+
+pub mod buffer;
+pub mod capi;
+pub mod collective;
+pub mod comm;
+pub mod config;
+pub mod dtype;
+pub mod error;
+pub mod log;
+pub mod op;
+pub mod rank;
+pub mod reduce;
+pub mod runtime;
+pub mod transport;

@@ -1,0 +1,55 @@
+//! Who is who: a rank's number, and its place among the ranks of a communicator.
+
+use std::fmt;
+
+/// A rank of a communicator, 0-based.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(pub usize);
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.0)
+    }
+}
+
+/// This rank among `size` ranks. Invariant: `rank.0 < size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub rank: Rank,
+    pub size: usize,
+}
+
+impl Place {
+    pub fn new(rank: Rank, size: usize) -> Self {
+        assert!(rank.0 < size, "{rank} has no place among {size}");
+        Self { rank, size }
+    }
+
+    /// The rank `steps` further round the ring.
+    pub fn after(self, steps: usize) -> Rank {
+        Rank((self.rank.0 + steps) % self.size)
+    }
+
+    /// The rank `steps` back round the ring.
+    pub fn before(self, steps: usize) -> Rank {
+        Rank((self.rank.0 + self.size - steps % self.size) % self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_and_before_go_round_the_ring_and_undo_each_other() {
+        for size in 1..10 {
+            for rank in 0..size {
+                let place = Place::new(Rank(rank), size);
+                for steps in 0..3 * size {
+                    let there = Place::new(place.after(steps), size);
+                    assert_eq!(there.before(steps), place.rank, "{place:?}, {steps} steps");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which call each rank made under which number: the last ones are remembered and compared.
+
+use crate::error::Error;
+use crate::op::Call;
+use crate::rank::Rank;
+
+/// How many calls are remembered.
+const REMEMBERED: usize = 64;
+
+pub(super) struct Board {
+    /// Call number `seq` is in slot `seq % REMEMBERED`, with the first rank that made it.
+    calls: [Option<(u64, Rank, Call)>; REMEMBERED],
+    /// The next number each rank will use.
+    next: Vec<u64>,
+}
+
+impl Board {
+    pub fn new(size: usize) -> Self {
+        Self { calls: [None; REMEMBERED], next: vec![0; size] }
+    }
+
+    /// Notes a call. `Err` if another rank made another call under this number.
+    pub fn note(&mut self, rank: Rank, seq: u64, call: Call) -> Result<(), Error> {
+        self.next[rank.0] = self.next[rank.0].max(seq + 1);
+        let slot = &mut self.calls[seq as usize % REMEMBERED];
+        match *slot {
+            Some((noted, first, other)) if noted == seq && other != call => {
+                let mut sides = [(first, other), (rank, call)];
+                sides.sort_by_key(|(rank, _)| *rank);
+                Err(Error::Mismatch { seq, one: sides[0], other: sides[1] })
+            }
+            // A rank more than REMEMBERED calls behind finds nothing to compare with.
+            Some((noted, ..)) if noted >= seq => Ok(()),
+            _ => {
+                *slot = Some((seq, rank, call));
+                Ok(())
+            }
+        }
+    }
+
+    /// Ranks that have not made call number `seq`.
+    pub fn missing(&self, seq: u64) -> Vec<Rank> {
+        let ranks = self.next.iter().enumerate();
+        ranks.filter(|(_, next)| **next <= seq).map(|(rank, _)| Rank(rank)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DataType;
+
+    fn gather(count: usize) -> Call {
+        Call::AllGather { count, dtype: DataType::Int8 }
+    }
+
+    #[test]
+    fn ranks_that_agree_may_come_in_any_order() {
+        let mut board = Board::new(3);
+        for rank in [2, 0, 1] {
+            for seq in 0..200 {
+                board.note(Rank(rank), seq, gather(seq as usize)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_different_call_is_found_by_whoever_comes_second() {
+        let mut board = Board::new(2);
+        board.note(Rank(1), 5, gather(0)).unwrap();
+        let error = board.note(Rank(0), 5, gather(8)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ranks disagree on call #5: rank 0 called AllGather(8 x int8), rank 1 called AllGather(0 x int8)"
+        );
+    }
+
+    #[test]
+    fn missing_names_the_ranks_that_have_not_come() {
+        let mut board = Board::new(3);
+        board.note(Rank(1), 0, gather(1)).unwrap();
+        assert_eq!(board.missing(0), [Rank(0), Rank(2)]);
+        board.note(Rank(0), 0, gather(1)).unwrap();
+        board.note(Rank(2), 0, gather(1)).unwrap();
+        assert_eq!(board.missing(0), []);
+    }
+}

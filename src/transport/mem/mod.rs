@@ -1,0 +1,235 @@
+//! The memory mesh: ranks of one process, joined by bounded queues.
+//!
+//! It carries communicators whose ranks are threads, and it is the world in which the collectives
+//! are proved: messages are counted, links can be cut, ranks killed, parcels delayed, with no
+//! clock and no socket involved.
+
+mod board;
+mod faults;
+mod queue;
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+
+use crate::error::{Error, Result};
+use crate::op::Call;
+use crate::rank::{Place, Rank};
+
+use super::{Header, LANES, Lane, Mesh};
+use board::Board;
+use queue::{Parcel, Queue, Reason};
+
+pub use faults::Faults;
+
+/// Longest part of a message that is copied at once; a multiple of every element's size.
+const SEGMENT: usize = 128 << 10;
+
+/// All ranks of one in-process communicator.
+pub struct MemWorld {
+    size: usize,
+    /// By lane, sender, receiver.
+    queues: Vec<Queue>,
+    traffic: Vec<Counters>,
+    board: Mutex<Board>,
+    fault: OnceLock<Error>,
+    /// Set after `fault`, read before it on every poll.
+    failed: AtomicBool,
+    faults: Faults,
+}
+
+/// One rank's end of a `MemWorld`.
+pub struct MemMesh {
+    world: Arc<MemWorld>,
+    place: Place,
+}
+
+/// What a rank has sent so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl MemWorld {
+    pub fn new(size: usize, faults: Faults) -> Arc<Self> {
+        Arc::new(Self {
+            size,
+            queues: (0..LANES * size * size).map(|_| Queue::default()).collect(),
+            traffic: (0..size).map(|_| Counters::default()).collect(),
+            board: Mutex::new(Board::new(size)),
+            fault: OnceLock::new(),
+            failed: AtomicBool::new(false),
+            faults,
+        })
+    }
+
+    /// The meshes of all ranks, in rank order.
+    pub fn meshes(self: &Arc<Self>) -> Vec<MemMesh> {
+        let ranks = (0..self.size).map(Rank);
+        let mesh = |rank| MemMesh { world: Arc::clone(self), place: Place::new(rank, self.size) };
+        ranks.map(mesh).collect()
+    }
+
+    pub fn traffic(&self, rank: Rank) -> Traffic {
+        let counters = &self.traffic[rank.0];
+        Traffic {
+            messages: counters.messages.load(Ordering::Relaxed),
+            bytes: counters.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Breaks the link between two ranks in both directions.
+    pub fn cut(&self, a: Rank, b: Rank) {
+        for lane in (0..LANES).map(Lane) {
+            for (from, to) in [(a, b), (b, a)] {
+                let queue = self.queue(lane, from, to);
+                queue.close_sender("cannot be reached");
+                queue.close_receiver("cannot be reached");
+            }
+        }
+    }
+
+    /// Ends a rank without a word, as SIGKILL does.
+    pub fn kill(&self, rank: Rank) {
+        self.part(rank, "was killed");
+    }
+
+    fn part(&self, rank: Rank, reason: Reason) {
+        for lane in (0..LANES).map(Lane) {
+            for peer in (0..self.size).map(Rank) {
+                self.queue(lane, rank, peer).close_sender(reason);
+                self.queue(lane, peer, rank).close_receiver(reason);
+            }
+        }
+    }
+
+    fn queue(&self, lane: Lane, from: Rank, to: Rank) -> &Queue {
+        &self.queues[(lane.0 * self.size + from.0) * self.size + to.0]
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemMesh {
+    async fn put(
+        &self,
+        queue: &Queue,
+        to: Rank,
+        header: Option<Header>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let parcel =
+            Parcel { header, bytes: bytes.to_vec(), delay: self.world.faults.next_delay() };
+        let mut parcel = Some(parcel);
+        let put = |context: &mut Context<'_>| {
+            queue.poll_put(context, &mut parcel, || self.world.has_failed())
+        };
+        poll_fn(put).await.map_err(|reason| self.lost(to, reason))
+    }
+
+    async fn take(&self, queue: &Queue, from: Rank) -> Result<Parcel> {
+        let take = |context: &mut Context<'_>| -> Poll<_> {
+            queue.poll_take(context, || self.world.has_failed())
+        };
+        poll_fn(take).await.map_err(|reason| self.lost(from, reason))
+    }
+
+    /// The mesh's fault if it has failed, else that of this one peer.
+    fn lost(&self, peer: Rank, reason: Option<Reason>) -> Error {
+        match (reason, self.fault()) {
+            (None, Some(fault)) => fault,
+            (reason, _) => Error::PeerLost { peer, how: reason.unwrap_or("cannot be reached") },
+        }
+    }
+
+    fn die_if_due(&self) -> Result<()> {
+        if self.world.faults.dies_now(self.place.rank) {
+            self.world.kill(self.place.rank);
+            return Err(Error::PeerLost { peer: self.place.rank, how: "was killed" });
+        }
+        Ok(())
+    }
+}
+
+impl Mesh for MemMesh {
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    async fn send(&self, lane: Lane, to: Rank, header: &Header, bytes: &[u8]) -> Result<()> {
+        self.die_if_due()?;
+        let traffic = &self.world.traffic[self.place.rank.0];
+        traffic.messages.fetch_add(1, Ordering::Relaxed);
+        traffic.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+
+        let queue = self.world.queue(lane, self.place.rank, to);
+        let mut segments = bytes.chunks(SEGMENT);
+        // A message without bytes still sends its header.
+        self.put(queue, to, Some(*header), segments.next().unwrap_or_default()).await?;
+        for segment in segments {
+            self.put(queue, to, None, segment).await?;
+        }
+        Ok(())
+    }
+
+    async fn recv(
+        &self,
+        lane: Lane,
+        from: Rank,
+        header: &Header,
+        mut into: &mut [u8],
+        mut land: impl FnMut(&mut [u8], &[u8]),
+    ) -> Result<()> {
+        self.die_if_due()?;
+        let queue = self.world.queue(lane, from, self.place.rank);
+        let mut parcel = self.take(queue, from).await?;
+        let arrived = parcel.header.expect("a message begins with its header");
+        header.check(self.place.rank, from, &arrived)?;
+        loop {
+            let (place, rest) = into.split_at_mut(parcel.bytes.len());
+            land(place, &parcel.bytes);
+            into = rest;
+            if into.is_empty() {
+                return Ok(());
+            }
+            parcel = self.take(queue, from).await?;
+        }
+    }
+
+    fn announce(&self, seq: u64, call: Call) -> Result<()> {
+        self.world.board().note(self.place.rank, seq, call)
+    }
+
+    fn missing(&self, seq: u64) -> Vec<Rank> {
+        self.world.board().missing(seq)
+    }
+
+    fn fail(&self, fault: Error) -> Error {
+        let first = self.world.fault.get_or_init(|| fault).clone();
+        self.world.failed.store(true, Ordering::Release);
+        self.world.queues.iter().for_each(Queue::wake_both);
+        first
+    }
+
+    fn fault(&self) -> Option<Error> {
+        self.world.fault.get().cloned()
+    }
+
+    fn leave(&self) {
+        self.world.part(self.place.rank, "has left the communicator");
+    }
+}

@@ -1,0 +1,68 @@
+//! Bytes to a rank, or say which peer failed.
+//!
+//! A `Mesh` joins the ranks of one communicator; a collective knows nothing of it but this
+//! trait. Invariants every mesh keeps:
+//! - messages between two ranks in one lane arrive in the order sent, whole, once;
+//! - a message's header is compared with the one the receiver expects before a byte lands;
+//! - every wait ends when the mesh fails: all ranks then get the same first fault;
+//! - memory for messages on their way is bounded: a sender waits for its receiver.
+
+mod header;
+pub mod mem;
+
+use std::future::Future;
+
+use crate::error::{Error, Result};
+use crate::op::Call;
+use crate::rank::{Place, Rank};
+
+pub use header::Header;
+
+/// One of the ordered channels between each pair of ranks. Operations in different lanes never
+/// wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane(pub usize);
+
+/// How many lanes every mesh has.
+pub const LANES: usize = 4;
+
+pub trait Mesh {
+    fn place(&self) -> Place;
+
+    /// Sends one message. Returns when the mesh has taken all bytes over; the peer may not have
+    /// received them yet. Dropping the future half-way leaves a broken message: fail the mesh.
+    fn send(
+        &self,
+        lane: Lane,
+        to: Rank,
+        header: &Header,
+        bytes: &[u8],
+    ) -> impl Future<Output = Result<()>>;
+
+    /// Receives one message into `into`, whose length it must have. As parts of it arrive, each
+    /// a whole number of elements of any type, `land(place, part)` puts them there: copying,
+    /// or folding without an intermediate copy.
+    fn recv(
+        &self,
+        lane: Lane,
+        from: Rank,
+        header: &Header,
+        into: &mut [u8],
+        land: impl FnMut(&mut [u8], &[u8]),
+    ) -> impl Future<Output = Result<()>>;
+
+    /// Tells all ranks which call this rank makes as its number `seq`, so that ranks which never
+    /// exchange a message in it still learn that they disagree.
+    fn announce(&self, seq: u64, call: Call) -> Result<()>;
+
+    /// Ranks that have not announced call number `seq` yet.
+    fn missing(&self, seq: u64) -> Vec<Rank>;
+
+    /// Fails the communicator on all its ranks, and returns the fault that was first.
+    fn fail(&self, fault: Error) -> Error;
+
+    fn fault(&self) -> Option<Error>;
+
+    /// This rank sends and receives no more. What it has sent still arrives.
+    fn leave(&self);
+}
