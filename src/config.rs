@@ -36,6 +36,18 @@ pub struct Config {
     pub op_timeout: Duration,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            debug: Debug::Silent,
+            debug_file: None,
+            debug_subsys: Vec::new(),
+            algo: String::new(),
+            op_timeout: Duration::from_secs(600),
+        }
+    }
+}
+
 /// The settings of this process.
 pub fn get() -> Result<&'static Config> {
     static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
@@ -57,13 +69,7 @@ pub fn unknown_names() -> Vec<String> {
 
 impl Config {
     fn parse(variables: impl Iterator<Item = (String, String)>) -> Result<Self> {
-        let mut config = Self {
-            debug: Debug::Silent,
-            debug_file: None,
-            debug_subsys: Vec::new(),
-            algo: String::new(),
-            op_timeout: Duration::from_secs(600),
-        };
+        let mut config = Self::default();
         for (name, value) in variables {
             match name.as_str() {
                 "NEXAR_ALGO" => config.algo = value,

@@ -36,6 +36,8 @@ pub struct MemWorld {
     fault: OnceLock<Error>,
     /// Set after `fault`, read before it on every poll.
     failed: AtomicBool,
+    /// Killed ranks: they tell nobody anything any more.
+    dead: Vec<AtomicBool>,
     faults: Faults,
 }
 
@@ -67,6 +69,7 @@ impl MemWorld {
             board: Mutex::new(Board::new(size)),
             fault: OnceLock::new(),
             failed: AtomicBool::new(false),
+            dead: (0..size).map(|_| AtomicBool::new(false)).collect(),
             faults,
         })
     }
@@ -99,6 +102,7 @@ impl MemWorld {
 
     /// Ends a rank without a word, as SIGKILL does.
     pub fn kill(&self, rank: Rank) {
+        self.dead[rank.0].store(true, Ordering::Relaxed);
         self.part(rank, "was killed");
     }
 
@@ -219,6 +223,9 @@ impl Mesh for MemMesh {
     }
 
     fn fail(&self, fault: Error) -> Error {
+        if self.world.dead[self.place.rank.0].load(Ordering::Relaxed) {
+            return fault;
+        }
         let first = self.world.fault.get_or_init(|| fault).clone();
         self.world.failed.store(true, Ordering::Release);
         self.world.queues.iter().for_each(Queue::wake_both);

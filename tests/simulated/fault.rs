@@ -1,0 +1,190 @@
+//! Lost ranks, cut links and wrong calls: an error on every survivor, never a hang.
+
+use nexar::collective::select::TABLE;
+use nexar::dtype::DataType;
+use nexar::error::{Code, Error};
+use nexar::op::{Call, Fold, RedOp};
+use nexar::rank::Rank;
+use nexar::transport::mem::{Faults, MemWorld};
+
+use crate::world::Placement::OutOfPlace;
+use crate::world::{make, oracle, quiet, run};
+
+fn fold(dtype: DataType, redop: RedOp) -> Fold {
+    Fold::new(dtype, redop).unwrap()
+}
+
+/// One call of each collective, on enough elements that every chunk has some.
+fn call(collective: &str) -> Call {
+    let (count, fold, dtype) = (50, fold(DataType::Int32, RedOp::Sum), DataType::Int32);
+    let root = Rank(0);
+    match collective {
+        "allreduce" => Call::AllReduce { count, fold },
+        "reduce_scatter" => Call::ReduceScatter { count, fold },
+        "allgather" => Call::AllGather { count, dtype },
+        "reduce" => Call::Reduce { count, fold, root },
+        "broadcast" => Call::Broadcast { count, dtype, root },
+        "barrier" => Call::Barrier,
+        other => panic!("no call of {other}"),
+    }
+}
+
+#[test]
+fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
+    for row in &TABLE {
+        let algo = format!("{}:{}", row.collective, row.name);
+        let call = call(row.collective);
+        for size in 2..=9 {
+            for victim in 0..size {
+                let mut kills = 0;
+                while kill(&algo, call, size, victim, kills) {
+                    kills += 1;
+                    assert!(kills < 100, "{algo}: the victim never gets through the call");
+                }
+                assert!(kills > 0, "{algo}: rank {victim} of {size} takes no part");
+            }
+        }
+    }
+}
+
+/// Kills `victim` at its step `at` of the call. False if the call has no such step.
+fn kill(algo: &str, call: Call, size: usize, victim: usize, at: u64) -> bool {
+    let world = MemWorld::new(size, Faults::kill(Rank(victim), at));
+    let results = run(&world, algo, move |communicator| async move {
+        let first = make(&communicator, call, OutOfPlace).await;
+        let dead = first.is_err() && communicator.place().rank == Rank(victim);
+        // Who got through the call without the victim meets its absence in the next.
+        let second = if dead {
+            Ok(Vec::new())
+        } else {
+            make(&communicator, Call::Barrier, OutOfPlace).await
+        };
+        (first, second)
+    });
+    if results[victim].0.is_ok() {
+        return false;
+    }
+    let context =
+        |rank| format!("{algo}, {call}: rank {victim} of {size} killed at {at}, rank {rank}");
+    let algorithm = algo.split(':').nth(1).unwrap();
+    for (rank, (first, second)) in results.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+        match first {
+            Ok(got) => assert!(*got == oracle(&call, algorithm, rank, size), "{}", context(rank)),
+            Err(error) => assert_names(error, victim, &context(rank)),
+        }
+        assert_names(second.as_ref().expect_err(&context(rank)), victim, &context(rank));
+    }
+    true
+}
+
+fn assert_names(error: &Error, victim: usize, context: &str) {
+    assert_eq!(error.code(), Code::RemoteError, "{context}: {error}");
+    assert!(
+        error.to_string().ends_with(&format!("rank {victim} was killed")),
+        "{context}: {error}"
+    );
+}
+
+#[test]
+fn a_cut_link_is_an_error_with_the_same_text_on_every_rank() {
+    for size in 2..=6 {
+        let world = quiet(size);
+        world.cut(Rank(0), Rank(1));
+        let call = call("allreduce");
+        let results = run(&world, "allreduce:ring", move |communicator| async move {
+            make(&communicator, call, OutOfPlace).await.unwrap_err().to_string()
+        });
+        assert!(results[0].contains("cannot be reached"), "{}", results[0]);
+        assert!(results.iter().all(|text| *text == results[0]), "{results:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_is_named_to_those_who_wait_for_it() {
+    let results = run(&quiet(3), "", |communicator| async move {
+        match communicator.place().rank {
+            Rank(2) => None,
+            _ => make(&communicator, Call::Barrier, OutOfPlace).await.err(),
+        }
+    });
+    for error in results[..2].iter().flatten() {
+        assert_eq!(error.code(), Code::RemoteError);
+        assert!(error.to_string().ends_with("rank 2 has left the communicator"), "{error}");
+    }
+    assert!(results[0].is_some() && results[1].is_some());
+}
+
+#[test]
+fn what_a_rank_has_sent_arrives_after_it_left() {
+    let call = Call::Broadcast { count: 1000, dtype: DataType::Int8, root: Rank(0) };
+    let results = run(&quiet(2), "", move |communicator| async move {
+        if communicator.place().rank == Rank(1) {
+            // The root is done and gone before this rank begins.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        make(&communicator, call, OutOfPlace).await
+    });
+    assert_eq!(*results[1].as_ref().unwrap(), oracle(&call, "binomial", 1, 2));
+}
+
+#[test]
+fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank() {
+    let right = Call::Reduce { count: 8, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(0) };
+    let wrong = [
+        Call::AllReduce { count: 8, fold: fold(DataType::Int32, RedOp::Sum) },
+        Call::Barrier,
+        Call::Reduce { count: 9, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(0) },
+        Call::Reduce { count: 0, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(0) },
+        Call::Reduce { count: 8, fold: fold(DataType::Uint32, RedOp::Sum), root: Rank(0) },
+        Call::Reduce { count: 8, fold: fold(DataType::Int32, RedOp::Max), root: Rank(0) },
+        Call::Reduce { count: 8, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(1) },
+    ];
+    for size in 2..=5 {
+        for wrong in wrong {
+            for odd in 0..size {
+                let results = run(&quiet(size), "", move |communicator| async move {
+                    let is_odd = communicator.place().rank == Rank(odd);
+                    let call = if is_odd { wrong } else { right };
+                    let first = make(&communicator, call, OutOfPlace).await;
+                    // Whoever got out of the call before it was found wrong learns it here.
+                    let second = make(&communicator, Call::Barrier, OutOfPlace).await.unwrap_err();
+                    if let Err(first) = first {
+                        assert_eq!(first.to_string(), second.to_string());
+                    }
+                    assert_eq!(second.code(), Code::InvalidUsage);
+                    second.to_string()
+                });
+                let text = &results[0];
+                assert!(results.iter().all(|other| other == text), "{results:?}");
+                assert!(text.contains(&format!("rank {odd} called {wrong}")), "{text}");
+                assert!(text.contains(&format!(" called {right}")), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_message_is_checked_where_no_announcement_has_warned() {
+    use nexar::collective::{Exchange, perform};
+    use nexar::op::Op;
+    let sum = fold(DataType::Int32, RedOp::Sum);
+    let calls = [Call::AllReduce { count: 2, fold: sum }, Call::AllReduce { count: 3, fold: sum }];
+    let mut meshes = quiet(2).meshes().into_iter();
+    let ranks = [meshes.next().unwrap(), meshes.next().unwrap()];
+    let one_rank = async |rank: usize| {
+        let (call, mesh) = (calls[rank], &ranks[rank]);
+        let exchange = Exchange::new(mesh, nexar::transport::Lane(0), 0, call);
+        let algorithm = nexar::collective::select::Selection::default().choose(&call).algorithm;
+        let mut memory = vec![7; 4 * (rank + 2)];
+        let buffers = nexar::buffer::Buffers::Shared { both: &mut memory };
+        let error = perform(&exchange, algorithm, Op { call, buffers }).await.unwrap_err();
+        assert!(memory.iter().all(|byte| *byte == 7), "a byte of the wrong message landed");
+        error.to_string()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let texts = runtime.block_on(async { tokio::join!(one_rank(0), one_rank(1)) });
+    assert_eq!(texts.0, texts.1);
+    assert!(texts.0.starts_with("ranks disagree on call #0"), "{}", texts.0);
+}

@@ -1,0 +1,205 @@
+//! The rules of the repository, executed: they hold, or this fails with the place that breaks one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Files that may contain `unsafe`, besides those of the C border. Each opens it by name.
+const UNSAFE: [&str; 1] = ["src/buffer.rs"];
+/// No file of code is longer.
+const LONGEST: usize = 600;
+/// Words that say nothing about what is in a file or behind a name.
+const EMPTY_WORDS: [&str; 6] = ["utils", "helpers", "common", "manager", "_impl", "_inner"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Files below `directory` with one of the endings, as paths from the root.
+fn files(directory: &str, endings: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(directory)];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+            if path.is_dir() {
+                open.push(path);
+            } else if endings.contains(&ending) {
+                found.push(path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no files below {directory}");
+    found.sort();
+    found
+}
+
+/// The part of a source file above its unit tests.
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
+}
+
+/// The first module below `src`: `src/transport/mem/queue.rs` is `transport`.
+fn module(path: &str) -> &str {
+    let below = path.strip_prefix("src/").unwrap();
+    below.split('/').next().unwrap().trim_end_matches(".rs")
+}
+
+/// The module table of ARCHITECTURE.md: which module may use which.
+fn allowed_edges() -> BTreeMap<String, Vec<String>> {
+    let text = read("ARCHITECTURE.md");
+    let rows = text.lines().skip_while(|line| !line.starts_with("| module |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let words = |cell: &str| -> Vec<String> {
+        cell.split([',', ' ', '`', '/'])
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let mut table = BTreeMap::new();
+    for row in rows {
+        let cells: Vec<_> = row.split('|').collect();
+        for module in words(cells[1]) {
+            table.insert(module, words(cells[3]));
+        }
+    }
+    table
+}
+
+#[test]
+fn modules_use_only_what_the_table_in_architecture_md_allows() {
+    let table = allowed_edges();
+    let mut seen: Vec<&str> = Vec::new();
+    let sources = files("src", &["rs"]);
+    for path in
+        sources.iter().filter(|path| !path.ends_with("lib.rs") && !path.ends_with("build.rs"))
+    {
+        let from = module(path);
+        seen.push(from);
+        let allowed = table.get(from).unwrap_or_else(|| panic!("{from} is not in the table"));
+        let text = read(path);
+        for (number, line) in without_tests(&text).lines().enumerate() {
+            for used in uses(line) {
+                let fine = used == from || allowed.contains(&used);
+                assert!(fine, "{path}:{}: {from} may not use {used}", number + 1);
+            }
+        }
+    }
+    for module in table.keys() {
+        assert!(seen.contains(&module.as_str()), "{module} is in the table but not in src");
+    }
+}
+
+/// Modules of this crate that a line names: `crate::a::B` and `crate::{a::B, c}`.
+fn uses(line: &str) -> Vec<String> {
+    let code = line.split("//").next().unwrap();
+    let word = |text: &str| -> String {
+        text.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let mut found = Vec::new();
+    for after in code.split("crate::").skip(1) {
+        match after.strip_prefix('{') {
+            Some(list) => found.extend(list.split(',').map(word)),
+            None => found.push(word(after)),
+        }
+    }
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+#[test]
+fn the_edge_finder_finds_edges() {
+    assert_eq!(uses("use crate::comm::Communicator;"), ["comm"]);
+    assert_eq!(uses("use crate::{config, log};"), ["config", "log"]);
+    assert_eq!(uses("let x = crate::reduce::fold(a); // crate::comm"), ["reduce"]);
+}
+
+#[test]
+fn unsafe_stands_only_in_the_files_named_for_it() {
+    for path in files("src", &["rs"]) {
+        let text = read(&path);
+        let opens =
+            text.contains("unsafe {") || text.contains("unsafe fn") || text.contains("#[unsafe(");
+        let may = path.starts_with("src/capi/") || UNSAFE.contains(&path.as_str());
+        assert!(may || !opens, "{path} contains unsafe");
+    }
+}
+
+#[test]
+fn the_environment_is_read_in_one_file() {
+    for path in files("src", &["rs"]) {
+        let reads = read(&path).contains("env::var") || read(&path).contains("std::env");
+        let may = path == "src/config.rs" || path == "src/build.rs";
+        assert!(may || !reads, "{path} reads the environment; config.rs does that");
+    }
+}
+
+#[test]
+fn no_file_is_too_long_and_none_has_an_empty_name() {
+    let mut paths = files("src", &["rs"]);
+    paths.extend(files("tests", &["rs"]));
+    paths.extend(files("capi-tests", &["c", "h"]));
+    paths.extend(files("examples-c", &["c"]));
+    for path in paths {
+        let lines = read(&path).lines().count();
+        assert!(lines <= LONGEST, "{path} has {lines} lines; {LONGEST} is the limit");
+        let empty = EMPTY_WORDS.iter().find(|word| path.contains(**word));
+        assert!(empty.is_none(), "{path}: {empty:?} says nothing");
+    }
+}
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    for path in files("src", &["rs"]) {
+        assert!(read(&path).starts_with("//! "), "{path} does not begin with its purpose");
+    }
+}
+
+#[test]
+fn every_algorithm_has_its_card() {
+    let rows = ["steps", "bytes sent", "scratch", "restricted", "fold order", "chosen"];
+    for row in &nexar::collective::select::TABLE {
+        let path = format!("src/collective/{}/{}.rs", row.collective, row.name);
+        let text = read(&path);
+        for name in rows {
+            assert!(text.contains(&format!("//! | {name:<10} |")), "{path} has no row {name}");
+        }
+        assert!(text.contains("```text"), "{path} has no drawing");
+    }
+}
+
+#[test]
+fn the_readme_lists_every_setting() {
+    let readme = read("README.md");
+    for (name, meaning) in nexar::config::NAMES {
+        assert!(readme.contains(&format!("| `{name}` | {meaning} |")), "README.md lacks {name}");
+    }
+}
+
+#[test]
+fn documents_name_only_files_that_exist() {
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = read(document);
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let path = quoted.trim_end_matches('/');
+            let is_path = ["src/", "tests/", "capi-tests/", "examples-c/", "cmake/", "include/"]
+                .iter()
+                .any(|start| path.starts_with(start));
+            let concrete = !path.contains(['*', '<', ' ']);
+            assert!(!is_path || !concrete || root().join(path).exists(), "{document} names {path}");
+        }
+    }
+}
+
+#[test]
+fn the_version_lives_in_cargo_toml_alone() {
+    let version = env!("CARGO_PKG_VERSION");
+    for path in ["Makefile", "CMakeLists.txt", "README.md"] {
+        assert!(!read(path).contains(version), "{path} repeats the version {version}");
+    }
+}
