@@ -188,3 +188,30 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
     assert_eq!(texts.0, texts.1);
     assert!(texts.0.starts_with("ranks disagree on call #0"), "{}", texts.0);
 }
+
+#[test]
+fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
+    use nexar::buffer::Buffers;
+    use nexar::op::Op;
+    let call = Call::AllReduce { count: 2, fold: fold(DataType::Int32, RedOp::Sum) };
+    let communicators =
+        nexar::comm::create_in_process(3, &nexar::config::Config::default()).unwrap();
+    let ranks = communicators.into_iter().map(|communicator| {
+        std::thread::spawn(move || {
+            // Rank 1 breaks the rule that both buffers are equally long: a defect of the caller's
+            // layer, which must not become a hang of the others.
+            let input = vec![0; if communicator.place().rank == Rank(1) { 4 } else { 8 }];
+            let buffers = Buffers::Apart { input: &input, output: &mut [0; 8] };
+            communicator.run(Op { call, buffers }).unwrap_err()
+        })
+    });
+    let errors: Vec<_> =
+        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
+    for error in errors {
+        assert_eq!(error.code(), Code::InternalError, "{error}");
+        assert!(
+            error.to_string().starts_with("rank 1, AllReduce(2 x int32, sum) #0: a panic"),
+            "{error}"
+        );
+    }
+}
