@@ -293,7 +293,7 @@ const char *nexarGetLastError(nexarComm_t comm);
 
 /**
  * Makes a communicator of ndev ranks that all live in this process, and writes their handles to
- * comms[0] ... comms[ndev - 1]. Each rank is to be used by a thread of its own.
+ * comms[0] ... comms[ndev - 1], ndev at most 256. Each rank is to be used by a thread of its own.
  * devlist gives the CUDA device of each rank, all different; NULL means 0 ... ndev - 1. On host
  * memory the numbers mean nothing.
  */

@@ -27,7 +27,10 @@ pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>
     let result = if process::is_forked_child() { Err(Error::Forked) } else { guarded(body) };
     let Err(error) = result else { return Code::Success };
     let text = format!("{function}: {error}");
-    warn!("{text}");
+    // A thread that the child does not have may have held the log's lock when it was forked.
+    if !process::is_forked_child() {
+        warn!("{text}");
+    }
     LAST.with_borrow_mut(|last| *last = text);
     error.code()
 }

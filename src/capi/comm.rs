@@ -12,10 +12,10 @@ use super::handle;
 use super::types::nexarComm_t;
 
 /// Ranks that one process may hold in one communicator.
-const MOST_RANKS: c_int = 1024;
+const MOST_RANKS: c_int = 256;
 
 /// Makes a communicator of ndev ranks that all live in this process, and writes their handles to
-/// comms[0] ... comms[ndev - 1]. Each rank is to be used by a thread of its own.
+/// comms[0] ... comms[ndev - 1], ndev at most 256. Each rank is to be used by a thread of its own.
 /// devlist gives the CUDA device of each rank, all different; NULL means 0 ... ndev - 1. On host
 /// memory the numbers mean nothing.
 #[unsafe(no_mangle)]

@@ -36,21 +36,33 @@ pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
     }
 }
 
-/// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size.
+/// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size,
+/// logical operators see 0 and 1 only, also where there is nothing to fold with.
 pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {
-    if fold.redop() != RedOp::Avg {
-        return;
-    }
-    match fold.dtype() {
-        DataType::Float32 => each(data, |x: f32| x.multiply(1.0 / size as f32)),
-        DataType::Float64 => each(data, |x: f64| x.multiply(1.0 / size as f64)),
-        DataType::Float16 => {
-            each(data, |x: f16| f16::narrow(x.widen().multiply(1.0 / size as f32)))
-        }
-        DataType::Bfloat16 => {
-            each(data, |x: bf16| bf16::narrow(x.widen().multiply(1.0 / size as f32)))
-        }
+    match fold.redop() {
+        RedOp::Avg => scale(fold.dtype(), data, size),
+        RedOp::LogicalAnd | RedOp::LogicalOr | RedOp::LogicalXor => truths(fold.dtype(), data),
         _ => {}
+    }
+}
+
+fn scale(dtype: DataType, data: &mut [u8], size: usize) {
+    let narrow = 1.0 / size as f32;
+    match dtype {
+        DataType::Float32 => each(data, |x: f32| x.multiply(narrow)),
+        DataType::Float64 => each(data, |x: f64| x.multiply(1.0 / size as f64)),
+        DataType::Float16 => each(data, |x: f16| f16::narrow(x.widen().multiply(narrow))),
+        DataType::Bfloat16 => each(data, |x: bf16| bf16::narrow(x.widen().multiply(narrow))),
+        _ => {}
+    }
+}
+
+fn truths(dtype: DataType, data: &mut [u8]) {
+    match dtype.size() {
+        1 => each(data, |x: u8| u8::from_truth(x.truth())),
+        2 => each(data, |x: u16| u16::from_truth(x.truth())),
+        4 => each(data, |x: u32| u32::from_truth(x.truth())),
+        _ => each(data, |x: u64| u64::from_truth(x.truth())),
     }
 }
 
@@ -197,6 +209,14 @@ mod tests {
         let mut byte = [100_u8];
         finish(avg(DataType::Int8), &mut byte, 300);
         assert_eq!(byte, [0], "a size that does not fit the type still divides");
+    }
+
+    #[test]
+    fn logical_operators_see_zero_and_one_only() {
+        let or = Fold::new(DataType::Int32, RedOp::LogicalOr).unwrap();
+        let mut data = [[0, 0, 0, 0], [0, 7, 0, 0], [0xff; 4]].concat();
+        prepare(or, &mut data, 1);
+        assert_eq!(data, [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]].concat());
     }
 
     #[test]

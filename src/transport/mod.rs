@@ -4,7 +4,8 @@
 //! trait. Invariants every mesh keeps:
 //! - messages between two ranks in one lane arrive in the order sent, whole, once;
 //! - a message's header is compared with the one the receiver expects before a byte lands;
-//! - every wait ends when the mesh fails: all ranks then get the same first fault;
+//! - every wait ends when the mesh fails, with the same first fault on all ranks; an operation
+//!   that need not wait, because all it needs has been sent, still completes;
 //! - memory for messages on their way is bounded: a sender waits for its receiver.
 
 mod header;

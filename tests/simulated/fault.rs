@@ -215,3 +215,23 @@ fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
         );
     }
 }
+
+#[test]
+fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
+    let broadcast = Call::Broadcast { count: 8, dtype: DataType::Int8, root: Rank(0) };
+    for seed in 0..50 {
+        // Held back messages keep rank 1 or 2 inside the first call while the second goes wrong.
+        let world = MemWorld::new(3, Faults::delays(seed));
+        let results = run(&world, "", move |communicator| async move {
+            let first = make(&communicator, broadcast, OutOfPlace).await;
+            tokio::task::yield_now().await; // all ranks have begun the first call now
+            let wrong = communicator.place().rank == Rank(0);
+            let second = if wrong { Call::Barrier } else { call("allreduce") };
+            (first, make(&communicator, second, OutOfPlace).await.map_err(|error| error.code()))
+        });
+        for (first, second) in results {
+            assert_eq!(first.unwrap(), oracle(&broadcast, "binomial", 0, 3));
+            assert_eq!(second, Err(Code::InvalidUsage));
+        }
+    }
+}

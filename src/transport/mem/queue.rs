@@ -41,8 +41,9 @@ struct State {
 }
 
 impl Queue {
-    /// Puts the parcel in once there is room. `failed` is asked under the lock, so that a
-    /// failure is either seen here or finds the waker.
+    /// Puts the parcel in once there is room. `failed` ends a wait, not what can be done without
+    /// one: an operation whose messages are all there completes. It is asked under the lock, so
+    /// that a failure is either seen here or finds the waker.
     pub fn poll_put(
         &self,
         context: &Context<'_>,
@@ -50,13 +51,13 @@ impl Queue {
         failed: impl Fn() -> bool,
     ) -> Poll<Result<(), Option<Reason>>> {
         let mut state = self.lock();
-        if failed() {
-            return Poll::Ready(Err(None));
-        }
-        if let Some(reason) = state.receiver_gone {
-            return Poll::Ready(Err(Some(reason)));
-        }
-        if state.bytes >= WINDOW {
+        if state.receiver_gone.is_some() || state.bytes >= WINDOW {
+            if failed() {
+                return Poll::Ready(Err(None));
+            }
+            if let Some(reason) = state.receiver_gone {
+                return Poll::Ready(Err(Some(reason)));
+            }
             state.sender = Some(context.waker().clone());
             return Poll::Pending;
         }
@@ -75,9 +76,6 @@ impl Queue {
         failed: impl Fn() -> bool,
     ) -> Poll<Result<Parcel, Option<Reason>>> {
         let mut state = self.lock();
-        if failed() {
-            return Poll::Ready(Err(None));
-        }
         match state.parcels.front_mut() {
             Some(parcel) if parcel.delay > 0 => {
                 parcel.delay -= 1;
@@ -86,6 +84,9 @@ impl Queue {
             }
             Some(_) => {}
             None => {
+                if failed() {
+                    return Poll::Ready(Err(None));
+                }
                 if let Some(reason) = state.sender_gone {
                     return Poll::Ready(Err(Some(reason)));
                 }

@@ -1,0 +1,67 @@
+# Short names for what Cargo, CMake and CTest do. Missing tools are installed by
+# cmake/ensure-tool.sh; Rust, a C compiler and Python 3 are all that must be there.
+
+PREFIX = /usr/local
+DESTDIR =
+# Parallel jobs of the C build and the C tests.
+JOBS = 2
+
+BUILD = build
+FIND = cmake/ensure-tool.sh
+
+# A recipe stops at its first failing command, so that a missing tool ends with its sentence.
+.SHELLFLAGS = -euc
+# Steps run in the order they are written, also under -j; the tools below get JOBS instead of it.
+.NOTPARALLEL:
+unexport MAKEFLAGS MFLAGS
+# Where rustup puts cargo; not every shell has it on its PATH.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: build demo test lint test-rust test-c valgrind install clean help
+
+build: ## Build the library, the C tests and the examples (default)
+	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
+	$$cmake -S . -B $(BUILD) -DPKG_CONFIG_EXECUTABLE="$$pkg_config"; \
+	MAKEFLAGS=--no-print-directory $$cmake --build $(BUILD) --parallel $(JOBS)
+
+demo: build ## Run the examples
+	@for example in $(BUILD)/examples-c/bin/*; do \
+	  echo "== $${example##*/}"; \
+	  $$example; \
+	done
+
+test: lint test-rust test-c ## Run every check
+	@echo "All green: format, lints, Rust tests, C tests and examples."
+
+lint: ## Check format and lints of the Rust code
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+test-rust: ## Run the Rust tests
+	cargo test --locked
+
+test-c: build ## Run the C tests and the examples
+	@ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS)
+
+# Only definite leaks count: Rust points into the middle of its Arcs, which valgrind calls possible.
+# A forked child has lost what only the parent's other threads knew of: no leaks are counted there.
+MEMCHECK = --quiet --error-exitcode=1 --show-leak-kinds=definite --errors-for-leak-kinds=definite
+
+valgrind: build ## Run the C tests of single calls under valgrind
+	@valgrind="$$($(FIND) valgrind) $(MEMCHECK)"; \
+	for program in $(BUILD)/capi-tests/api/*; do \
+	  echo "== $${program##*/}"; \
+	  case $$program in */fork) leaks=no ;; *) leaks=full ;; esac; \
+	  $$valgrind --leak-check=$$leaks $$program; \
+	done
+
+# Builds only what was never built: `sudo make install` often runs without the user's cargo.
+install: $(if $(wildcard $(BUILD)/lib/libnexar.a),,build) ## Install below PREFIX (with DESTDIR in front)
+	@cmake=$$($(FIND) cmake); DESTDIR="$(DESTDIR)" $$cmake --install $(BUILD) --prefix "$(PREFIX)"
+
+clean: ## Remove everything that was built
+	cargo clean
+	rm -rf $(BUILD)
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20

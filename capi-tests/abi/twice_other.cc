@@ -1,0 +1,1 @@
+#include "twice_other.c"

@@ -1,0 +1,261 @@
+/* Wrong arguments of collectives: refused with their code, and the communicator goes on. */
+#define _GNU_SOURCE
+#include "calls.h"
+#include "ranks.h"
+
+#define ELEMENTS 4 /* per block; a call's buffers have n blocks of 4-byte elements */
+#define BLOCK (ELEMENTS * sizeof(float))
+#define APART 256 /* bytes between sendbuff and recvbuff */
+
+/* One rank walking through the misuses. */
+struct walk {
+  int rank, n, pass, number;
+  nexarComm_t comm, destroyed;
+  unsigned char *memory; /* sendbuff in its middle, recvbuff APART bytes behind */
+};
+
+static struct call good_call(const struct walk *walk, enum function f) {
+  unsigned char *send = walk->memory + APART;
+  return (struct call){.function = f, .send = send, .recv = send + APART, .count = ELEMENTS,
+                       .datatype = nexarFloat32, .op = nexarSum, .root = walk->rank,
+                       .comm = walk->comm};
+}
+
+/*
+ * Makes the wrong call on one rank only, in every pass on another one, then a right call on all:
+ * the ranks that were not told of the misuse must not have noticed it.
+ */
+static void refuse(struct walk *walk, struct call call, const char *argument) {
+  if ((walk->number++ + walk->pass) % walk->n == walk->rank) {
+    unsigned char before[4 * APART];
+    memcpy(before, walk->memory, sizeof before);
+    nexarResult_t result = make_call(call);
+    if (result != nexarInvalidArgument)
+      check_failed(__FILE__, __LINE__, "%s with a wrong %s returned %d",
+                   function_names[call.function], argument, (int)result);
+    CHECK_TEXT(nexarGetLastError(NULL), function_names[call.function]);
+    CHECK_TEXT(nexarGetLastError(NULL), argument);
+    if (call.comm == walk->comm) {
+      CHECK_TEXT(nexarGetLastError(walk->comm), function_names[call.function]);
+      CHECK_TEXT(nexarGetLastError(walk->comm), argument);
+    }
+    CHECK(memcmp(before, walk->memory, sizeof before) == 0);
+  }
+  check_it_works(walk->rank, walk->n, walk->comm);
+}
+
+/* Refuses each function's call after `change` of it, a statement on `call`. */
+#define REFUSE_IF(applies, argument, change)                                                       \
+  for (enum function f = 0; f < FUNCTIONS; f++) {                                                  \
+    struct call call = good_call(walk, f);                                                         \
+    if (!(applies)) continue;                                                                      \
+    change;                                                                                        \
+    refuse(walk, call, argument);                                                                  \
+  }
+
+static void wrong_handles(struct walk *walk) {
+  int on_the_stack;
+  void *on_the_heap = malloc(64);
+  const nexarComm_t handles[] = {
+      NULL,
+      walk->destroyed,
+      (nexarComm_t)0x123456789abcdef,
+      (nexarComm_t)1,
+      (nexarComm_t)UINTPTR_MAX,
+      (nexarComm_t)&on_the_stack,
+      (nexarComm_t)on_the_heap,
+  };
+  for (size_t i = 0; i < COUNT_OF(handles); i++) REFUSE_IF(true, "comm", call.comm = handles[i])
+  free(on_the_heap);
+}
+
+static void wrong_enums(struct walk *walk) {
+  const int datatypes[] = {-1, 12, 31, 34, INT_MIN, INT_MAX};
+  for (size_t i = 0; i < COUNT_OF(datatypes); i++)
+    REFUSE_IF(has_buffers(f), "datatype", call.datatype = datatypes[i])
+  const int ops[] = {-1, 5, 31, 38, 0x10000, nexarMaxRedOp, INT_MIN};
+  for (size_t i = 0; i < COUNT_OF(ops); i++) REFUSE_IF(has_op(f), "op", call.op = ops[i])
+}
+
+static void ops_on_types_they_are_not_defined_for(struct walk *walk) {
+  const struct { int code; const char *name; } floats[] = {
+      {nexarFloat16, "float16"}, {nexarFloat32, "float32"},
+      {nexarFloat64, "float64"}, {nexarBfloat16, "bfloat16"}};
+  for (size_t i = 0; i < COUNT_OF(floats); i++)
+    for (int op = nexarBitAnd; op <= nexarLogicalXor; op++)
+      REFUSE_IF(has_op(f), floats[i].name, (call.datatype = floats[i].code, call.op = op))
+  for (int op = nexarSum; op <= nexarAvg; op++) {
+    REFUSE_IF(has_op(f), "float8e4m3", (call.datatype = nexarFloat8e4m3, call.op = op))
+    REFUSE_IF(has_op(f), "float8e5m2", (call.datatype = nexarFloat8e5m2, call.op = op))
+  }
+}
+
+static void wrong_roots(struct walk *walk) {
+  const int roots[] = {-1, walk->n, walk->n + 1, INT_MIN, INT_MAX};
+  for (size_t i = 0; i < COUNT_OF(roots); i++) REFUSE_IF(has_root(f), "root", call.root = roots[i])
+}
+
+static void wrong_addresses(struct walk *walk) {
+  void *near_the_end = (void *)(UINTPTR_MAX - 7);
+  REFUSE_IF(has_sendbuff(f), "sendbuff is NULL", call.send = NULL)
+  REFUSE_IF(has_buffers(f), "buff is NULL", call.recv = NULL)
+  REFUSE_IF(has_sendbuff(f), "sendbuff runs past", call.send = near_the_end)
+  REFUSE_IF(has_buffers(f), "buff runs past", call.recv = near_the_end)
+}
+
+/* Four bytes per element: the product wraps to a small number, or exceeds the largest object. */
+static void counts_beyond_the_address_space(struct walk *walk) {
+  const size_t n = (size_t)walk->n;
+  const size_t counts[] = {SIZE_MAX,         SIZE_MAX / 2,     SIZE_MAX / 4,
+                           SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1};
+  for (size_t i = 0; i < COUNT_OF(counts); i++)
+    REFUSE_IF(has_buffers(f), "count", call.count = counts[i])
+  REFUSE_IF(f == ALL_GATHER || f == REDUCE_SCATTER, "count", call.count = SIZE_MAX / 4 / n + 1)
+  REFUSE_IF(f == ALL_GATHER || f == REDUCE_SCATTER, "count", call.count = SIZE_MAX / 8 / n + 1)
+}
+
+static void partial_overlaps(struct walk *walk) {
+  const int shifts[] = {1, 4, (int)BLOCK - 1, -1, -4, 1 - (int)BLOCK};
+  for (size_t i = 0; i < COUNT_OF(shifts); i++)
+    REFUSE_IF(f == ALL_REDUCE || f == REDUCE || f == BROADCAST, "sendbuff and recvbuff overlap",
+              call.recv = (char *)call.send + shifts[i])
+}
+
+/* In place is at this rank's block and nowhere else in the larger buffer. */
+static void blocks_at_a_wrong_offset(struct walk *walk) {
+  const size_t whole = (size_t)walk->n * BLOCK, own = (size_t)walk->rank * BLOCK;
+  for (size_t offset = 0; offset < whole; offset += 4) {
+    /* All ranks must make the same number of steps; a rank has nothing wrong to do at its own. */
+    const size_t wrong = offset == own ? own + 1 : offset;
+    REFUSE_IF(f == ALL_GATHER, "sendbuff and recvbuff overlap",
+              call.send = (char *)call.recv + wrong)
+    REFUSE_IF(f == REDUCE_SCATTER, "sendbuff and recvbuff overlap",
+              call.recv = (char *)call.send + wrong)
+  }
+}
+
+static void streams_that_are_none(struct walk *walk) {
+  int on_the_stack;
+  REFUSE_IF(true, "stream", call.stream = &on_the_stack)
+  REFUSE_IF(true, "stream", call.stream = (nexarStream_t)1)
+  REFUSE_IF(true, "stream", call.stream = (nexarStream_t)UINTPTR_MAX)
+}
+
+typedef void misuse(struct walk *walk);
+
+static void misuse_in_turn(int rank, int n, nexarComm_t comm, void *arg) {
+  misuse *const *misuse_them = arg;
+  struct walk walk = {.rank = rank, .n = n, .comm = comm};
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(&walk.destroyed, 1, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(walk.destroyed));
+  walk.memory = malloc(4 * APART);
+  for (int i = 0; i < 4 * APART; i++) walk.memory[i] = (unsigned char)i;
+  for (walk.pass = 0; walk.pass < n; walk.pass++) {
+    walk.number = 0;
+    (*misuse_them)(&walk);
+  }
+  free(walk.memory);
+}
+
+static void refused_in_worlds_of_one_and_three(misuse *misuse_them) {
+  run_ranks(1, misuse_in_turn, &misuse_them);
+  run_ranks(3, misuse_in_turn, &misuse_them);
+}
+
+#define REFUSED(what)                                                                              \
+  static void what##_are_refused(void) { refused_in_worlds_of_one_and_three(what); }
+
+REFUSED(wrong_handles)
+REFUSED(wrong_enums)
+REFUSED(ops_on_types_they_are_not_defined_for)
+REFUSED(wrong_roots)
+REFUSED(wrong_addresses)
+REFUSED(counts_beyond_the_address_space)
+REFUSED(partial_overlaps)
+REFUSED(blocks_at_a_wrong_offset)
+REFUSED(streams_that_are_none)
+
+static void count_nothing(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  const uintptr_t addresses[] = {0, 1, UINTPTR_MAX};
+  for (enum function f = 0; f < FUNCTIONS; f++) {
+    for (size_t i = 0; i < COUNT_OF(addresses); i++) {
+      struct call call = {.function = f, .send = (void *)addresses[i],
+                          .recv = (void *)addresses[i], .datatype = nexarInt32, .comm = comm};
+      CHECK_CODE(nexarSuccess, make_call(call));
+    }
+  }
+  check_it_works(rank, n, comm);
+}
+
+static void a_count_of_zero_takes_any_address(void) {
+  run_ranks(1, count_nothing, NULL);
+  run_ranks(3, count_nothing, NULL);
+}
+
+/* A count of zero excuses the buffers and nothing else. */
+static void count_nothing_wrongly(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  for (enum function f = 0; f < BARRIER; f++) {
+    const struct call call = {.function = f, .datatype = nexarInt32, .comm = comm};
+    struct call wrong = call;
+    wrong.datatype = 12;
+    CHECK_CODE(nexarInvalidArgument, make_call(wrong));
+    wrong = call;
+    wrong.stream = &wrong;
+    CHECK_CODE(nexarInvalidArgument, make_call(wrong));
+    wrong = call;
+    wrong.root = n;
+    if (has_root(f)) CHECK_CODE(nexarInvalidArgument, make_call(wrong));
+    wrong = call;
+    wrong.op = 5;
+    if (has_op(f)) CHECK_CODE(nexarInvalidArgument, make_call(wrong));
+  }
+  check_it_works(rank, n, comm);
+}
+
+static void a_count_of_zero_does_not_excuse_the_other_arguments(void) {
+  run_ranks(3, count_nothing_wrongly, NULL);
+}
+
+static void pass_garbage_where_it_is_ignored(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  for (int root = 0; root < n; root++) {
+    int32_t data[4] = {1, 2, 3, 4}, result[4] = {0};
+    /* NULL, no memory at all, and an overlap that would be refused at the root. */
+    void *const garbage[] = {NULL, (void *)UINTPTR_MAX, (void *)1, (char *)data + 1};
+    for (size_t i = 0; i < COUNT_OF(garbage); i++) {
+      void *recv = rank == root ? result : garbage[i];
+      CHECK_CODE(nexarSuccess, nexarReduce(data, recv, 4, nexarInt32, nexarSum, root, comm, NULL));
+      CHECK_EQ(rank == root ? 3 * n : 0, result[2]);
+      CHECK(data[0] == 1 && data[1] == 2 && data[2] == 3 && data[3] == 4);
+    }
+    for (size_t i = 0; i < COUNT_OF(garbage); i++) {
+      int32_t sent[4] = {root, 6, 7, i}, got[4] = {0};
+      const void *send = rank == root ? sent : i == 3 ? (char *)got + 1 : garbage[i];
+      CHECK_CODE(nexarSuccess, nexarBroadcast(send, got, 4, nexarInt32, root, comm, NULL));
+      CHECK(memcmp(sent, got, sizeof got) == 0);
+    }
+  }
+}
+
+static void buffers_that_mean_nothing_on_a_rank_are_not_looked_at(void) {
+  run_ranks(3, pass_garbage_where_it_is_ignored, NULL);
+}
+
+static const struct test_case cases[] = {
+    CASE(wrong_handles_are_refused),
+    CASE(wrong_enums_are_refused),
+    CASE(ops_on_types_they_are_not_defined_for_are_refused),
+    CASE(wrong_roots_are_refused),
+    CASE(wrong_addresses_are_refused),
+    CASE(counts_beyond_the_address_space_are_refused),
+    CASE(partial_overlaps_are_refused),
+    CASE(blocks_at_a_wrong_offset_are_refused),
+    CASE(streams_that_are_none_are_refused),
+    CASE(a_count_of_zero_takes_any_address),
+    CASE(a_count_of_zero_does_not_excuse_the_other_arguments),
+    CASE(buffers_that_mean_nothing_on_a_rank_are_not_looked_at),
+};
+
+int main(void) { return RUN(cases); }

@@ -1,0 +1,275 @@
+/*
+ * The environment is read at the first call of a process, so every case runs in a child of this
+ * one, which itself makes no call.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "ranks.h"
+
+static char directory[] = "/tmp/nexar-environment-XXXXXX";
+
+static void path_of(char path[300], const char *name) {
+  snprintf(path, 300, "%s/%s", directory, name);
+}
+
+static void read_file(const char *name, char *text, size_t size) {
+  char path[300];
+  path_of(path, name);
+  FILE *file = fopen(path, "r");
+  size_t length = file ? fread(text, 1, size - 1, file) : 0;
+  text[length] = 0;
+  if (file) fclose(file);
+}
+
+/* Runs the function in a child whose stdout and stderr go to the file "printed". */
+static pid_t in_a_child(void (*function)(void)) {
+  pid_t child = fork();
+  if (child == 0) {
+    char path[300];
+    path_of(path, "printed");
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (dup2(file, STDOUT_FILENO) < 0 || dup2(file, STDERR_FILENO) < 0) _exit(2);
+    set_deadline();
+    int before = check_failures;
+    function();
+    fflush(NULL);
+    _exit(check_failures != before);
+  }
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  if (status != 0) {
+    char printed[4000];
+    read_file("printed", printed, sizeof printed);
+    check_failed(__FILE__, __LINE__, "the child ended with %d and printed:\n%s", status, printed);
+  }
+  return child;
+}
+
+static void check_nothing_was_printed(void) {
+  char printed[1000];
+  read_file("printed", printed, sizeof printed);
+  if (printed[0]) check_failed(__FILE__, __LINE__, "printed: %s", printed);
+}
+
+/* What the child wrote to its log file of these ranks; "-" for no rank. */
+static void read_log(pid_t child, const char *rank, char *text, size_t size) {
+  char name[60];
+  snprintf(name, sizeof name, "log.%d.%s", (int)child, rank);
+  read_file(name, text, size);
+}
+
+static void log_to_files(const char *level) {
+  char path[300];
+  path_of(path, "log.%p.%r");
+  setenv("NEXAR_DEBUG", level, 1);
+  setenv("NEXAR_DEBUG_FILE", path, 1);
+}
+
+/* A failure of every sort: a wrong argument, a wrong handle, a mismatch, an abort. */
+static void get_everything_wrong(void) {
+  nexarComm_t comms[2];
+  int version, data = 0;
+  CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
+  CHECK_CODE(nexarInvalidArgument, nexarCommDestroy((nexarComm_t)&version));
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL));
+  CHECK_CODE(nexarSuccess, nexarAllReduce(&data, &data, 0, nexarInt32, nexarSum, comms[0], NULL));
+  CHECK_CODE(nexarInvalidUsage,
+             nexarAllReduce(&data, &data, 1, nexarInt32, nexarSum, comms[1], NULL));
+  CHECK_CODE(nexarSuccess, nexarCommAbort(comms[0]));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[1]));
+  run_ranks(3, it_works, NULL);
+}
+
+static const char *wrong_name, *wrong_value, *named_value;
+
+static void a_wrong_value_makes_no_communicator(void) {
+  nexarComm_t comm = (nexarComm_t)0x5a5a;
+  int version = 0;
+  setenv(wrong_name, wrong_value, 1);
+  CHECK_CODE(nexarSuccess, nexarGetVersion(&version));
+  for (int again = 0; again < 2; again++) {
+    CHECK_CODE(nexarInvalidArgument, nexarCommInitAll(&comm, 1, NULL));
+    CHECK_TEXT(nexarGetLastError(NULL), "nexarCommInitAll");
+    CHECK_TEXT(nexarGetLastError(NULL), wrong_name);
+    CHECK_TEXT(nexarGetLastError(NULL), named_value);
+    CHECK(comm == (nexarComm_t)0x5a5a);
+  }
+}
+
+static void wrong_values_are_named_with_their_variable(void) {
+  const char *const wrong[][3] = {
+      {"NEXAR_OP_TIMEOUT_MS", "abc", "abc"},
+      {"NEXAR_OP_TIMEOUT_MS", "0", "=0"},
+      {"NEXAR_OP_TIMEOUT_MS", "-5", "-5"},
+      {"NEXAR_OP_TIMEOUT_MS", "99999999999999999999", "99999999999999999999"},
+      {"NEXAR_ALGO", "allreduce:nonsense", "allreduce:nonsense"},
+      {"NEXAR_ALGO", "allreduce:ring,nothing:ring", "nothing:ring"},
+      {"NEXAR_DEBUG", "LOUD", "LOUD"},
+  };
+  for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+    wrong_name = wrong[i][0];
+    wrong_value = wrong[i][1];
+    named_value = wrong[i][2];
+    in_a_child(a_wrong_value_makes_no_communicator);
+    check_nothing_was_printed();
+  }
+}
+
+static void nothing_is_printed_unless_asked(void) {
+  in_a_child(get_everything_wrong);
+  check_nothing_was_printed();
+}
+
+static void without_a_level(void) {
+  char path[300];
+  path_of(path, "unasked.%p.%r");
+  setenv("NEXAR_DEBUG_FILE", path, 1);
+  get_everything_wrong();
+}
+
+static void a_log_file_alone_logs_nothing(void) {
+  char path[300], text[10];
+  pid_t child = in_a_child(without_a_level);
+  snprintf(path, sizeof path, "unasked.%d.-", (int)child);
+  read_file(path, text, sizeof text);
+  CHECK_EQ(0, strlen(text));
+  check_nothing_was_printed();
+}
+
+static void with_info(void) {
+  log_to_files("INFO");
+  get_everything_wrong();
+}
+
+static void a_log_goes_to_its_file_and_nowhere_else(void) {
+  char text[20000];
+  pid_t child = in_a_child(with_info);
+  check_nothing_was_printed();
+  read_log(child, "-", text, sizeof text);
+  CHECK_TEXT(text, " nexar INFO ");
+  CHECK_TEXT(text, " nexar WARN ");
+  CHECK_TEXT(text, "nexarGetVersion: version is NULL");
+  read_log(child, "1", text, sizeof text);
+  CHECK_TEXT(text, "ranks disagree on call #0");
+}
+
+static void with_a_misspelt_name(void) {
+  log_to_files("warn");
+  setenv("NEXAR_DEBUGFILE", "x", 1);
+  run_ranks(1, it_works, NULL);
+}
+
+static void an_unknown_name_is_warned_about_with_the_nearest_known_one(void) {
+  char text[4000];
+  pid_t child = in_a_child(with_a_misspelt_name);
+  check_nothing_was_printed();
+  read_log(child, "-", text, sizeof text);
+  CHECK_TEXT(text, " nexar WARN ");
+  CHECK_TEXT(text, "NEXAR_DEBUGFILE is not a setting of nexar; the nearest is NEXAR_DEBUG_FILE");
+  CHECK(strstr(text, "INFO") == NULL);
+}
+
+static void to_stderr(void) {
+  setenv("NEXAR_DEBUG", "WARN", 1);
+  CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
+}
+
+static void without_a_file_the_log_goes_to_stderr(void) {
+  char text[4000];
+  in_a_child(to_stderr);
+  read_file("printed", text, sizeof text);
+  CHECK_TEXT(text, "WARN");
+  CHECK_TEXT(text, "nexarGetVersion: version is NULL");
+}
+
+static void to_nowhere(void) {
+  setenv("NEXAR_DEBUG", "TRACE", 1);
+  setenv("NEXAR_DEBUG_FILE", "/nonexistent/directory/log", 1);
+  get_everything_wrong();
+}
+
+static void a_log_that_cannot_be_written_stops_nobody(void) {
+  in_a_child(to_nowhere);
+  check_nothing_was_printed();
+}
+
+static atomic_bool forks_done;
+
+static void fail_over_and_over(int thread, int threads, nexarComm_t none, void *arg) {
+  (void)thread, (void)threads, (void)none, (void)arg;
+  while (!forks_done) CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
+}
+
+static void *write_the_log(void *arg) {
+  run_threads(3, NULL, fail_over_and_over, arg);
+  return NULL;
+}
+
+/* A child may inherit the log's lock in the hands of a thread that it does not have. */
+static void fork_while_others_write_the_log(void) {
+  pthread_t thread;
+  int status = 0;
+  log_to_files("WARN");
+  CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
+  CHECK_EQ(0, pthread_create(&thread, NULL, write_the_log, NULL));
+  for (int i = 0; i < 200 && status == 0; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(5);
+      _exit(nexarGetVersion(NULL) != nexarInvalidUsage);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+  }
+  CHECK_EQ(0, status);
+  forks_done = true;
+  CHECK_EQ(0, pthread_join(thread, NULL));
+}
+
+static void a_forked_child_is_refused_while_others_write_the_log(void) {
+  in_a_child(fork_while_others_write_the_log);
+}
+
+static void with_rings(void) {
+  setenv("NEXAR_ALGO", "allreduce:ring,barrier:dissemination", 1);
+  setenv("NEXAR_OP_TIMEOUT_MS", "30000", 1);
+  run_ranks(5, it_works, NULL);
+}
+
+static void an_algorithm_may_be_chosen_by_name(void) { in_a_child(with_rings); }
+
+static void remove_the_directory(void) {
+  DIR *files = opendir(directory);
+  CHECK(files != NULL);
+  for (struct dirent *entry; files && (entry = readdir(files));) {
+    char path[300];
+    path_of(path, entry->d_name);
+    unlink(path); /* fails for . and .. */
+  }
+  if (files) closedir(files);
+  CHECK_EQ(0, rmdir(directory));
+}
+
+static const struct test_case cases[] = {
+    CASE(wrong_values_are_named_with_their_variable),
+    CASE(nothing_is_printed_unless_asked),
+    CASE(a_log_file_alone_logs_nothing),
+    CASE(a_log_goes_to_its_file_and_nowhere_else),
+    CASE(an_unknown_name_is_warned_about_with_the_nearest_known_one),
+    CASE(without_a_file_the_log_goes_to_stderr),
+    CASE(a_log_that_cannot_be_written_stops_nobody),
+    CASE(a_forked_child_is_refused_while_others_write_the_log),
+    CASE(an_algorithm_may_be_chosen_by_name),
+};
+
+int main(void) {
+  const char *const ours[] = {"NEXAR_ALGO", "NEXAR_DEBUG", "NEXAR_DEBUG_FILE",
+                              "NEXAR_DEBUG_SUBSYS", "NEXAR_OP_TIMEOUT_MS"};
+  for (size_t i = 0; i < COUNT_OF(ours); i++) unsetenv(ours[i]);
+  if (!mkdtemp(directory)) return 2;
+  int result = RUN(cases);
+  remove_the_directory();
+  return result || check_failures;
+}

@@ -1,0 +1,103 @@
+/* fork: a child of a process that has used nexar is refused everything and harms nobody. */
+#define _GNU_SOURCE
+#include <sys/wait.h>
+
+#include "calls.h"
+#include "ranks.h"
+
+/* Runs the function in a child, which fails if a check in it does. */
+static void in_a_child(void (*function)(void), void (*leave)(int)) {
+  pid_t child = fork();
+  if (child == 0) {
+    set_deadline();
+    int before = check_failures;
+    function();
+    leave(check_failures != before);
+  }
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK_EQ(0, status);
+}
+
+static void work_in_three_ranks(void) { run_ranks(3, it_works, NULL); }
+
+static void a_child_of_a_process_that_has_not_used_nexar_works(void) {
+  in_a_child(work_in_three_ranks, _exit);
+  in_a_child(work_in_three_ranks, exit);
+}
+
+static nexarComm_t inherited;
+
+static void check_refused(nexarResult_t result, const char *function) {
+  CHECK_CODE(nexarInvalidUsage, result);
+  CHECK_TEXT(nexarGetLastError(NULL), function);
+  CHECK_TEXT(nexarGetLastError(NULL), "forked");
+}
+
+static void everything_is_refused(void) {
+  int number = 77, data[4] = {0};
+  nexarResult_t error = nexarTimeout;
+  nexarComm_t made = NULL;
+  check_refused(nexarGetVersion(&number), "nexarGetVersion");
+  check_refused(nexarCommInitAll(&made, 1, NULL), "nexarCommInitAll");
+  const nexarComm_t comms[] = {inherited, NULL, (nexarComm_t)&number};
+  for (size_t i = 0; i < COUNT_OF(comms); i++) {
+    check_refused(nexarCommCount(comms[i], &number), "nexarCommCount");
+    check_refused(nexarCommUserRank(comms[i], &number), "nexarCommUserRank");
+    check_refused(nexarCommGetAsyncError(comms[i], &error), "nexarCommGetAsyncError");
+    check_refused(nexarCommFinalize(comms[i]), "nexarCommFinalize");
+    check_refused(nexarCommDestroy(comms[i]), "nexarCommDestroy");
+    check_refused(nexarCommAbort(comms[i]), "nexarCommAbort");
+    for (enum function f = 0; f < FUNCTIONS; f++) {
+      struct call call = {.function = f, .send = data, .recv = data + 2, .count = 2,
+                          .datatype = nexarInt32, .comm = comms[i]};
+      check_refused(make_call(call), function_names[f]);
+    }
+  }
+  CHECK_EQ(77, number);
+  CHECK_EQ(nexarTimeout, error);
+  CHECK(made == NULL);
+  CHECK_TEXT(nexarGetErrorString(nexarInvalidUsage), "usage");
+  CHECK(nexarGetLastError(inherited) != NULL);
+}
+
+static void in_a_grandchild(void) { in_a_child(everything_is_refused, _exit); }
+
+static void a_child_is_refused_everything_and_the_parent_goes_on(void) {
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(&inherited, 1, NULL));
+  check_it_works(0, 1, inherited);
+  in_a_child(everything_is_refused, _exit);
+  check_it_works(0, 1, inherited);
+  in_a_child(everything_is_refused, exit);
+  check_it_works(0, 1, inherited);
+  in_a_child(in_a_grandchild, _exit);
+  check_it_works(0, 1, inherited);
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(inherited));
+  work_in_three_ranks();
+}
+
+/* A child inherits locks in any state and must not take them. */
+static void *compute(void *stop) {
+  while (!atomic_load((atomic_bool *)stop)) run_ranks(2, it_works, NULL);
+  return NULL;
+}
+
+static void a_child_is_refused_while_other_threads_of_the_parent_are_inside(void) {
+  atomic_bool stop = false;
+  pthread_t thread;
+  CHECK_EQ(0, pthread_create(&thread, NULL, compute, &stop));
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(&inherited, 1, NULL));
+  for (int i = 0; i < 50; i++) in_a_child(everything_is_refused, _exit);
+  check_it_works(0, 1, inherited);
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(inherited));
+  atomic_store(&stop, true);
+  CHECK_EQ(0, pthread_join(thread, NULL));
+}
+
+static const struct test_case cases[] = {
+    CASE(a_child_of_a_process_that_has_not_used_nexar_works), /* before the first use */
+    CASE(a_child_is_refused_everything_and_the_parent_goes_on),
+    CASE(a_child_is_refused_while_other_threads_of_the_parent_are_inside),
+};
+
+int main(void) { return RUN(cases); }

@@ -1,0 +1,113 @@
+/*
+ * Checks, and the table of cases that makes a test program:
+ *
+ *     static void zero_is_even(void) { CHECK_EQ(0, 0 % 2); }
+ *
+ *     static const struct test_case cases[] = {CASE(zero_is_even)};
+ *     int main(void) { return RUN(cases); }
+ *
+ * A failed check is printed and counted, and its case goes on. Checks may be made in any thread.
+ * A program that hangs is ended after DEADLINE_S seconds, or those in the environment variable
+ * CHECK_DEADLINE_S, and says in which case it was.
+ */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <nexar.h>
+
+#define DEADLINE_S 50
+
+struct test_case {
+  const char *name;
+  void (*run)(void);
+};
+
+#define CASE(function) {#function, function}
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define RUN(cases) run_cases(cases, COUNT_OF(cases))
+
+#define CHECK(condition)                                                                           \
+  do {                                                                                             \
+    if (!(condition)) check_failed(__FILE__, __LINE__, "%s is false", #condition);                 \
+  } while (0)
+
+#define CHECK_EQ(expected, actual)                                                                 \
+  do {                                                                                             \
+    long long expected_ = (long long)(expected), actual_ = (long long)(actual);                    \
+    if (expected_ != actual_)                                                                      \
+      check_failed(__FILE__, __LINE__, "%s is %lld, not %lld", #actual, actual_, expected_);       \
+  } while (0)
+
+#define CHECK_CODE(expected, call)                                                                 \
+  do {                                                                                             \
+    nexarResult_t expected_ = (expected), actual_ = (call);                                        \
+    if (expected_ != actual_)                                                                      \
+      check_failed(__FILE__, __LINE__, "%s returned %d (%s), not %d (%s)", #call, (int)actual_,    \
+                   nexarGetErrorString(actual_), (int)expected_, nexarGetErrorString(expected_));  \
+  } while (0)
+
+#define CHECK_TEXT(text, part)                                                                     \
+  do {                                                                                             \
+    const char *text_ = (text), *part_ = (part);                                                   \
+    if (!strstr(text_, part_))                                                                     \
+      check_failed(__FILE__, __LINE__, "%s is \"%s\", without \"%s\"", #text, text_, part_);       \
+  } while (0)
+
+static atomic_int check_failures;
+static const char *_Atomic check_running = "the beginning";
+
+static inline void check_failed(const char *file, int line, const char *format, ...) {
+  char what[1000];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  /* A check inside a long loop must not bury the first failures. */
+  if (atomic_fetch_add(&check_failures, 1) < 20)
+    fprintf(stderr, "%s:%d: %s\n    last error: %s\n", file, line, what, nexarGetLastError(NULL));
+}
+
+/* Only write and _exit: whatever hangs may hold the locks of stdio. */
+static inline void check_deadline(int signal) {
+  (void)signal;
+  const char *name = check_running, *parts[] = {"the deadline passed in ", name, "\n"};
+  for (size_t i = 0; i < COUNT_OF(parts); i++)
+    if (write(STDERR_FILENO, parts[i], strlen(parts[i])) < 0) break;
+  _exit(3);
+}
+
+/* Also for a forked child, which does not inherit the alarm. */
+static inline void set_deadline(void) {
+  const char *seconds = getenv("CHECK_DEADLINE_S");
+  signal(SIGALRM, check_deadline);
+  alarm(seconds ? (unsigned)atoi(seconds) : DEADLINE_S);
+}
+
+static inline int run_cases(const struct test_case *cases, size_t count) {
+  int failed = 0;
+  set_deadline();
+  for (size_t i = 0; i < count; i++) {
+    check_running = cases[i].name;
+    int before = check_failures;
+    cases[i].run();
+    bool ok = check_failures == before;
+    failed += !ok;
+    printf("%s %s\n", ok ? "ok" : "FAILED", cases[i].name);
+    fflush(stdout); /* a case that forks must not print these lines again */
+  }
+  return failed != 0;
+}
+
+#endif

@@ -1,0 +1,220 @@
+/* nexarAllReduce against the oracle of elements.h, bit by bit on every rank. */
+#define _GNU_SOURCE
+#include <math.h>
+
+#include "elements.h"
+#include "ranks.h"
+
+struct job {
+  const struct dtype *dtype;
+  nexarRedOp_t op;
+  size_t count, shift;
+  bool in_place;
+  unsigned char *expected;
+};
+
+static void reduce_and_compare(int rank, int n, nexarComm_t comm, void *arg) {
+  const struct job *job = arg;
+  size_t bytes = job->count * job->dtype->size;
+  char what[100];
+  snprintf(what, sizeof what, "%s, op %d, %zu elements, rank %d of %d%s", job->dtype->name,
+           (int)job->op, job->count, rank, n, job->in_place ? ", in place" : "");
+
+  struct guarded send = guarded(bytes, job->shift), recv = guarded(bytes, 2 * job->shift);
+  struct guarded sent = guarded(bytes, 0);
+  fill(job->dtype, job->op, n, rank, send.at, job->count);
+  memcpy(sent.at, send.at, bytes);
+  void *result = job->in_place ? send.at : recv.at;
+  CHECK_CODE(nexarSuccess, nexarAllReduce(send.at, result, job->count, job->dtype->code, job->op,
+                                          comm, NULL));
+  CHECK_SAME(job->expected, result, bytes, what);
+  if (!job->in_place) CHECK_SAME(sent.at, send.at, bytes, what);
+  check_guards(send);
+  check_guards(recv);
+  check_guards(sent);
+}
+
+static void all_reduce(int n, nexarDataType_t datatype, nexarRedOp_t op, size_t count,
+                       bool in_place, size_t shift) {
+  const struct dtype *dtype = dtype_of(datatype);
+  struct job job = {dtype, op, count, shift, in_place, malloc(count * dtype->size + 1)};
+  fold_all(dtype, op, n, job.expected, count);
+  run_ranks(n, reduce_and_compare, &job);
+  free(job.expected);
+}
+
+static void every_count_and_number_of_ranks_gives_the_fold(void) {
+  for (size_t i = 0; i < COUNT_OF(sizes); i++)
+    FOR_COUNTS(count, sizes[i])
+      for (int in_place = 0; in_place < 2; in_place++)
+        for (size_t shift = 0; shift < 2; shift++)
+          all_reduce(sizes[i], nexarFloat32, nexarSum, count, in_place, shift);
+}
+
+static void every_operator_on_every_type_gives_the_fold(void) {
+  for (int n = 3; n <= 4; n++)
+    for (size_t d = 0; d < COUNT_OF(dtypes); d++)
+      for (size_t o = 0; o < COUNT_OF(ops); o++)
+        for (int large = 0; large < 2 && is_defined(ops[o], &dtypes[d]); large++)
+          /* Beyond 32 KiB another algorithm does the work. */
+          all_reduce(n, dtypes[d].code, ops[o], large ? 33001 : 37, large, (size_t)large);
+}
+
+static void a_rank_alone_gets_what_the_operator_says(void) {
+  for (size_t d = 0; d < COUNT_OF(dtypes); d++)
+    for (size_t o = 0; o < COUNT_OF(ops); o++)
+      if (is_defined(ops[o], &dtypes[d])) all_reduce(1, dtypes[d].code, ops[o], 37, o % 2, 0);
+}
+
+static void large_buffers_lose_no_element(void) {
+  all_reduce(3, nexarFloat32, nexarSum, (4 << 20) + 3, true, 1);
+  all_reduce(3, nexarBfloat16, nexarSum, 4 << 20, false, 0);
+  /* One element more than equal chunks of 2 MiB. */
+  all_reduce(4, nexarFloat32, nexarSum, 2097153, true, 0);
+}
+
+static void sum_sixteen_mebibytes_of_ones(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)rank, (void)arg;
+  size_t count = 4 << 20, wrong = 0;
+  float *ones = malloc(count * sizeof *ones);
+  for (size_t i = 0; i < count; i++) ones[i] = 1;
+  CHECK_CODE(nexarSuccess, nexarAllReduce(ones, ones, count, nexarFloat32, nexarSum, comm, NULL));
+  for (size_t i = 0; i < count; i++) wrong += ones[i] != (float)n;
+  CHECK_EQ(0, wrong);
+  free(ones);
+}
+
+static void sixteen_mebibytes_of_ones_become_threes_on_three_ranks(void) {
+  run_ranks(3, sum_sixteen_mebibytes_of_ones, NULL);
+}
+
+/* Two operands and the bits that must come out, in types of two bytes. */
+struct rounding {
+  nexarDataType_t datatype;
+  double a, b;
+  uint16_t sum;
+};
+
+static const struct rounding roundings[] = {
+    {nexarFloat16, 1.5, 0.499755859375, 0x4000},    /* 1.9998 carries into the exponent: 2 */
+    {nexarFloat16, 4, 3.998046875, 0x4800},         /* 7.998 is a tie: 8, which is even */
+    {nexarFloat16, 0.25, 0.2498779296875, 0x3800},  /* 0.49988: 0.5 */
+    {nexarFloat16, 2048, 1, 0x6800},                /* a tie: down to 2048 */
+    {nexarFloat16, 2050, 1, 0x6802},                /* a tie: up to 2052 */
+    {nexarFloat16, 0x1p-24, 0x1p-24, 0x0002},       /* subnormals are not flushed */
+    {nexarFloat16, 0x1p-14, -0x1p-24, 0x03ff},
+    {nexarFloat16, 65504, 8, 0x7bff},               /* the largest number */
+    {nexarFloat16, 65504, 16, 0x7c00},              /* a tie with what would be 65536: infinity */
+    {nexarBfloat16, 256, 1, 0x4380},                /* a tie: down to 256 */
+    {nexarBfloat16, 258, 1, 0x4382},                /* a tie: up to 260, truncation gives 258 */
+    {nexarBfloat16, 1, 0x1.1p-8, 0x3f81},           /* beyond the tie */
+    {nexarBfloat16, 1, 0x1p-8, 0x3f80},
+    {nexarBfloat16, -1, -0x1.1p-8, 0xbf81},
+};
+
+static void add_and_round(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)arg;
+  /* A count that is no multiple of any vector's length: body and tail must agree. */
+  enum { COUNT = 37 };
+  for (size_t i = 0; i < COUNT_OF(roundings); i++) {
+    const struct rounding *rounding = &roundings[i];
+    uint16_t data[COUNT];
+    char what[20];
+    snprintf(what, sizeof what, "rounding %zu", i);
+    for (size_t k = 0; k < COUNT; k++)
+      put_real(dtype_of(rounding->datatype), data, k, rank == 0 ? rounding->a : rounding->b);
+    CHECK_CODE(nexarSuccess,
+               nexarAllReduce(data, data, COUNT, rounding->datatype, nexarSum, comm, NULL));
+    for (size_t k = 0; k < COUNT; k++) CHECK_SAME(&rounding->sum, &data[k], 2, what);
+  }
+}
+
+static void halves_are_rounded_to_nearest_even(void) { run_ranks(2, add_and_round, NULL); }
+
+/* Special values: any NaN in gives the one canonical NaN out, and -0 < +0. */
+struct special {
+  nexarRedOp_t op;
+  double one, others, result;
+};
+
+static const struct special specials[] = {
+    {nexarMax, NAN, 1, NAN},          {nexarMax, 1, NAN, NAN},
+    {nexarMin, NAN, 1, NAN},          {nexarMin, 1, NAN, NAN},
+    {nexarMax, -NAN, INFINITY, NAN},  {nexarMin, -NAN, -INFINITY, NAN},
+    {nexarSum, NAN, 1, NAN},          {nexarSum, -NAN, 1, NAN},
+    {nexarProd, -NAN, 0, NAN},        {nexarProd, INFINITY, 0, NAN},
+    {nexarMax, -0.0, 0.0, 0.0},       {nexarMax, 0.0, -0.0, 0.0},
+    {nexarMin, -0.0, 0.0, -0.0},      {nexarMin, 0.0, -0.0, -0.0},
+    {nexarMax, -0.0, -0.0, -0.0},     {nexarMin, 0.0, 0.0, 0.0},
+    {nexarSum, -0.0, -0.0, -0.0},     {nexarSum, -0.0, 0.0, 0.0},
+    {nexarMax, INFINITY, 1, INFINITY}, {nexarMin, INFINITY, 1, 1},
+    {nexarMax, -INFINITY, 1, 1},      {nexarMin, -INFINITY, 1, -INFINITY},
+    {nexarSum, INFINITY, 1, INFINITY}, {nexarSum, INFINITY, -INFINITY, NAN},
+    {nexarProd, -INFINITY, 1, -INFINITY},
+};
+
+static void put_special(const struct dtype *dtype, void *at, size_t count, double value) {
+  for (size_t i = 0; i < count; i++) put_real(dtype, at, i, value);
+}
+
+static void reduce_specials(int rank, int n, nexarComm_t comm, void *arg) {
+  const struct dtype *dtype = arg;
+  const size_t counts[] = {1, 37, 17000}; /* the last one by the algorithm for large buffers */
+  for (size_t i = 0; i < COUNT_OF(specials); i++) {
+    for (int odd = 0; odd < n; odd++) {
+      for (size_t c = 0; c < COUNT_OF(counts); c++) {
+        size_t bytes = counts[c] * dtype->size;
+        unsigned char *data = malloc(bytes), *expected = malloc(bytes);
+        char what[60];
+        snprintf(what, sizeof what, "special %zu in %s, rank %d odd", i, dtype->name, odd);
+        put_special(dtype, data, counts[c], rank == odd ? specials[i].one : specials[i].others);
+        put_special(dtype, expected, counts[c], specials[i].result);
+        CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, counts[c], dtype->code,
+                                                specials[i].op, comm, NULL));
+        CHECK_SAME(expected, data, bytes, what);
+        free(data);
+        free(expected);
+      }
+    }
+  }
+}
+
+static void nans_infinities_and_zeros_are_the_same_in_every_place(void) {
+  for (size_t d = 0; d < COUNT_OF(dtypes); d++)
+    for (int n = 2; n <= 3 && dtypes[d].kind == REAL; n++)
+      run_ranks(n, reduce_specials, (void *)&dtypes[d]);
+}
+
+/* Sums that do depend on the order: whatever it is, all ranks must have used the same. */
+static void sum_roughly(int rank, int n, nexarComm_t comm, void *arg) {
+  size_t count = *(size_t *)arg;
+  float *data = malloc(count * sizeof *data);
+  float *all = malloc((size_t)n * count * sizeof *all);
+  for (size_t i = 0; i < count; i++)
+    data[i] = (float)mixed((uint64_t)rank, i) * (i % 2 ? 0x1p-40f : -0x1p-60f);
+  CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, count, nexarFloat32, nexarSum, comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarAllGather(data, all, count, nexarFloat32, comm, NULL));
+  for (int r = 0; r < n; r++)
+    CHECK_SAME(data, all + (size_t)r * count, count * sizeof *data, "another rank's result");
+  free(data);
+  free(all);
+}
+
+static void inexact_sums_have_the_same_bits_on_every_rank(void) {
+  size_t counts[] = {1, 1000, 65537};
+  for (size_t i = 0; i < COUNT_OF(sizes); i++)
+    for (size_t c = 0; c < COUNT_OF(counts); c++) run_ranks(sizes[i], sum_roughly, &counts[c]);
+}
+
+static const struct test_case cases[] = {
+    CASE(every_count_and_number_of_ranks_gives_the_fold),
+    CASE(every_operator_on_every_type_gives_the_fold),
+    CASE(a_rank_alone_gets_what_the_operator_says),
+    CASE(large_buffers_lose_no_element),
+    CASE(sixteen_mebibytes_of_ones_become_threes_on_three_ranks),
+    CASE(halves_are_rounded_to_nearest_even),
+    CASE(nans_infinities_and_zeros_are_the_same_in_every_place),
+    CASE(inexact_sums_have_the_same_bits_on_every_rank),
+};
+
+int main(void) { return RUN(cases); }

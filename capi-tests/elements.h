@@ -1,0 +1,242 @@
+/*
+ * Elements of every datatype that can be reduced, what a reduction of them must give, and buffers
+ * that notice writes beyond their ends.
+ *
+ * Integers take values from the whole range of their type, so sums and products wrap. Floats take
+ * values whose results are exact in every type and in every order of folding (small integers;
+ * powers of two for products; multiples of n for averages), so all results are compared bit by bit.
+ */
+#ifndef ELEMENTS_H
+#define ELEMENTS_H
+
+#include "check.h"
+
+enum kind { SIGNED, UNSIGNED, REAL };
+
+struct dtype {
+  nexarDataType_t code;
+  const char *name;
+  size_t size;
+  enum kind kind;
+};
+
+static const struct dtype dtypes[] = {
+    {nexarInt8, "int8", 1, SIGNED},       {nexarUint8, "uint8", 1, UNSIGNED},
+    {nexarInt16, "int16", 2, SIGNED},     {nexarUint16, "uint16", 2, UNSIGNED},
+    {nexarInt32, "int32", 4, SIGNED},     {nexarUint32, "uint32", 4, UNSIGNED},
+    {nexarInt64, "int64", 8, SIGNED},     {nexarUint64, "uint64", 8, UNSIGNED},
+    {nexarFloat16, "float16", 2, REAL},   {nexarBfloat16, "bfloat16", 2, REAL},
+    {nexarFloat32, "float32", 4, REAL},   {nexarFloat64, "float64", 8, REAL},
+};
+
+static const nexarRedOp_t ops[] = {
+    nexarSum,    nexarProd,  nexarMax,    nexarMin,        nexarAvg,       nexarBitAnd,
+    nexarBitOr,  nexarBitXor, nexarLogicalAnd, nexarLogicalOr, nexarLogicalXor,
+};
+
+static inline const struct dtype *dtype_of(nexarDataType_t code) {
+  const struct dtype *dtype = dtypes;
+  while (dtype->code != code) dtype++;
+  return dtype;
+}
+
+static inline bool is_defined(nexarRedOp_t op, const struct dtype *dtype) {
+  return op <= nexarAvg || dtype->kind != REAL;
+}
+
+static inline uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+/* To nearest, ties to even. */
+static inline uint16_t to_float16(float value) {
+  uint32_t sign = bits_of(value) >> 16 & 0x8000, magnitude = bits_of(value) & 0x7fffffff;
+  if (magnitude > 0x7f800000) return (uint16_t)(sign | 0x7e00);
+  if (magnitude >= bits_of(65536)) return (uint16_t)(sign | 0x7c00);
+  if (magnitude < bits_of(0x1p-14f)) {
+    /* Subnormal: a multiple of 2^-24, which is the last bit of 0.5, so the addition rounds. */
+    float positive = value < 0 ? -value : value;
+    return (uint16_t)(sign | (bits_of(positive + 0.5f) - bits_of(0.5f)));
+  }
+  uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+  return (uint16_t)(sign | (rounded - ((127 - 15) << 23)) >> 13);
+}
+
+/* To nearest, ties to even. */
+static inline uint16_t to_bfloat16(float value) {
+  uint32_t bits = bits_of(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 & 0x8000) | 0x7fc0;
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline void put_real(const struct dtype *dtype, void *at, size_t index, double value) {
+  unsigned char *element = (unsigned char *)at + index * dtype->size;
+  float single = (float)value;
+  uint16_t half;
+  switch (dtype->code) {
+    case nexarFloat64:
+      memcpy(element, &value, 8);
+      return;
+    case nexarFloat32:
+      memcpy(element, &single, 4);
+      return;
+    default:
+      half = dtype->code == nexarFloat16 ? to_float16(single) : to_bfloat16(single);
+      memcpy(element, &half, 2);
+  }
+}
+
+/* The low bytes of the number: x86-64 and AArch64 are little-endian. */
+static inline void put_integer(const struct dtype *dtype, void *at, size_t index, uint64_t value) {
+  memcpy((unsigned char *)at + index * dtype->size, &value, dtype->size);
+}
+
+/* Cut to the width of the type, and widened again with its sign. */
+static inline uint64_t wrapped(const struct dtype *dtype, uint64_t value) {
+  unsigned unused = 64 - 8 * (unsigned)dtype->size;
+  value <<= unused;
+  return dtype->kind == SIGNED ? (uint64_t)((int64_t)value >> unused) : value >> unused;
+}
+
+static inline uint64_t mixed(uint64_t rank, uint64_t index) {
+  uint64_t x = (rank + 1) * UINT64_C(0x9e3779b97f4a7c15) + index * UINT64_C(0xd1b54a32d192ed03);
+  x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+  return x ^ x >> 32;
+}
+
+/* This rank's element: an integer of any size, and every eighth a zero for logical operators. */
+static inline uint64_t integer_element(const struct dtype *dtype, int rank, size_t index) {
+  uint64_t value = mixed((uint64_t)rank, index);
+  return value >> 61 == 0 ? 0 : wrapped(dtype, value);
+}
+
+/* This rank's element: a float that stays exact under op with n ranks. */
+static inline double real_element(nexarRedOp_t op, int n, int rank, size_t index) {
+  uint64_t random = mixed((uint64_t)rank, index) >> 40;
+  if (op == nexarProd) {
+    const double factors[] = {0.5, 1, 2, -0.5, -1, -2};
+    return factors[random % 6];
+  }
+  double small = (double)(random % 31) - 15;
+  return op == nexarAvg ? n * small : small;
+}
+
+static inline void fill(const struct dtype *dtype, nexarRedOp_t op, int n, int rank, void *at,
+                        size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (dtype->kind == REAL)
+      put_real(dtype, at, i, real_element(op, n, rank, i));
+    else
+      put_integer(dtype, at, i, integer_element(dtype, rank, i));
+  }
+}
+
+static inline bool is_less(const struct dtype *dtype, uint64_t a, uint64_t b) {
+  return dtype->kind == SIGNED ? (int64_t)a < (int64_t)b : a < b;
+}
+
+static inline uint64_t folded_integer(const struct dtype *dtype, nexarRedOp_t op, uint64_t a,
+                                      uint64_t b) {
+  switch (op) {
+    case nexarSum:
+    case nexarAvg: return wrapped(dtype, a + b);
+    case nexarProd: return wrapped(dtype, a * b);
+    case nexarMax: return is_less(dtype, a, b) ? b : a;
+    case nexarMin: return is_less(dtype, b, a) ? b : a;
+    case nexarBitAnd: return a & b;
+    case nexarBitOr: return a | b;
+    case nexarBitXor: return a ^ b;
+    case nexarLogicalAnd: return a && b;
+    case nexarLogicalOr: return a || b;
+    default: return !a != !b;
+  }
+}
+
+static inline double folded_real(nexarRedOp_t op, double a, double b) {
+  switch (op) {
+    case nexarProd: return a * b;
+    case nexarMax: return a > b ? a : b;
+    case nexarMin: return a < b ? a : b;
+    default: return a + b;
+  }
+}
+
+/* The oracle: the fold of the elements that `fill` gives to n ranks. */
+static inline void fold_all(const struct dtype *dtype, nexarRedOp_t op, int n, void *at,
+                            size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    if (dtype->kind == REAL) {
+      double result = real_element(op, n, 0, i);
+      for (int r = 1; r < n; r++) result = folded_real(op, result, real_element(op, n, r, i));
+      put_real(dtype, at, i, op == nexarAvg ? result / n : result);
+      continue;
+    }
+    uint64_t result = integer_element(dtype, 0, i);
+    for (int r = 1; r < n; r++)
+      result = folded_integer(dtype, op, result, integer_element(dtype, r, i));
+    if (op >= nexarLogicalAnd) result = result != 0; /* also of a rank that is alone */
+    if (op == nexarAvg)
+      result = dtype->kind == SIGNED ? (uint64_t)((int64_t)result / n) : result / (uint64_t)n;
+    put_integer(dtype, at, i, result);
+  }
+}
+
+/* Memory of which the bytes before and after must not change. */
+struct guarded {
+  unsigned char *block, *at;
+  size_t bytes;
+};
+
+enum { GUARD = 64, GUARD_BYTE = 0xa5 };
+
+/* `shift` bytes off the alignment that malloc gives. */
+static inline struct guarded guarded(size_t bytes, size_t shift) {
+  struct guarded memory = {malloc(2 * GUARD + shift + bytes), NULL, bytes};
+  if (!memory.block) abort();
+  memory.at = memory.block + GUARD + shift;
+  memset(memory.at - GUARD, GUARD_BYTE, GUARD);
+  memset(memory.at, 0x11, bytes);
+  memset(memory.at + bytes, GUARD_BYTE, GUARD);
+  return memory;
+}
+
+/* Frees it. */
+static inline void check_guards(struct guarded memory) {
+  bool untouched = true;
+  for (int i = 0; i < GUARD; i++) {
+    untouched &= memory.at[i - GUARD] == GUARD_BYTE;
+    untouched &= memory.at[memory.bytes + (size_t)i] == GUARD_BYTE;
+  }
+  CHECK(untouched);
+  free(memory.block);
+}
+
+static inline size_t first_difference(const void *one, const void *other, size_t bytes) {
+  size_t at = 0;
+  while (at < bytes && ((const char *)one)[at] == ((const char *)other)[at]) at++;
+  return at;
+}
+
+#define CHECK_SAME(expected, actual, bytes, what)                                                  \
+  do {                                                                                             \
+    const void *expected_ = (expected), *actual_ = (actual);                                       \
+    size_t bytes_ = (bytes);                                                                       \
+    if (bytes_ && memcmp(expected_, actual_, bytes_) != 0)                                         \
+      check_failed(__FILE__, __LINE__, "%s differs from %s at byte %zu of %zu: %s", #actual,       \
+                   #expected, first_difference(expected_, actual_, bytes_), bytes_, what);         \
+  } while (0)
+
+static const int sizes[] = {1, 2, 3, 4, 5, 8};
+
+/* Counts around the number of ranks, and small and large ones. */
+static inline size_t count_number(size_t i, int n) {
+  const size_t counts[] = {0, 1, (size_t)n - 1, (size_t)n, (size_t)n + 1, 1000, 65537};
+  return i < COUNT_OF(counts) ? counts[i] : SIZE_MAX;
+}
+
+#define FOR_COUNTS(count, n)                                                                       \
+  for (size_t i_ = 0, count; (count = count_number(i_, n)) != SIZE_MAX; i_++)
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * A communicator whose ranks are threads: made, used by one function on every rank, destroyed.
+ */
+#ifndef RANKS_H
+#define RANKS_H
+
+#include <pthread.h>
+
+#include "check.h"
+
+#define MOST_RANKS 32
+
+typedef void rank_function(int rank, int n, nexarComm_t comm, void *arg);
+
+struct rank_thread {
+  pthread_t thread;
+  int rank, n;
+  nexarComm_t comm;
+  rank_function *function;
+  void *arg;
+};
+
+static inline void *rank_main(void *arg) {
+  struct rank_thread *self = arg;
+  self->function(self->rank, self->n, self->comm, self->arg);
+  return NULL;
+}
+
+/* Calls the function on n threads at once; comms may be NULL. */
+static inline void run_threads(int n, nexarComm_t *comms, rank_function *function, void *arg) {
+  struct rank_thread ranks[MOST_RANKS];
+  for (int rank = 0; rank < n; rank++) {
+    nexarComm_t comm = comms ? comms[rank] : NULL;
+    ranks[rank] = (struct rank_thread){0, rank, n, comm, function, arg};
+    CHECK_EQ(0, pthread_create(&ranks[rank].thread, NULL, rank_main, &ranks[rank]));
+  }
+  for (int rank = 0; rank < n; rank++) CHECK_EQ(0, pthread_join(ranks[rank].thread, NULL));
+}
+
+/* As run_threads, on the ranks of a new communicator. */
+static inline void run_ranks(int n, rank_function *function, void *arg) {
+  nexarComm_t comms[MOST_RANKS];
+  nexarResult_t made = nexarCommInitAll(comms, n, NULL);
+  CHECK_CODE(nexarSuccess, made);
+  if (made != nexarSuccess) return;
+  run_threads(n, comms, function, arg);
+  for (int rank = 0; rank < n; rank++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
+}
+
+/* All ranks together: an all-reduce gives the right result. */
+static inline void check_it_works(int rank, int n, nexarComm_t comm) {
+  int32_t data[3] = {rank, 1, -rank};
+  CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, 3, nexarInt32, nexarSum, comm, NULL));
+  CHECK_EQ(n * (n - 1) / 2, data[0]);
+  CHECK_EQ(n, data[1]);
+  CHECK_EQ(-n * (n - 1) / 2, data[2]);
+}
+
+static inline void it_works(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  check_it_works(rank, n, comm);
+}
+
+#endif

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Prints the path of a build tool: one that works already, else one that apt-get (as root) or pip
+# (into build/tools, touching nothing else) installs. Installers talk on stderr, so that stdout is
+# the path alone.
+set -eu
+
+tool=$1
+private=$(cd "$(dirname "$0")/.." && pwd)/build/tools
+
+case $tool in
+cmake | ctest) package=cmake wheel=cmake ;;
+pkg-config) package=pkg-config wheel=pkgconf ;;
+*) package=$tool wheel= ;;
+esac
+
+# Being on PATH is not enough: a Python version manager leaves stubs there that only complain.
+working() {
+    for path in "$(command -v "$tool")" "$private/bin/$tool"; do
+        if "$path" --version >/dev/null 2>&1; then
+            echo "$path"
+            return
+        fi
+    done
+    return 1
+}
+
+by_apt() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    echo "Installing $package with apt-get" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    # A stale package list may still do, so only the installation decides.
+    apt-get update -qq >&2 || true
+    apt-get install -qq --no-install-recommends "$package" >&2
+}
+
+by_pip() {
+    [ -n "$wheel" ] && command -v python3 >/dev/null || return 1
+    echo "Installing $wheel with pip into $private" >&2
+    python3 -m venv "$private" >&2 && "$private/bin/pip" install --quiet --retries 1 "$wheel" >&2
+}
+
+working || { by_apt && working; } || { by_pip && working; } || {
+    echo "nexar needs $tool, and it could not be installed here: please install the package $package." >&2
+    exit 1
+}

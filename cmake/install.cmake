@@ -1,0 +1,41 @@
+# What `cmake --install` puts below the prefix. Nothing in it names the prefix, so that the
+# installed tree can be moved.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(
+  FILES
+    ${nexar_lib}/${nexar_file}
+    ${nexar_lib}/${nexar_soname}
+    ${nexar_lib}/libnexar.so
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+install(FILES ${nexar_lib}/libnexar.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES include/nexar.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+# pkg-config
+set(pc_directory ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${pc_directory})
+# What libnexar.a needs, as `cargo rustc --lib --crate-type staticlib -- --print native-static-libs`
+# says; the test package.native-libs compares.
+set(native_libs "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc")
+configure_file(cmake/nexar.pc.in nexar.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/nexar.pc DESTINATION ${pc_directory})
+
+# find_package(nexar). Before 1.0 every minor version may break its users.
+set(config_directory ${CMAKE_INSTALL_LIBDIR}/cmake/nexar)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(compatibility SameMinorVersion)
+else()
+  set(compatibility SameMajorVersion)
+endif()
+configure_package_config_file(cmake/nexarConfig.cmake.in nexarConfig.cmake
+  INSTALL_DESTINATION ${config_directory}
+  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(nexarConfigVersion.cmake COMPATIBILITY ${compatibility})
+install(
+  FILES
+    ${PROJECT_BINARY_DIR}/nexarConfig.cmake
+    ${PROJECT_BINARY_DIR}/nexarConfigVersion.cmake
+  DESTINATION ${config_directory})
