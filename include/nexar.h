@@ -1,12 +1,14 @@
 /*
  * nexar: collective communication for ordinary networks.
  *
- * Generated from the doc comments in src/ by `NEXAR_BLESS=1 cargo test --test header`. Do not edit.
+ * Generated from doc comments in src/ and from cmake/cbindgen.toml by
+ * `NEXAR_BLESS=1 cargo test --test header`. Do not edit.
  *
  * CONVENTIONS
  *
- * Results. Every call returns a nexarResult_t; nexarGetLastError tells in full what happened,
- * naming rank, operation and cause. Out-parameters are written on success only.
+ * Results. Calls return a nexarResult_t; nexarGetLastError tells in full what happened: the
+ * function, the cause and, if one is to blame, the rank. Out-parameters are written on success
+ * only.
  *
  * Arguments. A wrong argument is nexarInvalidArgument: nothing was changed, no other rank was
  * told, and the communicator still works. A buffer or array that means nothing on this rank is
@@ -14,7 +16,8 @@
  *
  * Agreement. All ranks of a communicator make the same calls in the same order, with the same
  * count, datatype, op and root. If they do not, every rank gets nexarInvalidUsage with both calls
- * in the text. A count of 0 is a call like any other, but sends nothing.
+ * in the text, from this call or, if it had returned already, from its next. A count of 0 is a call
+ * like any other, but sends nothing.
  *
  * Failure. Once an operation failed the communicator has failed, on all its ranks: each of its
  * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
@@ -28,9 +31,10 @@
  *
  * Streams. Pass NULL: the call returns when the result is there.
  *
- * Threads. Any thread may make any call. Operations of one communicator that several threads
- * start at once run one after another, in the order in which they started. The library starts no
- * process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
+ * Threads. Any thread may make any call. Operations take their numbers in the order in which they
+ * start; several may run at once and end in any order. Threads that share a rank must start them in
+ * the same order as on the other ranks. The library starts no process, installs no signal handler
+ * and prints nothing unless NEXAR_DEBUG asks.
  *
  * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
  * nexarInvalidArgument. Finalize, Destroy and Abort take NULL and do nothing.
@@ -88,7 +92,7 @@
 #define NEXAR_UNIQUE_ID_BYTES 128
 
 /**
- * The color of a rank that takes part in a split but wants no communicator.
+ * The color of a rank that takes part in a split but wants no communicator. For later versions.
  */
 #define NEXAR_SPLIT_NOCOLOR -1
 
@@ -127,7 +131,7 @@ typedef enum {
    */
   nexarRemoteError = 6,
   /**
-   * The communicator is still being made.
+   * The communicator is still being made. Not returned by this version.
    */
   nexarInProgress = 7,
   /**
@@ -170,6 +174,8 @@ typedef enum {
 
 /**
  * Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
+ * Integers wrap. float16 and bfloat16 are computed in float32 and rounded to nearest even at every
+ * fold. A NaN operand gives the canonical NaN; -0 < +0.
  */
 typedef enum {
   nexarSum = 0,
@@ -177,7 +183,8 @@ typedef enum {
   nexarMax = 2,
   nexarMin = 3,
   /**
-   * Floats are multiplied by 1/n first, then summed; integers are summed, then divided by n.
+   * Floats are multiplied by 1/n first, then summed; integers are summed, then divided by n,
+   * towards zero.
    */
   nexarAvg = 4,
   nexarBitAnd = 32,
@@ -196,7 +203,7 @@ typedef enum {
    */
   nexarLogicalXor = 37,
   /**
-   * Not an operator: keeps the enum as wide as an int.
+   * Not an operator: makes room for operators created at run time, from 0x10000, in C++.
    */
   nexarMaxRedOp = 2147483647,
 } nexarRedOp_t;
@@ -218,7 +225,7 @@ typedef void *nexarStream_t;
 
 /**
  * What the ranks of a future communicator share to find each other. Keep it as secret as the
- * data: who has it may join.
+ * data: who has it may join. No function of this version takes it; its layout is final.
  */
 typedef struct {
   char internal[NEXAR_UNIQUE_ID_BYTES];
@@ -227,7 +234,7 @@ typedef struct {
 /**
  * Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
  * field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
- * The structure grows at its end in later versions.
+ * The structure grows at its end in later versions. No function of this version takes it.
  */
 typedef struct {
   /**
@@ -285,8 +292,8 @@ nexarResult_t nexarGetVersion(int *version);
 const char *nexarGetErrorString(nexarResult_t result);
 
 /**
- * The full text of the last error: of calls on comm, or with comm NULL of any call this thread
- * made. Empty if there was none, never NULL. Valid until this thread's next nexarGetLastError.
+ * The full text of the last error: of calls on comm, or of its failure if that came later; with
+ * comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this thread's next nexarGetLastError.
  * A success does not clear it.
  */
 const char *nexarGetLastError(nexarComm_t comm);
@@ -294,8 +301,8 @@ const char *nexarGetLastError(nexarComm_t comm);
 /**
  * Makes a communicator of ndev ranks that all live in this process, and writes their handles to
  * comms[0] ... comms[ndev - 1], ndev at most 256. Each rank is to be used by a thread of its own.
- * devlist gives the CUDA device of each rank, all different; NULL means 0 ... ndev - 1. On host
- * memory the numbers mean nothing.
+ * devlist gives the CUDA device of each rank, all different (else nexarInvalidUsage, as in NCCL);
+ * NULL means 0 ... ndev - 1. On host memory the numbers mean nothing.
  */
 nexarResult_t nexarCommInitAll(nexarComm_t *comms,
                                int ndev,
@@ -334,7 +341,8 @@ nexarResult_t nexarCommDestroy(nexarComm_t comm);
 
 /**
  * Ends this rank's operations at once, whatever thread is inside them, and frees the
- * communicator without waiting for anybody. Other ranks get nexarRemoteError naming this one.
+ * communicator without waiting for anybody. The operations return nexarInvalidUsage; other ranks
+ * get nexarRemoteError naming this one, unless the communicator had failed before.
  * NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);

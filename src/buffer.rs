@@ -113,6 +113,22 @@ impl Region {
     }
 }
 
+/// Memory of our own, zeroed.
+pub fn zeroed(bytes: usize) -> Result<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory(bytes))?;
+    memory.resize(bytes, 0);
+    Ok(memory)
+}
+
+/// A copy of our own.
+pub fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes.len()).map_err(|_| Error::out_of_memory(bytes.len()))?;
+    memory.extend_from_slice(bytes);
+    Ok(memory)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

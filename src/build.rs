@@ -6,5 +6,6 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnexar.so.{major}");
     // dlclose leaves the code mapped: thread-local destructors and library threads may still run it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // All symbols are bound at load, so that the table of them can be read-only.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
 }

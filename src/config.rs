@@ -13,7 +13,7 @@ pub const NAMES: [(&str, &str); 5] = [
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
     ("NEXAR_DEBUG", "log level: WARN, INFO or TRACE; silent when unset"),
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
-    ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,collective,transport,config"),
+    ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm"),
     ("NEXAR_OP_TIMEOUT_MS", "longest time one operation may take, 600000 by default"),
 ];
 
@@ -77,7 +77,7 @@ impl Config {
                 "NEXAR_DEBUG_FILE" => {
                     config.debug_file = Some(value).filter(|path| !path.is_empty())
                 }
-                "NEXAR_DEBUG_SUBSYS" => config.debug_subsys = subsystems(&value),
+                "NEXAR_DEBUG_SUBSYS" => config.debug_subsys = subsystems(&value)?,
                 "NEXAR_OP_TIMEOUT_MS" => config.op_timeout = milliseconds(&name, &value)?,
                 _ => {}
             }
@@ -100,9 +100,19 @@ fn debug(value: &str) -> Result<Debug> {
     }
 }
 
-fn subsystems(value: &str) -> Vec<String> {
+/// Modules that log.
+const SUBSYSTEMS: [&str; 2] = ["capi", "comm"];
+
+fn subsystems(value: &str) -> Result<Vec<String>> {
     let words = value.split(',').map(|word| word.trim().to_ascii_lowercase());
-    words.filter(|word| !word.is_empty()).collect()
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    match words.iter().find(|word| !SUBSYSTEMS.contains(&word.as_str())) {
+        Some(word) => Err(Error::Argument(format!(
+            "NEXAR_DEBUG_SUBSYS={value}: {word} is none of {}",
+            SUBSYSTEMS.join(", ")
+        ))),
+        None => Ok(words),
+    }
 }
 
 fn milliseconds(name: &str, value: &str) -> Result<Duration> {
@@ -156,7 +166,11 @@ mod tests {
     fn every_known_name_is_read() {
         for (name, _) in NAMES {
             let before = format!("{:?}", parse(&[]).unwrap());
-            let value = if name == "NEXAR_OP_TIMEOUT_MS" { "5" } else { "info" };
+            let value = match name {
+                "NEXAR_OP_TIMEOUT_MS" => "5",
+                "NEXAR_DEBUG_SUBSYS" => "capi",
+                _ => "info",
+            };
             assert_ne!(
                 format!("{:?}", parse(&[(name, value)]).unwrap()),
                 before,
@@ -172,6 +186,7 @@ mod tests {
             ("NEXAR_OP_TIMEOUT_MS", "0"),
             ("NEXAR_OP_TIMEOUT_MS", "-1"),
             ("NEXAR_DEBUG", "LOUD"),
+            ("NEXAR_DEBUG_SUBSYS", "capi,kitchen"),
         ] {
             let text = parse(&[(name, value)]).unwrap_err().to_string();
             assert!(text.contains(&format!("{name}={value}")), "{text}");

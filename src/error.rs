@@ -2,6 +2,7 @@
 //!
 //! `Code` is also `nexarResult_t` of the header.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::op::Call;
@@ -25,7 +26,7 @@ pub enum Code {
     InvalidUsage = 5,
     /// Another rank was lost, aborted or broke the protocol.
     RemoteError = 6,
-    /// The communicator is still being made.
+    /// The communicator is still being made. Not returned by this version.
     InProgress = 7,
     /// An operation or initialisation met its deadline.
     Timeout = 8,
@@ -101,8 +102,15 @@ impl Error {
         }
     }
 
-    /// Memory for this rank's intermediate results could not be had.
+    /// What a caught panic said.
+    pub fn from_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Panic(text.unwrap_or_else(|| "no text".to_owned()))
+    }
+
+    /// Memory could not be had: this rank's error, not its end.
     pub fn out_of_memory(bytes: usize) -> Self {
-        Self::System(format!("no memory for {bytes} bytes of scratch"))
+        Self::System(format!("no memory for {bytes} bytes"))
     }
 }

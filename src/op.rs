@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 use crate::rank::Rank;
 
 /// Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
+/// Integers wrap. float16 and bfloat16 are computed in float32 and rounded to nearest even at every
+/// fold. A NaN operand gives the canonical NaN; -0 < +0.
 /// cbindgen:rename-all=prefix:nexar
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +22,8 @@ pub enum RedOp {
     Prod = 1,
     Max = 2,
     Min = 3,
-    /// Floats are multiplied by 1/n first, then summed; integers are summed, then divided by n.
+    /// Floats are multiplied by 1/n first, then summed; integers are summed, then divided by n,
+    /// towards zero.
     Avg = 4,
     BitAnd = 32,
     BitOr = 33,
@@ -31,7 +34,7 @@ pub enum RedOp {
     LogicalOr = 36,
     /// 1 if an odd number of elements is non-zero, else 0.
     LogicalXor = 37,
-    /// Not an operator: keeps the enum as wide as an int.
+    /// Not an operator: makes room for operators created at run time, from 0x10000, in C++.
     MaxRedOp = 0x7fffffff,
 }
 

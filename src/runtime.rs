@@ -12,22 +12,20 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant;
 
+thread_local! {
+    /// This thread's parker, while no `block_on` uses it.
+    static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+}
+
 /// Polls `future` on this thread: spins briefly after each poll, then sleeps until woken.
 /// `None` if the deadline passed first; the future is then dropped where it stands.
 pub fn block_on<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
-    let parker = Parker::of_this_thread();
-    let waker = Waker::from(Arc::clone(&parker));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        parker.woken.store(false, Ordering::Relaxed);
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
-        }
-        if !parker.spin() && !parker.sleep(deadline) {
-            return None;
-        }
-    }
+    // A block_on inside another, or in a thread that is ending, finds none and makes its own.
+    let kept = PARKER.try_with(Cell::take).ok().flatten();
+    let parker = kept.unwrap_or_else(Parker::new);
+    let output = parker.block_on(future, deadline);
+    let _ = PARKER.try_with(|cell| cell.set(Some(parker)));
+    output
 }
 
 /// A thread that sleeps until somebody wakes it.
@@ -37,20 +35,24 @@ struct Parker {
 }
 
 impl Parker {
-    fn of_this_thread() -> Arc<Self> {
-        thread_local! {
-            static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+    fn new() -> Arc<Self> {
+        Arc::new(Self { thread: std::thread::current(), woken: AtomicBool::new(false) })
+    }
+
+    fn block_on<F: Future>(self: &Arc<Self>, future: F, deadline: Instant) -> Option<F::Output> {
+        let waker = Waker::from(Arc::clone(self));
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        loop {
+            self.woken.store(false, Ordering::Relaxed);
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return Some(output);
+            }
+            let woken = if self.spin() { Instant::now() < deadline } else { self.sleep(deadline) };
+            if !woken {
+                return None;
+            }
         }
-        // A block_on inside another, or in a thread that is ending, makes a parker of its own.
-        let fresh =
-            || Arc::new(Self { thread: std::thread::current(), woken: AtomicBool::new(false) });
-        PARKER
-            .try_with(|cell| {
-                let parker = cell.take().unwrap_or_else(fresh);
-                cell.set(Some(Arc::clone(&parker)));
-                parker
-            })
-            .unwrap_or_else(|_| fresh())
     }
 
     /// True if woken within a few microseconds: less than putting the thread to sleep costs.
@@ -119,6 +121,25 @@ mod tests {
     #[test]
     fn a_future_nobody_wakes_ends_at_the_deadline() {
         assert_eq!(block_on(pending::<()>(), within(Duration::from_millis(20))), None);
+    }
+
+    #[test]
+    fn a_future_that_is_always_woken_ends_at_the_deadline_too() {
+        let restless = poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        });
+        assert_eq!(block_on(restless, within(Duration::from_millis(20))), None);
+    }
+
+    #[test]
+    fn waiting_inside_waiting_loses_no_wake() {
+        let outer = poll_fn(|context| {
+            context.waker().wake_by_ref();
+            assert_eq!(block_on(ready(1), within(Duration::ZERO)), Some(1));
+            Poll::Ready(2)
+        });
+        assert_eq!(block_on(outer, within(Duration::from_secs(30))), Some(2));
     }
 
     #[test]

@@ -7,56 +7,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// Macros that need the version or C's own constants.
-fn macros() -> String {
-    let version = [
+/// The version, which lives in Cargo.toml alone.
+fn version() -> String {
+    let parts = [
         ("NEXAR_MAJOR", env!("CARGO_PKG_VERSION_MAJOR")),
         ("NEXAR_MINOR", env!("CARGO_PKG_VERSION_MINOR")),
         ("NEXAR_PATCH", env!("CARGO_PKG_VERSION_PATCH")),
     ];
-    let mut text = String::from("\n#include <limits.h>\n#include <stddef.h>\n\n");
-    for (name, value) in version {
-        text += &format!("#define {name} {value}\n");
-    }
-    text += r#"
-/**
- * A version as one number.
- */
-#define NEXAR_VERSION(major, minor, patch) ((major) * 10000 + (minor) * 100 + (patch))
-
-/**
- * The version of this header; nexarGetVersion gives that of the library.
- */
-#define NEXAR_VERSION_CODE NEXAR_VERSION(NEXAR_MAJOR, NEXAR_MINOR, NEXAR_PATCH)
-
-/**
- * A field of nexarConfig_t that was not set.
- */
-#define NEXAR_CONFIG_UNDEF_INT INT_MIN
-
-/**
- * nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
- */
-#define NEXAR_CONFIG_INITIALIZER                                                                   \
-  {                                                                                                \
-    sizeof(nexarConfig_t),  /* size */                                                             \
-    NEXAR_API_MAGIC,        /* magic */                                                            \
-    NEXAR_VERSION_CODE,     /* version */                                                          \
-    NEXAR_CONFIG_UNDEF_INT, /* blocking */                                                         \
-    NEXAR_CONFIG_UNDEF_INT, /* initTimeoutMs */                                                    \
-    NEXAR_CONFIG_UNDEF_INT, /* opTimeoutMs */                                                      \
-    NEXAR_CONFIG_UNDEF_INT, /* peerTimeoutMs */                                                    \
-    NEXAR_CONFIG_UNDEF_INT, /* splitShare */                                                       \
-    NULL                    /* name */                                                             \
-  }
-"#;
-    text
+    parts.iter().map(|(name, value)| format!("#define {name} {value}\n")).collect()
 }
 
 fn generate() -> String {
     let mut config = cbindgen::Config::from_file(root().join("cmake/cbindgen.toml")).unwrap();
     config.include_guard = Some("NEXAR_H".to_owned());
-    config.after_includes = Some(macros());
+    let macros = config.after_includes.take().unwrap_or_default();
+    config.after_includes = Some(macros.replace("@VERSION@\n", &version()));
     let mut builder = cbindgen::Builder::new().with_config(config);
     // The header's functions stand in the order of these files.
     for file in

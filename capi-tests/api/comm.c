@@ -14,9 +14,20 @@ static void refuse_init(nexarResult_t code, int ndev, const int *devlist, const 
 }
 
 static void a_wrong_number_of_ranks_makes_nothing(void) {
-  const int numbers[] = {0, -1, 1025, INT_MIN, INT_MAX};
+  const int numbers[] = {0, -1, 257, INT_MIN, INT_MAX};
   for (size_t i = 0; i < COUNT_OF(numbers); i++)
     refuse_init(nexarInvalidArgument, numbers[i], NULL, "ndev");
+}
+
+static void the_largest_number_of_ranks_makes_them_all(void) {
+  nexarComm_t comms[256];
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 256, NULL));
+  for (int i = 0; i < 256; i++) {
+    int rank = -1;
+    CHECK_CODE(nexarSuccess, nexarCommUserRank(comms[i], &rank));
+    CHECK_EQ(i, rank);
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[i]));
+  }
 }
 
 static void a_wrong_device_list_makes_nothing(void) {
@@ -194,6 +205,7 @@ static void a_new_communicator_is_not_mistaken_for_a_destroyed_one(void) {
 
 static const struct test_case cases[] = {
     CASE(a_wrong_number_of_ranks_makes_nothing),
+    CASE(the_largest_number_of_ranks_makes_them_all),
     CASE(a_wrong_device_list_makes_nothing),
     CASE(handles_need_a_place),
     CASE(every_rank_knows_its_number_and_the_others),

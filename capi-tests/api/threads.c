@@ -115,6 +115,39 @@ static void a_communicator_is_destroyed_once_however_many_try(void) {
   }
 }
 
+/* Runs when the thread's own memory, nexar's texts included, may be gone already. */
+static void call_from_an_ending_thread(void *arg) {
+  int version = 0;
+  CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
+  CHECK_CODE(nexarSuccess, nexarGetVersion(&version));
+  CHECK(nexarGetLastError(NULL) != NULL);
+  check_it_works(0, 1, *(nexarComm_t *)arg);
+}
+
+static void *end_with_a_call(void *arg) {
+  pthread_key_t *key = ((void **)arg)[0];
+  nexarComm_t *comm = ((void **)arg)[1];
+  CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
+  CHECK(strlen(nexarGetLastError(NULL)) > 0);
+  check_it_works(0, 1, *comm);
+  pthread_setspecific(*key, comm);
+  return NULL;
+}
+
+static void calls_work_while_their_thread_ends(void) {
+  nexarComm_t comm;
+  pthread_key_t key;
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(&comm, 1, NULL));
+  CHECK_EQ(0, pthread_key_create(&key, call_from_an_ending_thread));
+  for (int i = 0; i < 20; i++) {
+    pthread_t thread;
+    void *arg[] = {&key, &comm};
+    CHECK_EQ(0, pthread_create(&thread, NULL, end_with_a_call, arg));
+    pthread_join(thread, NULL);
+  }
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
+}
+
 static const struct test_case cases[] = {
     CASE(several_threads_may_use_a_rank_that_is_alone),
     CASE(several_threads_may_use_each_of_several_ranks),
@@ -122,6 +155,7 @@ static const struct test_case cases[] = {
     CASE(one_thread_may_belong_to_several_communicators),
     CASE(communicators_are_made_and_destroyed_by_many_threads_at_once),
     CASE(a_communicator_is_destroyed_once_however_many_try),
+    CASE(calls_work_while_their_thread_ends),
 };
 
 int main(void) { return RUN(cases); }

@@ -98,6 +98,17 @@ static void asking_about_a_dead_handle_gives_a_sentence(void) {
   CHECK_TEXT(nexarGetLastError((nexarComm_t)&comm), "not a live communicator");
 }
 
+static void a_failure_replaces_the_error_of_an_earlier_call(void) {
+  nexarComm_t comms[2];
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL));
+  CHECK_CODE(nexarInvalidArgument, nexarCommCount(comms[0], NULL));
+  CHECK_CODE(nexarSuccess, nexarCommAbort(comms[1]));
+  CHECK_TEXT(nexarGetLastError(comms[0]), "rank 1 aborted the communicator");
+  CHECK_CODE(nexarInvalidArgument, nexarCommCount(comms[0], NULL));
+  CHECK_TEXT(nexarGetLastError(comms[0]), "nexarCommCount: count is NULL");
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[0]));
+}
+
 static const struct test_case cases[] = {
     CASE(the_last_error_is_empty_at_first),
     CASE(the_library_has_the_version_of_its_header),
@@ -109,6 +120,7 @@ static const struct test_case cases[] = {
     CASE(the_last_error_belongs_to_the_thread_that_failed),
     CASE(the_last_error_of_a_communicator_is_seen_by_every_thread_but_not_by_other_ranks),
     CASE(asking_about_a_dead_handle_gives_a_sentence),
+    CASE(a_failure_replaces_the_error_of_an_earlier_call),
 };
 
 int main(void) { return RUN(cases); }

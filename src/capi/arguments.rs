@@ -42,9 +42,9 @@ pub(super) fn stream(stream: nexarStream_t) -> Result<()> {
 pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usize> {
     let bytes = count.checked_mul(dtype.size()).and_then(|bytes| bytes.checked_mul(blocks));
     bytes.filter(|bytes| *bytes <= isize::MAX as usize).ok_or_else(|| {
-        Error::Argument(format!(
-            "count {count} of {dtype} for {blocks} ranks exceeds the address space"
-        ))
+        let blocks =
+            if blocks > 1 { format!(" in each of {blocks} blocks") } else { String::new() };
+        Error::Argument(format!("count {count} of {dtype}{blocks} exceeds the address space"))
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::comm::{Communicator, panic_text};
+use crate::comm::Communicator;
 use crate::error::{Code, Error, Result};
 
 use super::types::nexarComm_t;
@@ -23,16 +23,22 @@ thread_local! {
 /// Runs the body of an exported function: refuses a forked child, catches a panic, remembers the
 /// text of an error and returns its code.
 pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
-    process::prepare();
-    let result = if process::is_forked_child() { Err(Error::Forked) } else { guarded(body) };
+    let result = guarded(|| {
+        process::prepare();
+        if process::is_forked_child() { Err(Error::Forked) } else { body() }
+    });
     let Err(error) = result else { return Code::Success };
-    let text = format!("{function}: {error}");
-    // A thread that the child does not have may have held the log's lock when it was forked.
-    if !process::is_forked_child() {
-        warn!("{text}");
-    }
-    LAST.with_borrow_mut(|last| *last = text);
-    error.code()
+    let remembered = guarded(|| {
+        let text = format!("{function}: {error}");
+        // A thread that the child does not have may have held the log's lock when it was forked.
+        if !process::is_forked_child() {
+            warn!("{text}");
+        }
+        // A thread that is ending may have no memory for texts any more.
+        let _ = LAST.try_with(|last| *last.borrow_mut() = text);
+        Ok(())
+    });
+    remembered.map_or(Code::InternalError, |()| error.code())
 }
 
 /// As `boundary`, for a call on a communicator, which also remembers the error.
@@ -51,29 +57,33 @@ pub(super) fn on_communicator(
     })
 }
 
-/// The text of the last error: of calls on `comm`, or of this thread if `comm` is NULL. Valid
-/// until this thread asks again.
+/// The text of the last error: of `comm`, or of this thread's calls if `comm` is NULL. Valid until
+/// this thread asks again.
 pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
-    let of_thread = || LAST.with_borrow(Clone::clone);
-    // A forked child may have inherited locked locks; its thread's own text needs none.
-    let text = if comm.is_null() || process::is_forked_child() {
-        of_thread()
-    } else {
-        match handle::find(comm) {
-            Ok(communicator) => communicator.last_error().unwrap_or_default(),
-            Err(error) => error.to_string(),
-        }
-    };
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    SHOWN.with_borrow_mut(|shown| {
-        *shown = text;
-        shown.as_ptr()
-    })
+    let mut shown = c"".as_ptr();
+    let _ = guarded(|| {
+        // A forked child may have inherited locked locks; its thread's own text needs none.
+        let text = if comm.is_null() || process::is_forked_child() {
+            LAST.try_with(|last| last.borrow().clone()).unwrap_or_default()
+        } else {
+            match handle::find(comm) {
+                Ok(communicator) => communicator.last_error().unwrap_or_default(),
+                Err(error) => error.to_string(),
+            }
+        };
+        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let _ = SHOWN.try_with(|kept| {
+            *kept.borrow_mut() = text;
+            shown = kept.borrow().as_ptr();
+        });
+        Ok(())
+    });
+    shown
 }
 
 fn guarded(body: impl FnOnce() -> Result<()>) -> Result<()> {
     let caught = catch_unwind(AssertUnwindSafe(|| process::inside(body)));
-    caught.unwrap_or_else(|panic| Err(Error::Panic(panic_text(&*panic))))
+    caught.unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ const MOST_RANKS: c_int = 256;
 
 /// Makes a communicator of ndev ranks that all live in this process, and writes their handles to
 /// comms[0] ... comms[ndev - 1], ndev at most 256. Each rank is to be used by a thread of its own.
-/// devlist gives the CUDA device of each rank, all different; NULL means 0 ... ndev - 1. On host
-/// memory the numbers mean nothing.
+/// devlist gives the CUDA device of each rank, all different (else nexarInvalidUsage, as in NCCL);
+/// NULL means 0 ... ndev - 1. On host memory the numbers mean nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitAll(
     comms: *mut nexarComm_t,
@@ -31,10 +31,10 @@ pub unsafe extern "C" fn nexarCommInitAll(
         // SAFETY: the caller passes NULL or ndev device numbers.
         unsafe { check_devices(devlist, ndev as usize) }?;
         // SAFETY: the caller passes NULL or a place for ndev handles.
-        let places = unsafe { places(comms, ndev as usize) }?;
+        let slots = unsafe { slots(comms, ndev as usize) }?;
         let communicators = create_in_process(ndev as usize, config::get()?)?;
-        for (place, communicator) in places.into_iter().zip(communicators) {
-            place.set(handle::insert(communicator));
+        for (slot, communicator) in slots.into_iter().zip(communicators) {
+            slot.set(handle::insert(communicator));
         }
         Ok(())
     })
@@ -62,12 +62,12 @@ unsafe fn check_devices(devlist: *const c_int, count: usize) -> Result<()> {
 
 /// # Safety
 /// `comms` is NULL or points to a place for `count` handles.
-unsafe fn places(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarComm_t>>> {
-    let place = |index: usize| {
+unsafe fn slots(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarComm_t>>> {
+    let slot = |index: usize| {
         // SAFETY: the caller vouches for `count` places from `comms`; NULL stays NULL.
         unsafe { Out::new("comms", if comms.is_null() { comms } else { comms.add(index) }) }
     };
-    (0..count).map(place).collect()
+    (0..count).map(slot).collect()
 }
 
 /// Gives the number of ranks of the communicator.
@@ -127,7 +127,8 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
 }
 
 /// Ends this rank's operations at once, whatever thread is inside them, and frees the
-/// communicator without waiting for anybody. Other ranks get nexarRemoteError naming this one.
+/// communicator without waiting for anybody. The operations return nexarInvalidUsage; other ranks
+/// get nexarRemoteError naming this one, unless the communicator had failed before.
 /// NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {

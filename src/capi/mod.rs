@@ -1,7 +1,7 @@
 //! The C border: C arguments into values of this crate, `Result` into a code.
 //!
 //! The only exported symbols are here, one file per family of functions. Each function is an
-//! `extern "C" fn` in plain sight whose body is one `boundary` call. Invariants: no panic crosses
+//! `extern "C" fn` in plain sight whose body runs inside `boundary`. Invariants: no panic crosses
 //! the border, an out-parameter is written only on success, no handle is ever dereferenced, and a
 //! C enum is received as an integer.
 #![expect(unsafe_code, reason = "the border deals in C pointers and exported symbols")]

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// Bytes of a nexarUniqueId.
 pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
 
-/// The color of a rank that takes part in a split but wants no communicator.
+/// The color of a rank that takes part in a split but wants no communicator. For later versions.
 pub const NEXAR_SPLIT_NOCOLOR: c_int = -1;
 
 /// First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.
@@ -22,7 +22,7 @@ pub type nexarComm_t = *mut nexarComm;
 pub type nexarStream_t = *mut c_void;
 
 /// What the ranks of a future communicator share to find each other. Keep it as secret as the
-/// data: who has it may join.
+/// data: who has it may join. No function of this version takes it; its layout is final.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nexarUniqueId {
@@ -31,7 +31,7 @@ pub struct nexarUniqueId {
 
 /// Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
 /// field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
-/// The structure grows at its end in later versions.
+/// The structure grows at its end in later versions. No function of this version takes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nexarConfig_t {

@@ -28,7 +28,7 @@ pub extern "C" fn nexarGetErrorString(result: ResultCode) -> *const c_char {
     let text = match code {
         Some(Code::Success) => c"no error",
         Some(Code::UnhandledCudaError) => c"a call of the CUDA driver failed",
-        Some(Code::SystemError) => c"a system call failed",
+        Some(Code::SystemError) => c"sockets, memory or files of this host failed",
         Some(Code::InternalError) => c"internal error of nexar",
         Some(Code::InvalidArgument) => c"invalid argument",
         Some(Code::InvalidUsage) => c"invalid usage",
@@ -40,8 +40,8 @@ pub extern "C" fn nexarGetErrorString(result: ResultCode) -> *const c_char {
     text.as_ptr()
 }
 
-/// The full text of the last error: of calls on comm, or with comm NULL of any call this thread
-/// made. Empty if there was none, never NULL. Valid until this thread's next nexarGetLastError.
+/// The full text of the last error: of calls on comm, or of its failure if that came later; with
+/// comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this thread's next nexarGetLastError.
 /// A success does not clear it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGetLastError(comm: nexarComm_t) -> *const c_char {

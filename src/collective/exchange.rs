@@ -3,7 +3,7 @@
 //! Adds to each message the header that every rank must agree on. Invariant: at most one send to
 //! and one receive from a peer is under way at a time, so the lane keeps them in order.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::op::{Call, Fold};
 use crate::rank::{Place, Rank};
 use crate::reduce;
@@ -44,21 +44,13 @@ impl<'a, M: Mesh> Exchange<'a, M> {
         into: &mut [u8],
     ) -> Result<()> {
         let header = self.header(step, into.len());
-        let land = |place: &mut [u8], part: &[u8]| reduce::fold(fold, place, part);
+        let land = |into: &mut [u8], part: &[u8]| reduce::fold(fold, into, part);
         self.mesh.recv(self.lane, from, &header, into, land).await
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {
         Header { seq: self.seq, call: self.call, step: step as u32, bytes }
     }
-}
-
-/// Memory for intermediate results: a failure to get it is this rank's error, not its end.
-pub fn scratch(bytes: usize) -> Result<Vec<u8>> {
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory(bytes))?;
-    memory.resize(bytes, 0);
-    Ok(memory)
 }
 
 /// Two parts of one buffer that do not overlap, to read the one while the other is written.

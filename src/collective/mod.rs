@@ -15,15 +15,14 @@ mod reduce_scatter;
 pub mod select;
 mod tree;
 
-use crate::buffer::Buffers;
+use crate::buffer::{self, Buffers};
 use crate::error::Result;
 use crate::op::{Call, Fold, Op};
 use crate::rank::Rank;
-use crate::reduce as fold;
+use crate::reduce::{finish, prepare};
 use crate::transport::Mesh;
 
 pub use exchange::Exchange;
-use exchange::scratch;
 use select::Algorithm;
 
 /// Performs one operation on this rank, together with the other ranks that perform it.
@@ -35,13 +34,27 @@ pub async fn perform<M: Mesh>(
     if op.call.is_empty() {
         return Ok(());
     }
-    match op.call {
-        Call::AllReduce { fold, .. } => all_reduce(exchange, algorithm, fold, op.buffers).await,
-        Call::Reduce { fold, root, .. } => reduce(exchange, fold, root, op.buffers).await,
-        Call::Broadcast { root, .. } => broadcast(exchange, root, op.buffers).await,
-        Call::AllGather { .. } => all_gather(exchange, op.buffers).await,
-        Call::ReduceScatter { fold, .. } => reduce_scatter(exchange, fold, op.buffers).await,
-        Call::Barrier => barrier::dissemination::dissemination(exchange).await,
+    match (op.call, algorithm) {
+        (
+            Call::AllReduce { fold, .. },
+            Algorithm::AllReduceRecursiveDoubling | Algorithm::AllReduceRing,
+        ) => all_reduce(exchange, algorithm, fold, op.buffers).await,
+        (Call::Reduce { fold, root, .. }, Algorithm::ReduceBinomial) => {
+            reduce(exchange, fold, root, op.buffers).await
+        }
+        (Call::Broadcast { root, .. }, Algorithm::BroadcastBinomial) => {
+            broadcast(exchange, root, op.buffers).await
+        }
+        (Call::AllGather { .. }, Algorithm::AllGatherRing) => {
+            all_gather(exchange, op.buffers).await
+        }
+        (Call::ReduceScatter { fold, .. }, Algorithm::ReduceScatterRing) => {
+            reduce_scatter(exchange, fold, op.buffers).await
+        }
+        (Call::Barrier, Algorithm::BarrierDissemination) => {
+            barrier::dissemination::dissemination(exchange).await
+        }
+        (call, other) => unreachable!("{other:?} is no algorithm for {call}"),
     }
 }
 
@@ -53,7 +66,7 @@ async fn all_reduce<M: Mesh>(
 ) -> Result<()> {
     let size = exchange.place().size;
     let data = buffers.into_output();
-    fold::prepare(fold, data, size);
+    prepare(fold, data, size);
     match algorithm {
         Algorithm::AllReduceRecursiveDoubling => {
             allreduce::recursive_doubling::recursive_doubling(exchange, fold, data).await?;
@@ -61,7 +74,7 @@ async fn all_reduce<M: Mesh>(
         Algorithm::AllReduceRing => allreduce::ring::ring(exchange, fold, data).await?,
         other => unreachable!("select.rs has no {other:?} for all-reduce"),
     }
-    fold::finish(fold, data, size);
+    finish(fold, data, size);
     Ok(())
 }
 
@@ -74,15 +87,14 @@ async fn reduce<M: Mesh>(
     let size = exchange.place().size;
     if exchange.place().rank == root {
         let data = buffers.into_output();
-        fold::prepare(fold, data, size);
+        prepare(fold, data, size);
         reduce::binomial::binomial(exchange, fold, root, data).await?;
-        fold::finish(fold, data, size);
+        finish(fold, data, size);
         return Ok(());
     }
     let Buffers::Apart { input, .. } = buffers else { unreachable!("recvbuff is the root's") };
-    let mut share = scratch(input.len())?;
-    share.copy_from_slice(input);
-    fold::prepare(fold, &mut share, size);
+    let mut share = buffer::copied(input)?;
+    prepare(fold, &mut share, size);
     reduce::binomial::binomial(exchange, fold, root, &mut share).await
 }
 
@@ -124,11 +136,11 @@ async fn reduce_scatter<M: Mesh>(
     let bytes = input.len() / size;
     let share = |block: usize, into: &mut [u8]| {
         into.copy_from_slice(&input[block * bytes..(block + 1) * bytes]);
-        fold::prepare(fold, into, size);
+        prepare(fold, into, size);
     };
-    let (mut partial, mut next) = (scratch(bytes)?, scratch(bytes)?);
+    let (mut partial, mut next) = (buffer::zeroed(bytes)?, buffer::zeroed(bytes)?);
     reduce_scatter::ring::ring(exchange, fold, share, &mut partial, &mut next).await?;
-    fold::finish(fold, &mut partial, size);
+    finish(fold, &mut partial, size);
     match buffers {
         Buffers::Apart { output, .. } => output.copy_from_slice(&partial),
         Buffers::Shared { both } => {

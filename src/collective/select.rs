@@ -1,4 +1,4 @@
-//! Which algorithm performs a call: a pure table on (collective, bytes, ranks).
+//! Which algorithm performs a call: a pure table on (collective, bytes).
 //!
 //! Only values that every rank knows alike are looked at, so all ranks choose the same without
 //! talking. `NEXAR_ALGO` overrides the table by the names in it.

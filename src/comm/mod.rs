@@ -9,7 +9,6 @@
 
 mod lane;
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,7 +24,7 @@ use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
 use crate::runtime;
 use crate::transport::Mesh;
-use crate::transport::mem::{Faults, MemMesh, MemWorld};
+use crate::transport::mem::{MemMesh, MemWorld, Trouble};
 
 use lane::Lanes;
 
@@ -46,7 +45,8 @@ struct State {
     next_seq: u64,
     /// Operations between their number and their end.
     running: usize,
-    last_error: Option<String>,
+    /// The text of the last error of a call, and whether the communicator had failed by then.
+    last_error: Option<(String, bool)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ enum Stage {
 
 /// `size` communicators whose ranks are threads of this process, in rank order.
 pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
-    create_over(&MemWorld::new(size, Faults::default()), config)
+    create_over(&MemWorld::new(size, Trouble::default())?, config)
 }
 
 /// Communicators over a world made by the caller, for tests that want trouble in it.
@@ -104,7 +104,7 @@ impl Communicator {
         let result = match ended {
             Ok(Some(result)) => result,
             Ok(None) => Err(self.timeout(seq)),
-            Err(panic) => Err(Error::Panic(panic_text(&*panic))),
+            Err(panic) => Err(Error::from_panic(&*panic)),
         };
         self.end(seq, call, result)
     }
@@ -119,6 +119,9 @@ impl Communicator {
 
     async fn perform(&self, seq: u64, op: Op<'_>) -> Result<()> {
         let turn = self.lanes.turn(seq).await;
+        if let Some(fault) = self.mesh.fault() {
+            return Err(fault);
+        }
         self.mesh.announce(seq, op.call)?;
         let row = self.selection.choose(&op.call);
         let rank = self.place().rank;
@@ -221,13 +224,18 @@ impl Communicator {
 
     /// Keeps the text of an error of a call on this communicator.
     pub fn remember(&self, error: String) {
-        self.lock().last_error = Some(error);
+        let failed = self.fault().is_some();
+        self.lock().last_error = Some((error, failed));
     }
 
-    /// The text of the last error of a call on this communicator, or of its failure since.
+    /// The text of the last error of a call on this communicator, or of its failure if that came
+    /// later.
     pub fn last_error(&self) -> Option<String> {
         let last = self.lock().last_error.clone();
-        last.or_else(|| self.fault().map(|fault| fault.to_string()))
+        match (last, self.fault()) {
+            (Some((_, false)) | None, Some(fault)) => Some(fault.to_string()),
+            (last, _) => last.map(|(text, _)| text),
+        }
     }
 
     /// Every operation is bounded by its own deadline, and so is this wait.
@@ -245,10 +253,4 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         self.mesh.leave();
     }
-}
-
-/// What a panic said.
-pub fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }

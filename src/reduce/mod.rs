@@ -37,11 +37,13 @@ pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
 }
 
 /// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size,
-/// logical operators see 0 and 1 only, also where there is nothing to fold with.
+/// logical operators see 0 and 1 only.
 pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {
     match fold.redop() {
         RedOp::Avg => scale(fold.dtype(), data, size),
         RedOp::LogicalAnd | RedOp::LogicalOr | RedOp::LogicalXor => truths(fold.dtype(), data),
+        // A rank alone folds nothing, but its NaNs become canonical as they would by folding.
+        _ if size == 1 => scale(fold.dtype(), data, 1),
         _ => {}
     }
 }

@@ -41,7 +41,7 @@ pub trait Mesh {
     ) -> impl Future<Output = Result<()>>;
 
     /// Receives one message into `into`, whose length it must have. As parts of it arrive, each
-    /// a whole number of elements of any type, `land(place, part)` puts them there: copying,
+    /// a whole number of elements of any type, `land(into, part)` puts them there: copying,
     /// or folding without an intermediate copy.
     fn recv(
         &self,

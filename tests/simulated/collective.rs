@@ -4,7 +4,7 @@ use nexar::collective::select::TABLE;
 use nexar::dtype::DataType;
 use nexar::op::{Call, Fold, RedOp};
 use nexar::rank::Rank;
-use nexar::transport::mem::{Faults, MemWorld, Traffic};
+use nexar::transport::mem::{MemWorld, Traffic, Trouble};
 use proptest::prelude::*;
 
 use crate::world::Placement::{InPlace, OutOfPlace};
@@ -30,9 +30,9 @@ fn calls(collective: &str, count: usize, fold: Fold, size: usize) -> Vec<Call> {
 }
 
 /// Makes the calls one after another in one world, in place and out of place.
-fn check(algo: &str, calls: &[Call], size: usize, faults: Faults) {
+fn check(algo: &str, calls: &[Call], size: usize, trouble: Trouble) {
     let algorithm = algo.split(':').nth(1).unwrap();
-    let world = MemWorld::new(size, faults);
+    let world = MemWorld::new(size, trouble).unwrap();
     let mine = calls.to_vec();
     let results = run(&world, algo, move |communicator| {
         let calls = mine.clone();
@@ -65,7 +65,7 @@ fn every_algorithm_is_right_for_1_to_9_ranks_and_counts_that_divide_nothing() {
                 .iter()
                 .flat_map(|count| calls(row.collective, *count, sum(), size))
                 .collect();
-            check(&algo, &calls, size, Faults::default());
+            check(&algo, &calls, size, Trouble::default());
         }
     }
 }
@@ -86,7 +86,7 @@ fn every_type_and_operator_is_right_at_3_and_4_ranks() {
                     &algo,
                     &calls(row.collective, 257, *fold, size)[..1],
                     size,
-                    Faults::default(),
+                    Trouble::default(),
                 );
             }
         }
@@ -100,7 +100,7 @@ fn delayed_messages_change_no_bit() {
             let algo = format!("{}:{}", row.collective, row.name);
             for size in [2, 3, 5, 8] {
                 let calls = calls(row.collective, 100, sum(), size);
-                check(&algo, &calls, size, Faults::delays(seed));
+                check(&algo, &calls, size, Trouble::delays(seed));
             }
         }
     }
@@ -144,7 +144,7 @@ fn ranks_send_as_much_as_the_cards_say() {
 fn a_buffer_much_larger_than_a_queue_goes_through() {
     let count = 3 * (1 << 20) + 1;
     for algo in ["allreduce:ring", "allreduce:recursive_doubling"] {
-        check(algo, &calls("allreduce", count, sum(), 3), 3, Faults::default());
+        check(algo, &calls("allreduce", count, sum(), 3), 3, Trouble::default());
     }
 }
 
@@ -162,6 +162,6 @@ proptest! {
             calls[root % calls.len()]
         };
         let picked: Vec<Call> = picks.iter().map(call).collect();
-        check("allreduce:ring", &picked, size, Faults::delays(seed));
+        check("allreduce:ring", &picked, size, Trouble::delays(seed));
     }
 }

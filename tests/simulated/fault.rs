@@ -1,11 +1,14 @@
 //! Lost ranks, cut links and wrong calls: an error on every survivor, never a hang.
 
+use std::time::{Duration, Instant};
+
 use nexar::collective::select::TABLE;
+use nexar::config::Config;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Error};
 use nexar::op::{Call, Fold, RedOp};
 use nexar::rank::Rank;
-use nexar::transport::mem::{Faults, MemWorld};
+use nexar::transport::mem::{MemWorld, Trouble};
 
 use crate::world::Placement::OutOfPlace;
 use crate::world::{make, oracle, quiet, run};
@@ -49,7 +52,7 @@ fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
 
 /// Kills `victim` at its step `at` of the call. False if the call has no such step.
 fn kill(algo: &str, call: Call, size: usize, victim: usize, at: u64) -> bool {
-    let world = MemWorld::new(size, Faults::kill(Rank(victim), at));
+    let world = MemWorld::new(size, Trouble::kill(Rank(victim), at)).unwrap();
     let results = run(&world, algo, move |communicator| async move {
         let first = make(&communicator, call, OutOfPlace).await;
         let dead = first.is_err() && communicator.place().rank == Rank(victim);
@@ -183,8 +186,9 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
         assert!(memory.iter().all(|byte| *byte == 7), "a byte of the wrong message landed");
         error.to_string()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let texts = runtime.block_on(async { tokio::join!(one_rank(0), one_rank(1)) });
+    let both = async { tokio::join!(one_rank(0), one_rank(1)) };
+    let texts = nexar::runtime::block_on(both, Instant::now() + Duration::from_secs(30));
+    let texts = texts.expect("a rank hangs");
     assert_eq!(texts.0, texts.1);
     assert!(texts.0.starts_with("ranks disagree on call #0"), "{}", texts.0);
 }
@@ -194,8 +198,8 @@ fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
     use nexar::buffer::Buffers;
     use nexar::op::Op;
     let call = Call::AllReduce { count: 2, fold: fold(DataType::Int32, RedOp::Sum) };
-    let communicators =
-        nexar::comm::create_in_process(3, &nexar::config::Config::default()).unwrap();
+    let config = Config { op_timeout: Duration::from_secs(30), ..Config::default() };
+    let communicators = nexar::comm::create_in_process(3, &config).unwrap();
     let ranks = communicators.into_iter().map(|communicator| {
         std::thread::spawn(move || {
             // Rank 1 breaks the rule that both buffers are equally long: a defect of the caller's
@@ -221,7 +225,7 @@ fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
     let broadcast = Call::Broadcast { count: 8, dtype: DataType::Int8, root: Rank(0) };
     for seed in 0..50 {
         // Held back messages keep rank 1 or 2 inside the first call while the second goes wrong.
-        let world = MemWorld::new(3, Faults::delays(seed));
+        let world = MemWorld::new(3, Trouble::delays(seed)).unwrap();
         let results = run(&world, "", move |communicator| async move {
             let first = make(&communicator, broadcast, OutOfPlace).await;
             tokio::task::yield_now().await; // all ranks have begun the first call now

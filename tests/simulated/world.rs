@@ -11,7 +11,7 @@ use nexar::error::Result;
 use nexar::op::{Call, Op};
 use nexar::rank::Rank;
 use nexar::reduce;
-use nexar::transport::mem::{Faults, MemWorld};
+use nexar::transport::mem::{MemWorld, Trouble};
 
 /// No test of a simulated world needs longer, unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ where
 }
 
 pub fn quiet(size: usize) -> Arc<MemWorld> {
-    MemWorld::new(size, Faults::default())
+    MemWorld::new(size, Trouble::default()).unwrap()
 }
 
 /// How a call is made: with two buffers, or in place.

@@ -1,10 +1,11 @@
 //! | card       | all-reduce, recursive doubling                                            |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | log2 p, and 2 more if n > p, where p is the largest power of two <= n     |
-//! | bytes sent | log2 p times the buffer per rank; at most one buffer more if n > p        |
+//! | bytes sent | log2 p buffers; if n > p one more by the odd rank of a pair, one in all by |
+//! |            | the even one                                                              |
 //! | scratch    | one buffer                                                                |
 //! | restricted | no                                                                        |
-//! | fold order | neighbouring groups of ranks: ((0 1)(2 3))((4 5)(6 7))                    |
+//! | fold order | neighbouring groups: ((0 1)(2 3))((4 5)(6 7)); a pair is one: ((0 1)2)(3 4) |
 //! | chosen     | small buffers                                                             |
 //!
 //! Groups of 1, 2, 4, ... ranks exchange their folds whole. If n is not a power of two, each of
@@ -20,7 +21,8 @@
 
 use tokio::try_join;
 
-use crate::collective::exchange::{Exchange, scratch};
+use crate::buffer;
+use crate::collective::exchange::Exchange;
 use crate::error::Result;
 use crate::op::Fold;
 use crate::rank::Rank;
@@ -51,13 +53,10 @@ pub async fn recursive_doubling<M: Mesh>(
     // Number the ranks that go on, in rank order: pair p is p, a single rank s is s - pairs.
     let number = if paired { me / 2 } else { me - pairs };
     let rank_of = |number| Rank(if number < pairs { 2 * number + 1 } else { number + pairs });
-    let mut theirs = scratch(data.len())?;
-    for (round, distance) in (0..groups.ilog2()).map(|round| (round as usize, 1 << round)) {
-        let partner = rank_of(number ^ distance);
-        try_join!(
-            exchange.send(partner, 1 + round, data),
-            exchange.recv(partner, 1 + round, &mut theirs)
-        )?;
+    let mut theirs = buffer::zeroed(data.len())?;
+    for step in 1..last_step {
+        let partner = rank_of(number ^ (1 << (step - 1)));
+        try_join!(exchange.send(partner, step, data), exchange.recv(partner, step, &mut theirs))?;
         reduce::fold(fold, data, &theirs);
     }
 

@@ -1,7 +1,7 @@
 //! | card       | all-reduce, ring                                                          |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | 2 (n - 1)                                                                 |
-//! | bytes sent | 2 (n - 1) / n of the buffer per rank                                      |
+//! | bytes sent | 2 (n - 1) / n of the buffer per rank, if n divides the count              |
 //! | scratch    | none                                                                      |
 //! | restricted | no                                                                        |
 //! | fold order | chunk c: ranks c+1, c+2, ..., round the ring, c last                      |
@@ -44,8 +44,10 @@ pub async fn ring<M: Mesh>(exchange: &Exchange<'_, M>, fold: Fold, data: &mut [u
         let complete = chunks.bytes(me + size - step);
         let next = chunks.bytes(me + size - 1 - step);
         let (complete, next) = two_parts(data, complete, next);
-        let message = size - 1 + step;
-        try_join!(exchange.send(right, message, complete), exchange.recv(left, message, next))?;
+        try_join!(
+            exchange.send(right, size - 1 + step, complete),
+            exchange.recv(left, size - 1 + step, next)
+        )?;
     }
     Ok(())
 }

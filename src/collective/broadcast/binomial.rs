@@ -1,7 +1,7 @@
 //! | card       | broadcast, binomial tree                                                  |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | log2 n, rounded up                                                        |
-//! | bytes sent | n - 1 buffers over all ranks, log2 n of them by the root                  |
+//! | bytes sent | n - 1 buffers over all ranks, log2 n, rounded up, by the root             |
 //! | scratch    | none                                                                      |
 //! | restricted | no                                                                        |
 //! | fold order | nothing is folded                                                         |

@@ -5,14 +5,15 @@
 //! clock and no socket involved.
 
 mod board;
-mod faults;
 mod queue;
+mod trouble;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
+use crate::buffer;
 use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
@@ -21,7 +22,7 @@ use super::{Header, LANES, Lane, Mesh};
 use board::Board;
 use queue::{Parcel, Queue, Reason};
 
-pub use faults::Faults;
+pub use trouble::Trouble;
 
 /// Longest part of a message that is copied at once; a multiple of every element's size.
 const SEGMENT: usize = 128 << 10;
@@ -29,16 +30,14 @@ const SEGMENT: usize = 128 << 10;
 /// All ranks of one in-process communicator.
 pub struct MemWorld {
     size: usize,
-    /// By lane, sender, receiver.
-    queues: Vec<Queue>,
+    /// By lane, sender, receiver; made when first used.
+    queues: Vec<OnceLock<Box<Queue>>>,
     traffic: Vec<Counters>,
     board: Mutex<Board>,
     fault: OnceLock<Error>,
-    /// Set after `fault`, read before it on every poll.
-    failed: AtomicBool,
     /// Killed ranks: they tell nobody anything any more.
     dead: Vec<AtomicBool>,
-    faults: Faults,
+    trouble: Trouble,
 }
 
 /// One rank's end of a `MemWorld`.
@@ -61,17 +60,21 @@ struct Counters {
 }
 
 impl MemWorld {
-    pub fn new(size: usize, faults: Faults) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(size: usize, trouble: Trouble) -> Result<Arc<Self>> {
+        let count = LANES * size * size;
+        let mut queues = Vec::new();
+        let bytes = count * size_of::<OnceLock<Box<Queue>>>();
+        queues.try_reserve_exact(count).map_err(|_| Error::out_of_memory(bytes))?;
+        queues.resize_with(count, OnceLock::new);
+        Ok(Arc::new(Self {
             size,
-            queues: (0..LANES * size * size).map(|_| Queue::default()).collect(),
+            queues,
             traffic: (0..size).map(|_| Counters::default()).collect(),
             board: Mutex::new(Board::new(size)),
             fault: OnceLock::new(),
-            failed: AtomicBool::new(false),
             dead: (0..size).map(|_| AtomicBool::new(false)).collect(),
-            faults,
-        })
+            trouble,
+        }))
     }
 
     /// The meshes of all ranks, in rank order.
@@ -116,11 +119,12 @@ impl MemWorld {
     }
 
     fn queue(&self, lane: Lane, from: Rank, to: Rank) -> &Queue {
-        &self.queues[(lane.0 * self.size + from.0) * self.size + to.0]
+        let index = (lane.0 * self.size + from.0) * self.size + to.0;
+        self.queues[index].get_or_init(Box::default)
     }
 
     fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.fault.get().is_some()
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -136,8 +140,11 @@ impl MemMesh {
         header: Option<Header>,
         bytes: &[u8],
     ) -> Result<()> {
-        let parcel =
-            Parcel { header, bytes: bytes.to_vec(), delay: self.world.faults.next_delay() };
+        let parcel = Parcel {
+            header,
+            bytes: buffer::copied(bytes)?,
+            delay: self.world.trouble.next_delay(),
+        };
         let mut parcel = Some(parcel);
         let put = |context: &mut Context<'_>| {
             queue.poll_put(context, &mut parcel, || self.world.has_failed())
@@ -161,7 +168,7 @@ impl MemMesh {
     }
 
     fn die_if_due(&self) -> Result<()> {
-        if self.world.faults.dies_now(self.place.rank) {
+        if self.world.trouble.dies_now(self.place.rank) {
             self.world.kill(self.place.rank);
             return Err(Error::PeerLost { peer: self.place.rank, how: "was killed" });
         }
@@ -204,8 +211,8 @@ impl Mesh for MemMesh {
         let arrived = parcel.header.expect("a message begins with its header");
         header.check(self.place.rank, from, &arrived)?;
         loop {
-            let (place, rest) = into.split_at_mut(parcel.bytes.len());
-            land(place, &parcel.bytes);
+            let (now, rest) = into.split_at_mut(parcel.bytes.len());
+            land(now, &parcel.bytes);
             into = rest;
             if into.is_empty() {
                 return Ok(());
@@ -227,8 +234,7 @@ impl Mesh for MemMesh {
             return fault;
         }
         let first = self.world.fault.get_or_init(|| fault).clone();
-        self.world.failed.store(true, Ordering::Release);
-        self.world.queues.iter().for_each(Queue::wake_both);
+        self.world.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
         first
     }
 

@@ -1,11 +1,11 @@
-//! Trouble on purpose, for tests: delays and a kill at a chosen moment, the same in every run.
+//! Made on purpose, for tests: delays and a kill at a chosen moment, the same in every run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rank::Rank;
 
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct Trouble {
     /// Parcels are held back for a varying number of looks, drawn from this seed.
     pub delay_seed: Option<u64>,
     /// This rank dies when it begins its send or receive of this number, 0-based.
@@ -14,7 +14,7 @@ pub struct Faults {
     begun: AtomicU64,
 }
 
-impl Faults {
+impl Trouble {
     pub fn delays(seed: u64) -> Self {
         Self { delay_seed: Some(seed), ..Self::default() }
     }
