@@ -26,23 +26,13 @@ struct State {
 /// its turn.
 pub(super) struct Turn<'a> {
     lanes: &'a Lanes,
-    seq: u64,
+    pub seq: u64,
 }
 
 impl Lanes {
-    /// Waits until every operation with a lower number in this lane has ended.
-    pub async fn turn(&self, seq: u64) -> Turn<'_> {
-        let turn = Turn { lanes: self, seq };
-        poll_fn(|context| {
-            let mut state = self.lock();
-            if state.ended[turn.lane().0] == turn.before() {
-                return Poll::Ready(());
-            }
-            state.waiting.push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-        turn
+    /// The turn of operation number `seq`, which has yet to come.
+    pub fn turn(&self, seq: u64) -> Turn<'_> {
+        Turn { lanes: self, seq }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -51,6 +41,19 @@ impl Lanes {
 }
 
 impl Turn<'_> {
+    /// Waits until every operation with a lower number in this lane has ended.
+    pub async fn come(&self) {
+        poll_fn(|context| {
+            let mut state = self.lanes.lock();
+            if state.ended[self.lane().0] == self.before() {
+                return Poll::Ready(());
+            }
+            state.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     pub fn lane(&self) -> Lane {
         Lane((self.seq % LANES as u64) as usize)
     }
@@ -90,43 +93,28 @@ mod tests {
 
     use super::*;
 
-    /// Polls once; the turn if it has come.
-    macro_rules! poll {
-        ($future:expr) => {
-            match $future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(turn) => Some(turn),
-                Poll::Pending => None,
-            }
-        };
+    /// Polls once: has the turn come?
+    fn has_come(turn: &Turn<'_>) -> bool {
+        pin!(turn.come()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
     fn a_lane_lets_its_operations_in_one_by_one_and_lanes_do_not_wait_for_each_other() {
         let lanes = Lanes::default();
-        let per_lane = LANES as u64;
-        let mut first = pin!(lanes.turn(0));
-        let mut second = pin!(lanes.turn(per_lane));
-        let mut neighbour = pin!(lanes.turn(1));
-        assert!(poll!(second).is_none());
-        let running = poll!(first);
-        assert!(running.is_some() && poll!(second).is_none() && poll!(neighbour).is_some());
-        drop(running);
-        assert!(poll!(second).is_some());
+        let (first, second) = (lanes.turn(0), lanes.turn(LANES as u64));
+        assert!(has_come(&first) && !has_come(&second) && has_come(&lanes.turn(1)));
+        drop(first);
+        assert!(has_come(&second));
     }
 
     #[test]
     fn an_operation_given_up_while_it_waits_does_not_block_the_next() {
         let lanes = Lanes::default();
-        let per_lane = LANES as u64;
-        let mut first = pin!(lanes.turn(0));
-        let running = poll!(first);
-        {
-            let mut given_up = pin!(lanes.turn(per_lane));
-            assert!(poll!(given_up).is_none());
-        }
-        let mut third = pin!(lanes.turn(2 * per_lane));
-        assert!(poll!(third).is_none());
-        drop(running);
-        assert!(poll!(third).is_some());
+        let first = lanes.turn(0);
+        drop(lanes.turn(LANES as u64));
+        let third = lanes.turn(2 * LANES as u64);
+        assert!(has_come(&first) && !has_come(&third));
+        drop(first);
+        assert!(has_come(&third));
     }
 }

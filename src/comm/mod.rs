@@ -26,7 +26,7 @@ use crate::runtime;
 use crate::transport::Mesh;
 use crate::transport::mem::{MemMesh, MemWorld, Trouble};
 
-use lane::Lanes;
+use lane::{Lanes, Turn};
 
 pub struct Communicator {
     /// Tells communicators of a process apart in logs.
@@ -97,44 +97,40 @@ impl Communicator {
     /// Runs one operation to its end on the calling thread.
     pub fn run(&self, op: Op<'_>) -> Result<()> {
         let call = op.call;
-        let seq = self.begin(call)?;
+        let turn = self.begin(call)?;
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            runtime::block_on(self.perform(seq, op), Instant::now() + self.op_timeout)
+            runtime::block_on(self.perform(&turn, op), Instant::now() + self.op_timeout)
         }));
         let result = match ended {
             Ok(Some(result)) => result,
-            Ok(None) => Err(self.timeout(seq)),
+            Ok(None) => Err(self.timeout(turn.seq)),
             Err(panic) => Err(Error::from_panic(&*panic)),
         };
-        self.end(seq, call, result)
+        self.end(turn, call, result)
     }
 
-    /// As `run`, but polled by whoever awaits it, without a deadline.
+    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
     pub async fn run_async(&self, op: Op<'_>) -> Result<()> {
         let call = op.call;
-        let seq = self.begin(call)?;
-        let result = self.perform(seq, op).await;
-        self.end(seq, call, result)
+        let turn = self.begin(call)?;
+        let result = self.perform(&turn, op).await;
+        self.end(turn, call, result)
     }
 
-    async fn perform(&self, seq: u64, op: Op<'_>) -> Result<()> {
-        let turn = self.lanes.turn(seq).await;
+    async fn perform(&self, turn: &Turn<'_>, op: Op<'_>) -> Result<()> {
+        turn.come().await;
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        self.mesh.announce(seq, op.call)?;
-        let row = self.selection.choose(&op.call);
-        let rank = self.place().rank;
-        trace!(
-            rank = rank.0 as u64,
-            "communicator {}: {rank}, {} #{seq}, {}", self.id, op.call, row.name
-        );
+        let (seq, row, rank) = (turn.seq, self.selection.choose(&op.call), self.place().rank);
+        let id = self.id;
+        trace!(rank = rank.0 as u64, "communicator {id}: {rank}, {} #{seq}, {}", op.call, row.name);
         let exchange = Exchange::new(&self.mesh, turn.lane(), seq, op.call);
         collective::perform(&exchange, row.algorithm, op).await
     }
 
-    /// Gives the call its number, unless the communicator takes no more.
-    fn begin(&self, call: Call) -> Result<u64> {
+    /// Gives the call its number and tells the others of it, unless the communicator takes no more.
+    fn begin(&self, call: Call) -> Result<Turn<'_>> {
         let mut state = self.lock();
         match state.stage {
             Stage::Open => {}
@@ -146,19 +142,28 @@ impl Communicator {
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        state.running += 1;
+        let seq = state.next_seq;
         state.next_seq += 1;
-        Ok(state.next_seq - 1)
+        state.running += 1;
+        let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
+        drop(state);
+        let turn = self.lanes.turn(seq);
+        match announced {
+            Ok(()) => Ok(turn),
+            Err(mismatch) => Err(self.end(turn, call, Err(mismatch)).expect_err("it was an error")),
+        }
     }
 
-    /// Ends the call, and the communicator on all ranks if the call failed.
-    fn end(&self, seq: u64, call: Call, result: Result<()>) -> Result<()> {
+    /// Ends the call, and the communicator on all ranks if the call failed. Only then is it the
+    /// next one's turn: nothing is sent in a lane behind a message that was broken off.
+    fn end(&self, turn: Turn<'_>, call: Call, result: Result<()>) -> Result<()> {
         let result = result.map_err(|cause| {
             let rank = self.place().rank;
-            let fault = self.mesh.fail(cause.during(rank, seq, call));
+            let fault = self.mesh.fail(cause.during(rank, turn.seq, call));
             warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.id);
             fault
         });
+        drop(turn);
         let mut state = self.lock();
         state.running -= 1;
         if state.running == 0 {

@@ -1,13 +1,19 @@
 //! Lost ranks, cut links and wrong calls: an error on every survivor, never a hang.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use nexar::buffer::Buffers;
 use nexar::collective::select::TABLE;
 use nexar::config::Config;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Error};
-use nexar::op::{Call, Fold, RedOp};
+use nexar::op::{Call, Fold, Op, RedOp};
 use nexar::rank::Rank;
+use nexar::transport::LANES;
 use nexar::transport::mem::{MemWorld, Trouble};
 
 use crate::world::Placement::OutOfPlace;
@@ -171,7 +177,6 @@ fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank()
 #[test]
 fn every_message_is_checked_where_no_announcement_has_warned() {
     use nexar::collective::{Exchange, perform};
-    use nexar::op::Op;
     let sum = fold(DataType::Int32, RedOp::Sum);
     let calls = [Call::AllReduce { count: 2, fold: sum }, Call::AllReduce { count: 3, fold: sum }];
     let mut meshes = quiet(2).meshes().into_iter();
@@ -181,7 +186,7 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
         let exchange = Exchange::new(mesh, nexar::transport::Lane(0), 0, call);
         let algorithm = nexar::collective::select::Selection::default().choose(&call).algorithm;
         let mut memory = vec![7; 4 * (rank + 2)];
-        let buffers = nexar::buffer::Buffers::Shared { both: &mut memory };
+        let buffers = Buffers::Shared { both: &mut memory };
         let error = perform(&exchange, algorithm, Op { call, buffers }).await.unwrap_err();
         assert!(memory.iter().all(|byte| *byte == 7), "a byte of the wrong message landed");
         error.to_string()
@@ -195,8 +200,6 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
 
 #[test]
 fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
-    use nexar::buffer::Buffers;
-    use nexar::op::Op;
     let call = Call::AllReduce { count: 2, fold: fold(DataType::Int32, RedOp::Sum) };
     let config = Config { op_timeout: Duration::from_secs(30), ..Config::default() };
     let communicators = nexar::comm::create_in_process(3, &config).unwrap();
@@ -238,4 +241,64 @@ fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
             assert_eq!(second, Err(Code::InvalidUsage));
         }
     }
+}
+
+#[test]
+fn an_abort_never_mixes_the_messages_of_two_calls_in_one_lane() {
+    // Longer than a queue, so that the root is inside the first call when it aborts, with others
+    // waiting behind it in the same lane.
+    let call = Call::Broadcast { count: 3 << 20, dtype: DataType::Int8, root: Rank(0) };
+    for moment in 0..40 {
+        let results = run(&quiet(2), "", move |communicator| async move {
+            if communicator.place().rank == Rank(1) {
+                return Some(make(&communicator, call, OutOfPlace).await);
+            }
+            let behind = (0..2 * LANES).map(|_| {
+                let communicator = Arc::clone(&communicator);
+                tokio::task::spawn_local(async move {
+                    let other = vec![0xbb; 3 << 20];
+                    let buffers = Buffers::Apart { input: &other, output: &mut vec![0; 3 << 20] };
+                    communicator.run_async(Op { call, buffers }).await
+                })
+            });
+            let behind: Vec<_> = behind.collect();
+            for _ in 0..moment {
+                tokio::task::yield_now().await;
+            }
+            communicator.abort();
+            for one in behind {
+                let _ = one.await.unwrap();
+            }
+            None
+        });
+        if let Some(Ok(got)) = &results[1] {
+            assert!(got.iter().all(|byte| *byte == 0xbb), "aborted after {moment} turns");
+        }
+    }
+}
+
+#[test]
+fn finalize_waits_for_an_operation_that_runs() {
+    let config = Config { op_timeout: Duration::from_secs(30), ..Config::default() };
+    let ranks = nexar::comm::create_in_process(2, &config).unwrap();
+    let barrier = || Op { call: Call::Barrier, buffers: Buffers::none() };
+    let finalized = AtomicBool::new(false);
+    let mut running = Box::pin(ranks[0].run_async(barrier()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(running.as_mut().poll(&mut context).is_pending());
+    std::thread::scope(|scope| {
+        let finalize = scope.spawn(|| {
+            ranks[0].finalize().unwrap();
+            finalized.store(true, Ordering::Release);
+        });
+        // Gives a finalize that does not wait every chance to show itself.
+        (0..1000).for_each(|_| std::thread::yield_now());
+        assert!(!finalized.load(Ordering::Acquire), "an operation is still running");
+        let peer = scope.spawn(|| ranks[1].run(barrier()).unwrap());
+        while running.as_mut().poll(&mut context).is_pending() {
+            std::thread::yield_now();
+        }
+        peer.join().unwrap();
+        finalize.join().unwrap();
+    });
 }

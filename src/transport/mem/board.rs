@@ -76,6 +76,17 @@ mod tests {
     }
 
     #[test]
+    fn a_difference_is_found_up_to_64_calls_later() {
+        for (later, found) in [(1, true), (63, true), (64, false)] {
+            let mut board = Board::new(2);
+            for seq in 0..=later {
+                board.note(Rank(1), seq, gather(1)).unwrap();
+            }
+            assert_eq!(board.note(Rank(0), 0, gather(2)).is_err(), found, "{later} calls later");
+        }
+    }
+
+    #[test]
     fn missing_names_the_ranks_that_have_not_come() {
         let mut board = Board::new(3);
         board.note(Rank(1), 0, gather(1)).unwrap();

@@ -207,10 +207,14 @@ impl Mesh for MemMesh {
     ) -> Result<()> {
         self.die_if_due()?;
         let queue = self.world.queue(lane, from, self.place.rank);
+        let broken = || Error::Protocol { peer: from, what: "broke off a message".to_owned() };
         let mut parcel = self.take(queue, from).await?;
-        let arrived = parcel.header.expect("a message begins with its header");
+        let arrived = parcel.header.take().ok_or_else(broken)?;
         header.check(self.place.rank, from, &arrived)?;
         loop {
+            if parcel.header.is_some() || parcel.bytes.len() > into.len() {
+                return Err(broken());
+            }
             let (now, rest) = into.split_at_mut(parcel.bytes.len());
             land(now, &parcel.bytes);
             into = rest;
@@ -233,9 +237,15 @@ impl Mesh for MemMesh {
         if self.world.dead[self.place.rank.0].load(Ordering::Relaxed) {
             return fault;
         }
-        let first = self.world.fault.get_or_init(|| fault).clone();
-        self.world.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
-        first
+        let mut first = false;
+        let fault = self.world.fault.get_or_init(|| {
+            first = true;
+            fault
+        });
+        if first {
+            self.world.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
+        }
+        fault.clone()
     }
 
     fn fault(&self) -> Option<Error> {
@@ -244,5 +254,68 @@ impl Mesh for MemMesh {
 
     fn leave(&self) {
         self.world.part(self.place.rank, "has left the communicator");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use super::*;
+
+    /// Sends short messages to a rank that takes none, until a send would wait.
+    fn fill(mesh: &MemMesh, to: Rank) -> usize {
+        let header = Header { seq: 0, call: Call::Barrier, step: 0, bytes: 1 };
+        let mut context = Context::from_waker(Waker::noop());
+        let waits =
+            |_: &usize| pin!(mesh.send(Lane(0), to, &header, &[7])).poll(&mut context).is_pending();
+        (0..1_000_000).find(waits).expect("a sender waits in the end")
+    }
+
+    #[test]
+    fn short_messages_that_nobody_takes_cost_bounded_memory() {
+        let world = MemWorld::new(2, Trouble::default()).unwrap();
+        let sent = fill(&world.meshes()[0], Rank(1));
+        assert!(sent * size_of::<Parcel>() <= queue::WINDOW, "{sent} parcels on their way");
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_room_learns_of_a_failure_and_of_a_leave() {
+        for how in ["failed", "left"] {
+            let world = MemWorld::new(2, Trouble::default()).unwrap();
+            let meshes = world.meshes();
+            fill(&meshes[0], Rank(1));
+            match how {
+                "failed" => drop(meshes[1].fail(Error::Usage("wrong".to_owned()))),
+                _ => meshes[1].leave(),
+            }
+            let header = Header { seq: 0, call: Call::Barrier, step: 0, bytes: 1 };
+            let mut context = Context::from_waker(Waker::noop());
+            let polled = pin!(meshes[0].send(Lane(0), Rank(1), &header, &[7])).poll(&mut context);
+            assert!(matches!(polled, Poll::Ready(Err(_))), "{how}: {polled:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_broken_off_is_not_continued_by_the_next() {
+        let world = MemWorld::new(2, Trouble::default()).unwrap();
+        let meshes = world.meshes();
+        let (long, mut context) = (2 * SEGMENT, Context::from_waker(Waker::noop()));
+        let header = Header { seq: 0, call: Call::Barrier, step: 0, bytes: long };
+        let queue = world.queue(Lane(0), Rank(0), Rank(1));
+        for _ in 0..2 {
+            let first =
+                pin!(meshes[0].put(queue, Rank(1), Some(header), &[1; SEGMENT])).poll(&mut context);
+            assert!(matches!(first, Poll::Ready(Ok(()))));
+        }
+        let mut into = vec![0; long];
+        let received =
+            pin!(meshes[1].recv(Lane(0), Rank(0), &header, &mut into, <[u8]>::copy_from_slice));
+        let Poll::Ready(Err(Error::Protocol { peer: Rank(0), .. })) = received.poll(&mut context)
+        else {
+            panic!("the second message was taken for the rest of the first");
+        };
     }
 }

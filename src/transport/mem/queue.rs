@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::super::Header;
 
-/// Bytes on their way in one queue: beyond this a sender waits.
+/// Memory of the parcels on their way in one queue: beyond this a sender waits.
 pub(super) const WINDOW: usize = 1 << 20;
 
 /// A part of a message.
@@ -20,6 +20,13 @@ pub(super) struct Parcel {
     pub bytes: Vec<u8>,
     /// How often the receiver looks in vain before it is handed out: a delay without a clock.
     pub delay: u32,
+}
+
+impl Parcel {
+    /// What it costs, empty ones too.
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.bytes.len()
+    }
 }
 
 /// Why nothing more will come or be taken.
@@ -33,7 +40,7 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     parcels: VecDeque<Parcel>,
-    bytes: usize,
+    memory: usize,
     sender_gone: Option<Reason>,
     receiver_gone: Option<Reason>,
     sender: Option<Waker>,
@@ -51,7 +58,7 @@ impl Queue {
         failed: impl Fn() -> bool,
     ) -> Poll<Result<(), Option<Reason>>> {
         let mut state = self.lock();
-        if state.receiver_gone.is_some() || state.bytes >= WINDOW {
+        if state.receiver_gone.is_some() || state.memory >= WINDOW {
             if failed() {
                 return Poll::Ready(Err(None));
             }
@@ -62,7 +69,7 @@ impl Queue {
             return Poll::Pending;
         }
         if let Some(parcel) = parcel.take() {
-            state.bytes += parcel.bytes.len();
+            state.memory += parcel.memory();
             state.parcels.push_back(parcel);
         }
         wake(state.receiver.take(), state);
@@ -95,7 +102,7 @@ impl Queue {
             }
         }
         let parcel = state.parcels.pop_front().expect("a parcel was just seen");
-        state.bytes -= parcel.bytes.len();
+        state.memory -= parcel.memory();
         wake(state.sender.take(), state);
         Poll::Ready(Ok(parcel))
     }
