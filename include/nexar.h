@@ -23,7 +23,8 @@
  * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
  * contents of the receive buffer of a failed operation are undefined; other memory is untouched.
  * No call waits for ever: an operation that gets no answer within NEXAR_OP_TIMEOUT_MS is
- * nexarTimeout, and the text names the ranks that have not come.
+ * nexarTimeout, and the text names the ranks that are known not to have come. A rank
+ * that dies or cannot be reached is nexarRemoteError within NEXAR_PEER_TIMEOUT_MS.
  *
  * Buffers. Plain pointers to host memory, of any alignment. The caller owns them and neither
  * writes (sendbuff) nor touches (recvbuff) them until the call has returned. A call is in place
@@ -33,11 +34,15 @@
  *
  * Threads. Any thread may make any call. Operations take their numbers in the order in which they
  * start; several may run at once and end in any order. Threads that share a rank must start them in
- * the same order as on the other ranks. The library starts no process, installs no signal handler
- * and prints nothing unless NEXAR_DEBUG asks.
+ * the same order as on the other ranks. The library starts a thread for the network when ranks are
+ * processes; it starts no process, installs no signal handler and prints nothing unless
+ * NEXAR_DEBUG asks.
  *
  * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
  * nexarInvalidArgument. Finalize, Destroy and Abort take NULL and do nothing.
+ *
+ * Network. Ranks in several processes are joined by QUIC over one UDP port per process, encrypted
+ * and authenticated by keys that come with the unique id; nothing has to be set up.
  *
  * fork. A child of a process that has used nexar cannot use it: every call is nexarInvalidUsage.
  */
@@ -219,13 +224,8 @@ typedef struct nexarComm nexarComm;
 typedef nexarComm *nexarComm_t;
 
 /**
- * A stream that orders operations. NULL: the call returns when the result is there.
- */
-typedef void *nexarStream_t;
-
-/**
  * What the ranks of a future communicator share to find each other. Keep it as secret as the
- * data: who has it may join. No function of this version takes it; its layout is final.
+ * data: who has it may join.
  */
 typedef struct {
   char internal[NEXAR_UNIQUE_ID_BYTES];
@@ -234,7 +234,7 @@ typedef struct {
 /**
  * Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
  * field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
- * The structure grows at its end in later versions. No function of this version takes it.
+ * The structure grows at its end in later versions.
  */
 typedef struct {
   /**
@@ -275,6 +275,11 @@ typedef struct {
   const char *name;
 } nexarConfig_t;
 
+/**
+ * A stream that orders operations. NULL: the call returns when the result is there.
+ */
+typedef void *nexarStream_t;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -307,6 +312,38 @@ const char *nexarGetLastError(nexarComm_t comm);
 nexarResult_t nexarCommInitAll(nexarComm_t *comms,
                                int ndev,
                                const int *devlist);
+
+/**
+ * Makes an id with which nranks processes find each other. One process calls it and hands the
+ * 128 bytes to all ranks by any means; that process serves the id until the communicator is made.
+ * An id makes one communicator. Keep it as secret as the data.
+ */
+nexarResult_t nexarGetUniqueId(nexarUniqueId *uniqueId);
+
+/**
+ * Joins the communicator of commId as rank of nranks, and writes its handle to comm. Returns when
+ * all ranks have come, or after NEXAR_INIT_TIMEOUT_MS with an error that names the missing ones.
+ */
+nexarResult_t nexarCommInitRank(nexarComm_t *comm,
+                                int nranks,
+                                nexarUniqueId commId,
+                                int rank);
+
+/**
+ * As nexarCommInitRank, with settings of this communicator; config may be NULL.
+ */
+nexarResult_t nexarCommInitRankConfig(nexarComm_t *comm,
+                                      int nranks,
+                                      nexarUniqueId commId,
+                                      int rank,
+                                      const nexarConfig_t *config);
+
+/**
+ * Joins the communicator that a launcher such as nexar-run has described in the environment:
+ * NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, a world of
+ * one rank; some but not all of them is an error.
+ */
+nexarResult_t nexarCommInitFromEnv(nexarComm_t *comm);
 
 /**
  * Gives the number of ranks of the communicator.

@@ -3,18 +3,34 @@
 //! Read once, when the process first calls nexar. A wrong value is an error of every
 //! communicator's creation; an unknown `NEXAR_*` name is warned about with the nearest known one.
 
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::Duration;
+
+use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 
 /// Every name nexar reads, with what it means. The README lists the same ones.
-pub const NAMES: [(&str, &str); 5] = [
+pub const NAMES: [(&str, &str); 18] = [
+    ("NEXAR_ADVERTISE_ADDR", "address, or address:port, that others use to reach this process"),
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
+    ("NEXAR_COMM_ID", "host:port where rank 0 listens, for nexarCommInitFromEnv"),
+    ("NEXAR_COMM_SECRET", "secret of at least 16 bytes that all ranks must share"),
+    ("NEXAR_COMM_SECRET_FILE", "file that holds the secret, readable by its owner alone"),
     ("NEXAR_DEBUG", "log level: WARN, INFO or TRACE; silent when unset"),
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
-    ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm"),
+    ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap"),
+    ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to come, 60000 by default"),
+    ("NEXAR_NRANKS", "number of ranks, for nexarCommInitFromEnv"),
     ("NEXAR_OP_TIMEOUT_MS", "longest time one operation may take, 600000 by default"),
+    ("NEXAR_PEER_TIMEOUT_MS", "a rank not heard of for this long is lost, 5000 by default"),
+    ("NEXAR_PORT", "UDP port of this process; any free one by default"),
+    ("NEXAR_PORT_RANGE", "UDP ports to choose from: 40000-40099"),
+    ("NEXAR_RANK", "rank of this process, for nexarCommInitFromEnv"),
+    ("NEXAR_SOCKET_FAMILY", "AF_INET or AF_INET6; both by default"),
+    ("NEXAR_SOCKET_IFNAME", "network interfaces to use: eth,ib or ^docker,lo or =eth0"),
+    ("NEXAR_THREADS", "threads that drive the network, 1 by default"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +41,28 @@ pub enum Debug {
     Trace,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    Any,
+    V4,
+    V6,
+}
+
 #[derive(Clone, Debug)]
 pub struct Config {
+    pub advertise_addr: Option<String>,
+    pub comm_id: Option<String>,
+    pub comm_secret: Option<CommSecret>,
+    pub init_timeout: Duration,
+    pub nranks: Option<usize>,
+    pub peer_timeout: Duration,
+    /// UDP ports to choose from; 0 to 0 is any free one.
+    pub ports: RangeInclusive<u16>,
+    pub rank: Option<usize>,
+    pub socket_family: Family,
+    /// As written; `bootstrap::address` knows its grammar.
+    pub socket_ifname: String,
+    pub threads: usize,
     pub debug: Debug,
     pub debug_file: Option<String>,
     /// Modules to log; empty means all.
@@ -39,6 +75,17 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            advertise_addr: None,
+            comm_id: None,
+            comm_secret: None,
+            init_timeout: Duration::from_secs(60),
+            nranks: None,
+            peer_timeout: Duration::from_secs(5),
+            ports: 0..=0,
+            rank: None,
+            socket_family: Family::Any,
+            socket_ifname: String::new(),
+            threads: 1,
             debug: Debug::Silent,
             debug_file: None,
             debug_subsys: Vec::new(),
@@ -71,7 +118,24 @@ impl Config {
     fn parse(variables: impl Iterator<Item = (String, String)>) -> Result<Self> {
         let mut config = Self::default();
         for (name, value) in variables {
+            let text = || Some(value.clone()).filter(|value| !value.is_empty());
             match name.as_str() {
+                "NEXAR_ADVERTISE_ADDR" => config.advertise_addr = text(),
+                "NEXAR_COMM_ID" => config.comm_id = text(),
+                "NEXAR_COMM_SECRET" => config.comm_secret = CommSecret::parse(&name, value.into())?,
+                "NEXAR_COMM_SECRET_FILE" => config.comm_secret = CommSecret::read(&value)?,
+                "NEXAR_INIT_TIMEOUT_MS" => config.init_timeout = milliseconds(&name, &value)?,
+                "NEXAR_NRANKS" => config.nranks = Some(number(&name, &value, 1..=1 << 16)?),
+                "NEXAR_PEER_TIMEOUT_MS" => config.peer_timeout = milliseconds(&name, &value)?,
+                "NEXAR_PORT" => {
+                    let port = number(&name, &value, 0..=65_535)? as u16;
+                    config.ports = port..=port;
+                }
+                "NEXAR_PORT_RANGE" => config.ports = port_range(&value)?,
+                "NEXAR_RANK" => config.rank = Some(number(&name, &value, 0..=1 << 16)?),
+                "NEXAR_SOCKET_FAMILY" => config.socket_family = family(&value)?,
+                "NEXAR_SOCKET_IFNAME" => config.socket_ifname = value,
+                "NEXAR_THREADS" => config.threads = number(&name, &value, 1..=64)?,
                 "NEXAR_ALGO" => config.algo = value,
                 "NEXAR_DEBUG" => config.debug = debug(&value)?,
                 "NEXAR_DEBUG_FILE" => {
@@ -101,7 +165,7 @@ fn debug(value: &str) -> Result<Debug> {
 }
 
 /// Modules that log.
-const SUBSYSTEMS: [&str; 2] = ["capi", "comm"];
+const SUBSYSTEMS: [&str; 4] = ["capi", "comm", "transport", "bootstrap"];
 
 fn subsystems(value: &str) -> Result<Vec<String>> {
     let words = value.split(',').map(|word| word.trim().to_ascii_lowercase());
@@ -122,6 +186,75 @@ fn milliseconds(name: &str, value: &str) -> Result<Duration> {
             "{name}={value}: expected a whole number of milliseconds from 1 to {}",
             u32::MAX
         ))),
+    }
+}
+
+fn number(name: &str, value: &str, range: RangeInclusive<usize>) -> Result<usize> {
+    let parsed = value.trim().parse().ok().filter(|number| range.contains(number));
+    parsed.ok_or_else(|| {
+        let (from, to) = (range.start(), range.end());
+        Error::Argument(format!("{name}={value}: expected a whole number from {from} to {to}"))
+    })
+}
+
+fn port_range(value: &str) -> Result<RangeInclusive<u16>> {
+    let ends = value.split_once('-').map(|(from, to)| (from.trim().parse(), to.trim().parse()));
+    match ends {
+        Some((Ok(from), Ok(to))) if 0 < from && from <= to => Ok(from..=to),
+        _ => Err(Error::Argument(format!(
+            "NEXAR_PORT_RANGE={value}: expected two ports, as in 40000-40099"
+        ))),
+    }
+}
+
+fn family(value: &str) -> Result<Family> {
+    match value.to_ascii_uppercase().as_str() {
+        "" => Ok(Family::Any),
+        "AF_INET" => Ok(Family::V4),
+        "AF_INET6" => Ok(Family::V6),
+        _ => Err(Error::Argument(format!(
+            "NEXAR_SOCKET_FAMILY={value}: expected AF_INET or AF_INET6"
+        ))),
+    }
+}
+
+/// `NEXAR_COMM_SECRET`: wiped when dropped, never printed.
+#[derive(Clone)]
+pub struct CommSecret(Zeroizing<Vec<u8>>);
+
+impl CommSecret {
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn parse(name: &str, bytes: Vec<u8>) -> Result<Option<Self>> {
+        match bytes.len() {
+            0 => Ok(None),
+            1..16 => Err(Error::Argument(format!("{name} is shorter than 16 bytes"))),
+            _ => Ok(Some(Self(Zeroizing::new(bytes)))),
+        }
+    }
+
+    fn read(path: &str) -> Result<Option<Self>> {
+        use std::os::unix::fs::PermissionsExt;
+        let unusable = |why: &dyn std::fmt::Display| {
+            Error::Argument(format!("NEXAR_COMM_SECRET_FILE={path}: {why}"))
+        };
+        let metadata = std::fs::metadata(path).map_err(|error| unusable(&error))?;
+        if metadata.permissions().mode() & 0o077 != 0 {
+            return Err(unusable(&"others than its owner may read it"));
+        }
+        let mut bytes = std::fs::read(path).map_err(|error| unusable(&error))?;
+        while bytes.last().is_some_and(u8::is_ascii_whitespace) {
+            bytes.pop();
+        }
+        Self::parse("NEXAR_COMM_SECRET_FILE", bytes)
+    }
+}
+
+impl std::fmt::Debug for CommSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CommSecret(..)")
     }
 }
 
@@ -167,8 +300,13 @@ mod tests {
         for (name, _) in NAMES {
             let before = format!("{:?}", parse(&[]).unwrap());
             let value = match name {
-                "NEXAR_OP_TIMEOUT_MS" => "5",
+                "NEXAR_COMM_SECRET" => "sixteen bytes...",
+                "NEXAR_COMM_SECRET_FILE" => continue, // has a test of its own
                 "NEXAR_DEBUG_SUBSYS" => "capi",
+                "NEXAR_PORT_RANGE" => "5-7",
+                "NEXAR_SOCKET_FAMILY" => "AF_INET6",
+                "NEXAR_NRANKS" | "NEXAR_PORT" | "NEXAR_RANK" | "NEXAR_THREADS" => "5",
+                _ if name.ends_with("_MS") => "5",
                 _ => "info",
             };
             assert_ne!(
@@ -187,10 +325,37 @@ mod tests {
             ("NEXAR_OP_TIMEOUT_MS", "-1"),
             ("NEXAR_DEBUG", "LOUD"),
             ("NEXAR_DEBUG_SUBSYS", "capi,kitchen"),
+            ("NEXAR_NRANKS", "0"),
+            ("NEXAR_PORT", "65536"),
+            ("NEXAR_PORT_RANGE", "40000"),
+            ("NEXAR_PORT_RANGE", "9-8"),
+            ("NEXAR_RANK", "-1"),
+            ("NEXAR_SOCKET_FAMILY", "AF_UNIX"),
+            ("NEXAR_THREADS", "0"),
         ] {
             let text = parse(&[(name, value)]).unwrap_err().to_string();
             assert!(text.contains(&format!("{name}={value}")), "{text}");
         }
+    }
+
+    #[test]
+    fn a_secret_is_long_never_shown_and_its_file_is_its_owners_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let short = parse(&[("NEXAR_COMM_SECRET", "hush")]).unwrap_err().to_string();
+        assert!(short.contains("NEXAR_COMM_SECRET") && !short.contains("hush"), "{short}");
+        let config = parse(&[("NEXAR_COMM_SECRET", "a secret of many bytes")]).unwrap();
+        assert!(!format!("{config:?}").contains("many"));
+
+        let path = std::env::temp_dir().join(format!("nexar-secret-{}", std::process::id()));
+        std::fs::write(&path, "a secret of many bytes\n").unwrap();
+        let read = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            parse(&[("NEXAR_COMM_SECRET_FILE", path.to_str().unwrap())])
+        };
+        assert_eq!(read(0o600).unwrap().comm_secret.unwrap().bytes(), b"a secret of many bytes");
+        assert!(read(0o640).unwrap_err().to_string().contains("others than its owner"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(parse(&[("NEXAR_COMM_SECRET_FILE", "/nowhere")]).is_err());
     }
 
     #[test]

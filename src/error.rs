@@ -63,7 +63,7 @@ pub enum Error {
     #[error("ranks disagree on call #{seq}: {} called {}, {} called {}", .one.0, .one.1, .other.0, .other.1)]
     Mismatch { seq: u64, one: (Rank, Call), other: (Rank, Call) },
     #[error("{peer} {how}")]
-    PeerLost { peer: Rank, how: &'static str },
+    PeerLost { peer: Rank, how: String },
     #[error("{peer} broke the protocol: {what}")]
     Protocol { peer: Rank, what: String },
     #[error("no result within {limit_ms} ms; {blame}")]
@@ -72,6 +72,9 @@ pub enum Error {
     System(String),
     #[error("a panic inside nexar: {0}")]
     Panic(String),
+    /// A failure another rank told this one of, in its words.
+    #[error("{text}")]
+    Told { code: Code, text: String },
     /// A failure seen by `rank` in its call number `seq`. Every rank reports the first one.
     #[error("{rank}, {call} #{seq}: {cause}")]
     During { rank: Rank, seq: u64, call: Call, cause: Arc<Self> },
@@ -89,6 +92,7 @@ impl Error {
             Self::Timeout { .. } => Code::Timeout,
             Self::System(_) => Code::SystemError,
             Self::Panic(_) => Code::InternalError,
+            Self::Told { code, .. } => *code,
             Self::During { cause, .. } => cause.code(),
         }
     }
@@ -97,7 +101,7 @@ impl Error {
     /// and a mismatch names both calls itself.
     pub fn during(self, rank: Rank, seq: u64, call: Call) -> Self {
         match self {
-            Self::During { .. } | Self::Mismatch { .. } => self,
+            Self::During { .. } | Self::Mismatch { .. } | Self::Told { .. } => self,
             cause => Self::During { rank, seq, call, cause: Arc::new(cause) },
         }
     }

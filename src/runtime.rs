@@ -1,7 +1,9 @@
-//! Waiting: a future polled on the caller's own thread until it is ready or its deadline passes.
+//! Waiting: a future polled on the caller's own thread until it is ready or its deadline passes;
+//! and the threads that drive the network meanwhile.
 //!
 //! Leaves to others what the future does. Invariant: a wake-up that comes while the future is
 //! being polled is never lost.
+#![expect(unsafe_code, reason = "signals are blocked in the threads started here")]
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,6 +13,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::error::{Error, Result};
 
 thread_local! {
     /// This thread's parker, while no `block_on` uses it.
@@ -26,6 +32,36 @@ pub fn block_on<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
     let output = parker.block_on(future, deadline);
     let _ = PARKER.try_with(|cell| cell.set(Some(parker)));
     output
+}
+
+static RUNTIME: OnceLock<Result<Runtime>> = OnceLock::new();
+
+/// The runtime of this process's network: `threads` threads, started at first need and kept.
+pub fn io(threads: usize) -> Result<&'static Handle> {
+    let start = || {
+        Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("nexar-io")
+            .enable_all()
+            .on_thread_start(block_signals)
+            .build()
+            .map_err(|error| Error::System(format!("threads cannot be started: {error}")))
+    };
+    RUNTIME.get_or_init(start).as_ref().map(Runtime::handle).map_err(Clone::clone)
+}
+
+/// The same, if it was ever needed.
+pub fn io_if_started() -> Option<&'static Handle> {
+    RUNTIME.get()?.as_ref().ok().map(Runtime::handle)
+}
+
+/// Signals of the program are for its own threads.
+fn block_signals() {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset writes the whole set it is given.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: the set was just written; the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) };
 }
 
 /// A thread that sleeps until somebody wakes it.

@@ -1,15 +1,15 @@
 //! Communicators: create, ask, end.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
-use crate::comm::create_in_process;
-use crate::config;
+use crate::comm::{create_in_process, join, join_environment};
 use crate::error::{Code, Error, Result};
+use crate::{bootstrap, config};
 
-use super::arguments::Out;
+use super::arguments::{self, Out};
 use super::boundary::{boundary, on_communicator};
 use super::handle;
-use super::types::nexarComm_t;
+use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
 
 /// Ranks that one process may hold in one communicator.
 const MOST_RANKS: c_int = 256;
@@ -68,6 +68,75 @@ unsafe fn slots(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarCo
         unsafe { Out::new("comms", if comms.is_null() { comms } else { comms.add(index) }) }
     };
     (0..count).map(slot).collect()
+}
+
+/// Makes an id with which nranks processes find each other. One process calls it and hands the
+/// 128 bytes to all ranks by any means; that process serves the id until the communicator is made.
+/// An id makes one communicator. Keep it as secret as the data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarGetUniqueId(uniqueId: *mut nexarUniqueId) -> Code {
+    boundary("nexarGetUniqueId", || {
+        // SAFETY: the caller passes NULL or a place for an id.
+        let place = unsafe { Out::new("uniqueId", uniqueId) }?;
+        let id = bootstrap::create_id(config::get()?)?;
+        place.set(nexarUniqueId { internal: id.map(|byte| byte as c_char) });
+        Ok(())
+    })
+}
+
+/// Joins the communicator of commId as rank of nranks, and writes its handle to comm. Returns when
+/// all ranks have come, or after NEXAR_INIT_TIMEOUT_MS with an error that names the missing ones.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommInitRank(
+    comm: *mut nexarComm_t,
+    nranks: c_int,
+    commId: nexarUniqueId,
+    rank: c_int,
+) -> Code {
+    boundary("nexarCommInitRank", || {
+        // SAFETY: the caller passes NULL or a place for a handle.
+        let place = unsafe { Out::new("comm", comm) }?;
+        let world = arguments::world(rank, nranks)?;
+        place.set(handle::insert(join(&id_bytes(&commId), world, config::get()?)?));
+        Ok(())
+    })
+}
+
+/// As nexarCommInitRank, with settings of this communicator; config may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommInitRankConfig(
+    comm: *mut nexarComm_t,
+    nranks: c_int,
+    commId: nexarUniqueId,
+    rank: c_int,
+    config: *const nexarConfig_t,
+) -> Code {
+    boundary("nexarCommInitRankConfig", || {
+        // SAFETY: the caller passes NULL or a place for a handle.
+        let place = unsafe { Out::new("comm", comm) }?;
+        let world = arguments::world(rank, nranks)?;
+        // SAFETY: the caller passes NULL or a nexarConfig_t as long as its size field says.
+        let config = unsafe { arguments::config(config, config::get()?) }?;
+        place.set(handle::insert(join(&id_bytes(&commId), world, &config)?));
+        Ok(())
+    })
+}
+
+/// Joins the communicator that a launcher such as nexar-run has described in the environment:
+/// NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, a world of
+/// one rank; some but not all of them is an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommInitFromEnv(comm: *mut nexarComm_t) -> Code {
+    boundary("nexarCommInitFromEnv", || {
+        // SAFETY: the caller passes NULL or a place for a handle.
+        let place = unsafe { Out::new("comm", comm) }?;
+        place.set(handle::insert(join_environment(config::get()?)?));
+        Ok(())
+    })
+}
+
+fn id_bytes(id: &nexarUniqueId) -> [u8; bootstrap::BYTES] {
+    id.internal.map(|byte| byte as u8)
 }
 
 /// Gives the number of ranks of the communicator.

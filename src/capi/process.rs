@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::{error, info, warn};
 
-use crate::{config, log};
+use crate::{comm, config, log};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -26,6 +26,7 @@ pub(super) fn prepare() {
         config::unknown_names().iter().for_each(|warning| warn!("{warning}"));
         keep_panics_quiet();
         watch_for_fork();
+        leave_at_exit();
     });
 }
 
@@ -56,6 +57,21 @@ fn watch_for_fork() {
     let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     if failed != 0 {
         warn!("pthread_atfork failed ({failed}): use in a forked child will not be noticed");
+    }
+}
+
+/// Peers still get what finished operations have sent if the program ends without destroying its
+/// communicators.
+fn leave_at_exit() {
+    extern "C" fn leave() {
+        // A forked child has no part in its parent's communicators.
+        if !is_forked_child() {
+            let _ = std::panic::catch_unwind(|| inside(comm::leave_all));
+        }
+    }
+    // SAFETY: the handler catches every panic, and its code stays mapped (-z nodelete).
+    if unsafe { libc::atexit(leave) } != 0 {
+        warn!("atexit failed: a program that ends without nexarCommDestroy may lose its last data");
     }
 }
 

@@ -22,7 +22,7 @@ pub type nexarComm_t = *mut nexarComm;
 pub type nexarStream_t = *mut c_void;
 
 /// What the ranks of a future communicator share to find each other. Keep it as secret as the
-/// data: who has it may join. No function of this version takes it; its layout is final.
+/// data: who has it may join.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nexarUniqueId {
@@ -31,7 +31,7 @@ pub struct nexarUniqueId {
 
 /// Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
 /// field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
-/// The structure grows at its end in later versions. No function of this version takes it.
+/// The structure grows at its end in later versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nexarConfig_t {
@@ -53,6 +53,11 @@ pub struct nexarConfig_t {
     pub splitShare: c_int,
     /// Name in logs and errors. Copied; may be NULL.
     pub name: *const c_char,
+}
+
+impl nexarConfig_t {
+    /// A field that was not set.
+    pub(super) const UNDEF_INT: c_int = c_int::MIN;
 }
 
 /// A `nexarDataType_t` as it comes from C: any integer.

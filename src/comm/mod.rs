@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, trace, warn};
 
+use crate::bootstrap::{self, World};
 use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::config::Config;
@@ -23,15 +24,19 @@ use crate::error::{Error, Result};
 use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
 use crate::runtime;
-use crate::transport::Mesh;
-use crate::transport::mem::{MemMesh, MemWorld, Trouble};
+use crate::transport::mem::{MemWorld, Trouble};
+use crate::transport::quic::{self, QuicMesh};
+use crate::transport::{AnyMesh, Mesh};
 
 use lane::{Lanes, Turn};
+
+/// A process that ends waits no longer for its last messages to arrive.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub struct Communicator {
     /// Tells communicators of a process apart in logs.
     id: u64,
-    mesh: MemMesh,
+    mesh: AnyMesh,
     selection: Selection,
     op_timeout: Duration,
     lanes: Lanes,
@@ -65,16 +70,79 @@ pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communi
 
 /// Communicators over a world made by the caller, for tests that want trouble in it.
 pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    let selection = Selection::parse(&config.algo)?;
+    let id = next_id();
     let meshes = world.meshes();
     info!("communicator {id}: {} ranks in this process", meshes.len());
-    let communicator = |mesh| {
-        Arc::new(Communicator {
+    let communicator = |mesh| Communicator::new(id, AnyMesh::Mem(mesh), config);
+    meshes.into_iter().map(communicator).collect()
+}
+
+/// This process's rank in a communicator of processes that share a unique id.
+pub fn join(
+    id: &[u8; bootstrap::BYTES],
+    world: World,
+    config: &Config,
+) -> Result<Arc<Communicator>> {
+    create(world, config, || bootstrap::join(id, world, config))
+}
+
+/// As `join`, from what a launcher has put into the environment. Without it, a world of one.
+pub fn join_environment(config: &Config) -> Result<Arc<Communicator>> {
+    let (world, address) = match (config.rank, config.nranks, &config.comm_id) {
+        (None, None, None) => (World { rank: Rank(0), size: 1 }, ""),
+        (Some(rank), Some(size), _) if rank >= size => {
+            let what = format!("NEXAR_RANK={rank} is not below NEXAR_NRANKS={size}");
+            return Err(Error::Argument(what));
+        }
+        (Some(rank), Some(1), _) => (World { rank: Rank(rank), size: 1 }, ""),
+        (Some(rank), Some(size), Some(address)) => (World { rank: Rank(rank), size }, &**address),
+        _ => {
+            let what = "NEXAR_RANK, NEXAR_NRANKS and NEXAR_COMM_ID must be set together".to_owned();
+            return Err(Error::Usage(what));
+        }
+    };
+    create(world, config, || bootstrap::join_at(address, world, config))
+}
+
+fn create(
+    world: World,
+    config: &Config,
+    mesh: impl FnOnce() -> Result<QuicMesh>,
+) -> Result<Arc<Communicator>> {
+    // The settings are checked before anybody is waited for.
+    Selection::parse(&config.algo)?;
+    if world.size == 1 {
+        let mut alone = create_in_process(1, config)?;
+        return Ok(alone.remove(0));
+    }
+    let began = Instant::now();
+    let mesh = mesh()?;
+    let (id, rank) = (next_id(), world.rank);
+    let ms = began.elapsed().as_millis();
+    info!(rank = rank.0 as u64, "communicator {id}: {rank} of {} after {ms} ms", world.size);
+    Communicator::new(id, AnyMesh::Quic(mesh), config)
+}
+
+/// Lets what finished operations have sent arrive, where a process ends without destroying its
+/// communicators. Bounded.
+pub fn leave_all() {
+    if let Some(io) = runtime::io_if_started() {
+        let leaving = io.spawn(quic::leave_all());
+        let _ = runtime::block_on(leaving, Instant::now() + LEAVE_TIMEOUT);
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Communicator {
+    fn new(id: u64, mesh: AnyMesh, config: &Config) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
             id,
             mesh,
-            selection: selection.clone(),
+            selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
             lanes: Lanes::default(),
             state: Mutex::new(State {
@@ -84,12 +152,9 @@ pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Com
                 last_error: None,
             }),
             idle: Condvar::new(),
-        })
-    };
-    Ok(meshes.into_iter().map(communicator).collect())
-}
+        }))
+    }
 
-impl Communicator {
     pub fn place(&self) -> Place {
         self.mesh.place()
     }
@@ -218,7 +283,7 @@ impl Communicator {
     pub fn abort(&self) {
         self.lock().stage = Stage::Aborted;
         let rank = self.place().rank;
-        self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator" });
+        self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.id);
     }
 

@@ -8,8 +8,12 @@
 //!   that need not wait, because all it needs has been sent, still completes;
 //! - memory for messages on their way is bounded: a sender waits for its receiver.
 
+mod any;
+mod board;
 mod header;
 pub mod mem;
+pub mod quic;
+pub mod wire;
 
 use std::future::Future;
 
@@ -17,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
 
+pub use any::AnyMesh;
 pub use header::Header;
 
 /// One of the ordered channels between each pair of ranks. Operations in different lanes never

@@ -4,7 +4,6 @@
 //! are proved: messages are counted, links can be cut, ranks killed, parcels delayed, with no
 //! clock and no socket involved.
 
-mod board;
 mod queue;
 mod trouble;
 
@@ -18,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
 
+use super::board::Board;
 use super::{Header, LANES, Lane, Mesh};
-use board::Board;
 use queue::{Parcel, Queue, Reason};
 
 pub use trouble::Trouble;
@@ -163,14 +162,17 @@ impl MemMesh {
     fn lost(&self, peer: Rank, reason: Option<Reason>) -> Error {
         match (reason, self.fault()) {
             (None, Some(fault)) => fault,
-            (reason, _) => Error::PeerLost { peer, how: reason.unwrap_or("cannot be reached") },
+            (reason, _) => {
+                let how = reason.unwrap_or("cannot be reached").to_owned();
+                Error::PeerLost { peer, how }
+            }
         }
     }
 
     fn die_if_due(&self) -> Result<()> {
         if self.world.trouble.dies_now(self.place.rank) {
             self.world.kill(self.place.rank);
-            return Err(Error::PeerLost { peer: self.place.rank, how: "was killed" });
+            return Err(Error::PeerLost { peer: self.place.rank, how: "was killed".to_owned() });
         }
         Ok(())
     }

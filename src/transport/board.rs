@@ -7,7 +7,7 @@ use crate::rank::Rank;
 /// How many calls are remembered.
 const REMEMBERED: usize = 64;
 
-pub(super) struct Board {
+pub struct Board {
     /// Call number `seq` is in slot `seq % REMEMBERED`, with the first rank that made it.
     calls: [Option<(u64, Rank, Call)>; REMEMBERED],
     /// The next number each rank will use.

@@ -1,0 +1,224 @@
+//! What a rank and the root tell each other, on one stream that the root opens.
+//!
+//! ```text
+//! frame   0       1 .. 4  4 .. 8      8 ..
+//!         kind u8 zero    length u32  body
+//!
+//! root -> rank   Hello                      the root has taken the connection
+//! rank -> root   Join                       who wants in, signed for this very connection
+//! root -> rank   Table | Refused            all ranks are here | why there will be no communicator
+//! rank -> root   Seen                       hash of the table that arrived
+//! root -> rank   Go | Refused               all ranks have seen the same table
+//! ```
+
+use std::net::SocketAddr;
+
+use quinn::{RecvStream, SendStream};
+
+use crate::error::{Code, Error, Result};
+use crate::transport::quic::Member;
+use crate::transport::quic::key::PublicKey;
+use crate::transport::wire::Reader;
+
+use super::id::{decode_address, encode_address};
+
+/// Most ranks a communicator may have.
+pub const MOST_RANKS: usize = 1 << 16;
+/// Most addresses of a rank.
+const MOST_ADDRESSES: usize = 2;
+/// A rank in the table: its key, the number of its addresses, room for two.
+const ENTRY_BYTES: usize = 32 + 1 + 18 * MOST_ADDRESSES;
+/// Longest frame but for the table, whose length follows from the number of ranks.
+const LONGEST: usize = 4096;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    Hello,
+    Join(Join),
+    Refused { code: Code, text: String },
+    Table(Vec<Member>),
+    Seen([u8; 32]),
+    Go,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Join {
+    pub rank: usize,
+    pub nranks: usize,
+    /// How long this rank will wait for the others.
+    pub patience_ms: u32,
+    /// Hash of the settings that all ranks must share.
+    pub settings: u64,
+    pub member: Member,
+    /// By the member's key, over `signed`.
+    pub signature: [u8; 64],
+}
+
+impl Join {
+    /// What the signature covers. `binding` is known to the two ends of one connection alone, so
+    /// the signature is worth nothing on any other.
+    pub fn signed(&self, binding: &[u8; 32]) -> Vec<u8> {
+        [&b"nexar/1 join"[..], binding, &self.fields()].concat()
+    }
+
+    fn fields(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend((self.rank as u32).to_le_bytes());
+        out.extend((self.nranks as u32).to_le_bytes());
+        out.extend(self.patience_ms.to_le_bytes());
+        out.extend(self.settings.to_le_bytes());
+        out.extend(encode_member(&self.member));
+        out
+    }
+}
+
+impl Message {
+    pub fn refused(error: &Error) -> Self {
+        let text: String = error.to_string().chars().take(1000).collect();
+        Self::Refused { code: error.code(), text }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let (kind, body): (u8, Vec<u8>) = match self {
+            Self::Hello => (1, Vec::new()),
+            Self::Join(join) => (2, [&join.fields()[..], &join.signature].concat()),
+            Self::Refused { code, text } => (3, [&[*code as u8], text.as_bytes()].concat()),
+            Self::Table(members) => (4, encode_table(members)),
+            Self::Seen(hash) => (5, hash.to_vec()),
+            Self::Go => (6, Vec::new()),
+        };
+        let length = (body.len() as u32).to_le_bytes();
+        [&[kind, 0, 0, 0], &length[..], &body].concat()
+    }
+
+    fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+        let mut reader = Reader(body);
+        let message = match kind {
+            1 => Self::Hello,
+            2 => Self::Join(Join {
+                rank: reader.u32()? as usize,
+                nranks: reader.u32()? as usize,
+                patience_ms: reader.u32()?,
+                settings: reader.u64()?,
+                member: decode_member(&mut reader)?,
+                signature: reader.array()?,
+            }),
+            3 => {
+                let code = reader.u8()?;
+                let code = Code::ALL.into_iter().find(|known| *known as u8 == code)?;
+                let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
+                let text = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+                Self::Refused { code, text }
+            }
+            4 => {
+                let mut members = Vec::new();
+                while !reader.0.is_empty() {
+                    members.push(decode_member(&mut reader)?);
+                }
+                Self::Table(members)
+            }
+            5 => Self::Seen(reader.array()?),
+            6 => Self::Go,
+            _ => return None,
+        };
+        reader.end()?;
+        Some(message)
+    }
+
+    pub async fn write(&self, stream: &mut SendStream) -> Result<()> {
+        stream.write_all(&self.encode()).await.map_err(|error| gone(&error))
+    }
+
+    /// Reads one message; a table may have `ranks` entries, anything else is short.
+    pub async fn read(stream: &mut RecvStream, ranks: usize) -> Result<Self> {
+        let mut head = [0; 8];
+        stream.read_exact(&mut head).await.map_err(|error| gone(&error))?;
+        let [kind, 0, 0, 0, a, b, c, d] = head else { return Err(malformed()) };
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        let most = if kind == 4 { ranks * ENTRY_BYTES } else { LONGEST };
+        if length > most {
+            return Err(malformed());
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.map_err(|error| gone(&error))?;
+        Self::decode(kind, &body).ok_or_else(malformed)
+    }
+}
+
+pub fn encode_table(members: &[Member]) -> Vec<u8> {
+    members.iter().flat_map(encode_member).collect()
+}
+
+fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
+    let mut out = [0; ENTRY_BYTES];
+    out[..32].copy_from_slice(member.key.bytes());
+    let addresses: Vec<SocketAddr> =
+        member.addresses.iter().copied().take(MOST_ADDRESSES).collect();
+    out[32] = addresses.len() as u8;
+    for (index, address) in addresses.iter().enumerate() {
+        let at = 33 + 18 * index;
+        out[at..at + 18].copy_from_slice(&encode_address(*address));
+    }
+    out
+}
+
+fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
+    let key = PublicKey::parse(reader.array()?)?;
+    let count = usize::from(reader.u8()?);
+    (1..=MOST_ADDRESSES).contains(&count).then_some(())?;
+    let mut addresses = Vec::new();
+    for _ in 0..count {
+        addresses.push(decode_address(reader.array()?)?);
+    }
+    reader.zeros(18 * (MOST_ADDRESSES - count))?;
+    Some(Member { key, addresses })
+}
+
+fn gone(error: &dyn std::fmt::Display) -> Error {
+    Error::Told { code: Code::RemoteError, text: format!("the connection broke off: {error}") }
+}
+
+fn malformed() -> Error {
+    let text = "the other side does not speak the protocol".to_owned();
+    Error::Told { code: Code::RemoteError, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::quic::key::Identity;
+
+    #[test]
+    fn messages_come_back_as_they_went_and_cut_ones_do_not() {
+        let member = |port: u16| Member {
+            key: Identity::random().unwrap().public(),
+            addresses: vec![SocketAddr::from(([127, 0, 0, 1], port))],
+        };
+        let join = Join {
+            rank: 1,
+            nranks: 3,
+            patience_ms: 500,
+            settings: 77,
+            member: member(5),
+            signature: [3; 64],
+        };
+        let messages = [
+            Message::Hello,
+            Message::Join(join),
+            Message::Refused { code: Code::InvalidUsage, text: "rank 2 came twice".to_owned() },
+            Message::Table(vec![member(1), member(2)]),
+            Message::Seen([9; 32]),
+            Message::Go,
+        ];
+        for message in messages {
+            let bytes = message.encode();
+            let body = &bytes[8..];
+            assert_eq!(Message::decode(bytes[0], body).as_ref(), Some(&message));
+            for cut in 0..body.len() {
+                let short = Message::decode(bytes[0], &body[..cut]);
+                assert_ne!(short.as_ref(), Some(&message));
+            }
+            assert_ne!(Message::decode(bytes[0], &[body, &[0]].concat()), Some(message));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! From a unique id or an environment to a roster and a mesh.
+//!
+//! Protocol NXB1. The id names a root, its key and a secret. Every rank derives the same join key
+//! from the secret and dials the root; each side accepts only the other's key, so a stranger fails
+//! inside TLS. Each rank then shows a key of its own, signed for this very connection; the root
+//! waits for all ranks and gives everybody the same table of keys and addresses. From then on a
+//! rank is who owns its key.
+
+mod address;
+mod id;
+mod join;
+mod message;
+mod root;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use quinn::{Connection, VarInt};
+use ring::digest::{SHA256, digest};
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::rank::Rank;
+use crate::runtime;
+use crate::transport::LANES;
+use crate::transport::quic::QuicMesh;
+use crate::transport::quic::endpoint::{self, Endpoint};
+use crate::transport::quic::key::{Identity, Secret, random};
+
+use id::UniqueId;
+
+pub use id::BYTES;
+pub use message::MOST_RANKS;
+
+const CLOSE_CODE: VarInt = VarInt::from_u32(0);
+
+/// Which rank of how many.
+#[derive(Clone, Copy)]
+pub struct World {
+    pub rank: Rank,
+    pub size: usize,
+}
+
+/// How a rank wants to join.
+struct Settings {
+    config: Config,
+    /// Hash of what all ranks must share.
+    hash: u64,
+    /// Whether the root may not serve the id yet.
+    patient: bool,
+}
+
+/// Makes an id and serves it from this process.
+pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
+    let endpoint = endpoint(config)?;
+    let root = Identity::random()?;
+    let id = UniqueId {
+        nonce: u64::from_le_bytes(random()?),
+        secret: Secret::random()?,
+        root: root.public(),
+        addresses: address::of_root(config, endpoint.port())?,
+        with_secret: config.comm_secret.is_some(),
+    };
+    serve(&endpoint, &id, &root, config)?;
+    Ok(id.encode())
+}
+
+/// Joins the communicator of an id, and returns when all ranks are connected to their neighbours.
+pub fn join(id: &[u8; BYTES], world: World, config: &Config) -> Result<QuicMesh> {
+    join_id(UniqueId::decode(id)?, world, config, false)
+}
+
+/// Joins where the ranks know only an address and a secret: rank 0 listens at the address.
+pub fn join_at(address: &str, world: World, config: &Config) -> Result<QuicMesh> {
+    let Some(secret) = &config.comm_secret else {
+        let what = "NEXAR_COMM_ID needs NEXAR_COMM_SECRET, the same on all ranks".to_owned();
+        return Err(Error::Usage(what));
+    };
+    let addresses = address::resolve(address)?;
+    let from = |purpose: &[u8]| {
+        let secret = Secret::from_bytes(sha256(secret.bytes()));
+        secret.derive(address.as_bytes(), &[purpose])
+    };
+    let root = Identity::from_seed(&from(b"nexar/1 root ed25519"))?;
+    let nonce = from(b"nexar/1 nonce");
+    let id = UniqueId {
+        nonce: u64::from_le_bytes(nonce.bytes()[..8].try_into().expect("8 of 32 bytes")),
+        secret: from(b"nexar/1 join"),
+        root: root.public(),
+        addresses: addresses.iter().copied().take(2).collect(),
+        with_secret: true,
+    };
+    let mut config = config.clone();
+    if world.rank == Rank(0) {
+        let port = addresses[0].port();
+        config.ports = port..=port;
+        let endpoint = endpoint(&config)?;
+        serve(&endpoint, &id, &root, &config)?;
+    }
+    join_id(id, world, &config, true)
+}
+
+fn join_id(id: UniqueId, world: World, config: &Config, patient: bool) -> Result<QuicMesh> {
+    let endpoint = endpoint(config)?;
+    let settings = Settings { config: config.clone(), hash: settings_hash(config), patient };
+    let joining = runtime::io(config.threads)?.spawn(join::join(endpoint, id, world, settings));
+    // The task keeps its own deadlines; this one is for a defect in it.
+    let deadline = Instant::now() + 2 * config.init_timeout + std::time::Duration::from_secs(5);
+    match runtime::block_on(joining, deadline) {
+        Some(Ok(joined)) => joined,
+        Some(Err(panic)) => Err(Error::Panic(panic.to_string())),
+        None => Err(Error::Panic("initialisation missed its own deadline".to_owned())),
+    }
+}
+
+fn serve(endpoint: &Endpoint, id: &UniqueId, root: &Identity, config: &Config) -> Result<()> {
+    let secret = config.comm_secret.as_ref().map(|secret| secret.bytes());
+    let expected = HashSet::from([id.join_identity(secret)?.public()]);
+    let service = endpoint.serve(id.service(), root, expected);
+    runtime::io(config.threads)?.spawn(root::serve(service, id.nonce));
+    Ok(())
+}
+
+/// The process's one socket, opened when it is first needed and kept.
+fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
+    static ENDPOINT: Mutex<Option<Arc<Endpoint>>> = Mutex::new(None);
+    let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(endpoint) = &*endpoint {
+        let wanted = config.ports == (0..=0) || config.ports.contains(&endpoint.port());
+        if !wanted {
+            let port = endpoint.port();
+            let what = format!("this process already uses UDP port {port}, and needs another");
+            return Err(Error::Usage(what));
+        }
+        return Ok(Arc::clone(endpoint));
+    }
+    let settings =
+        endpoint::Settings { ports: config.ports.clone(), peer_timeout: config.peer_timeout };
+    let _runtime = runtime::io(config.threads)?.enter();
+    Ok(Arc::clone(endpoint.insert(Endpoint::open(&settings)?)))
+}
+
+/// What two ranks must have in common to run the same algorithms on the same messages.
+fn settings_hash(config: &Config) -> u64 {
+    let text = format!("nexar/1 lanes {LANES} algo {}", config.algo);
+    u64::from_le_bytes(sha256(text.as_bytes())[..8].try_into().expect("8 of 32 bytes"))
+}
+
+/// A number that only the two ends of this connection know.
+fn binding(connection: &Connection, nonce: u64) -> Option<[u8; 32]> {
+    let mut out = [0; 32];
+    let label = b"EXPORTER-nexar-join-1";
+    connection.export_keying_material(&mut out, label, &nonce.to_le_bytes()).ok()?;
+    Some(out)
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}

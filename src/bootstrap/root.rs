@@ -1,0 +1,183 @@
+//! The root of a unique id: takes the ranks in, and sends them all away with the same table.
+//!
+//! It lives in the process that made the id and serves it once. Everything a stranger could do ends
+//! in TLS; a member that contradicts the others ends the initialisation for all, with the reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Connection, RecvStream, SendStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, info};
+
+use crate::error::{Error, Result};
+use crate::transport::quic::Member;
+use crate::transport::quic::endpoint::Service;
+
+use super::message::{Join, MOST_RANKS, Message, encode_table};
+
+/// An id that nobody has joined is forgotten after this time.
+const UNUSED: Duration = Duration::from_secs(15 * 60);
+/// Time for a rank to say who it is, and to confirm the table.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Ranks are told of a deadline this much before their own, so that they learn the reason.
+const EARLIER: Duration = Duration::from_millis(200);
+
+/// A rank that has said who it is.
+struct Joined {
+    join: Join,
+    connection: Connection,
+    send: SendStream,
+    recv: RecvStream,
+}
+
+pub async fn serve(mut service: Service, nonce: u64) {
+    let (sender, mut joins) = mpsc::channel(64);
+    let mut ranks: Vec<Joined> = Vec::new();
+    let mut deadline = Instant::now() + UNUSED;
+    loop {
+        tokio::select! {
+            arrival = service.arrivals.recv() => {
+                let Some(arrival) = arrival else { return };
+                tokio::spawn(greet(arrival.connection, nonce, sender.clone()));
+            }
+            Some(joined) = joins.recv() => {
+                // A rank that has gone meanwhile may come again.
+                ranks.retain(|rank| rank.connection.close_reason().is_none());
+                if ranks.is_empty() {
+                    deadline = Instant::now() + UNUSED;
+                }
+                let patience = Duration::from_millis(joined.join.patience_ms.into());
+                deadline = deadline.min(Instant::now() + patience.saturating_sub(EARLIER));
+                debug!("id {nonce:016x}: rank {} is here", joined.join.rank);
+                let contradiction = contradiction(&ranks, &joined);
+                ranks.push(joined);
+                if let Some(error) = contradiction {
+                    return refuse(ranks, &error).await;
+                }
+                if ranks.len() == ranks[0].join.nranks {
+                    return form(ranks, nonce).await;
+                }
+            }
+            () = sleep_until(deadline) => {
+                let error = missing(&ranks);
+                return refuse(ranks, &error).await;
+            }
+        }
+    }
+}
+
+/// The server speaks first: only then does a dialler know that its key was accepted.
+async fn greet(connection: Connection, nonce: u64, joins: mpsc::Sender<Joined>) {
+    let greeting = async {
+        let (mut send, mut recv) = connection.open_bi().await.ok()?;
+        Message::Hello.write(&mut send).await.ok()?;
+        let Ok(Message::Join(join)) = Message::read(&mut recv, 0).await else { return None };
+        let binding = super::binding(&connection, nonce)?;
+        let proved = join.member.key.verify(&join.signed(&binding), &join.signature);
+        let plausible = (1..=MOST_RANKS).contains(&join.nranks) && join.rank < join.nranks;
+        (proved && plausible).then_some((join, send, recv))
+    };
+    match timeout(ANSWER, greeting).await {
+        Ok(Some((join, send, recv))) => {
+            let _ = joins.send(Joined { join, connection, send, recv }).await;
+        }
+        _ => connection.close(super::CLOSE_CODE, b""),
+    }
+}
+
+/// Why the newcomer cannot be of one communicator with those who are here.
+fn contradiction(ranks: &[Joined], new: &Joined) -> Option<Error> {
+    let from = |rank: &Joined| rank.connection.remote_address().ip().to_canonical();
+    for rank in ranks {
+        let text = if rank.join.nranks != new.join.nranks {
+            let (a, b) = (&rank.join, &new.join);
+            format!(
+                "ranks disagree on the number of ranks: rank {} says {}, rank {} says {}",
+                a.rank, a.nranks, b.rank, b.nranks
+            )
+        } else if rank.join.rank == new.join.rank {
+            let (a, b) = (from(rank), from(new));
+            format!("rank {} came twice: from {a} and from {b}", new.join.rank)
+        } else if rank.join.settings != new.join.settings {
+            let (a, b) = (rank.join.rank, new.join.rank);
+            format!("rank {a} and rank {b} differ in NEXAR_ALGO or in their version of nexar")
+        } else if rank.join.member.key == new.join.member.key {
+            format!("rank {} and rank {} show the same key", rank.join.rank, new.join.rank)
+        } else {
+            continue;
+        };
+        return Some(Error::Usage(text));
+    }
+    None
+}
+
+fn missing(ranks: &[Joined]) -> Error {
+    let size = ranks.first().map_or(0, |rank| rank.join.nranks);
+    let patience = ranks.iter().map(|rank| rank.join.patience_ms).min().unwrap_or(0);
+    let absent = (0..size).filter(|rank| ranks.iter().all(|joined| joined.join.rank != *rank));
+    let absent: Vec<_> = absent.map(|rank| rank.to_string()).collect();
+    let blame = match absent.len() {
+        1 => format!("rank {} of {size} has not come", absent[0]),
+        _ => format!("ranks {} of {size} have not come", absent.join(", ")),
+    };
+    Error::Timeout { limit_ms: patience.into(), blame }
+}
+
+/// Tells everybody who is here why there will be no communicator.
+async fn refuse(ranks: Vec<Joined>, error: &Error) {
+    info!("no communicator: {error}");
+    let message = Arc::new(Message::refused(error));
+    let told = ranks.into_iter().map(|mut rank| {
+        let message = Arc::clone(&message);
+        tokio::spawn(async move {
+            let _ = message.write(&mut rank.send).await;
+            let _ = rank.send.finish();
+            let _ = timeout(ANSWER, rank.connection.closed()).await;
+        })
+    });
+    for told in told.collect::<Vec<_>>() {
+        let _ = told.await;
+    }
+}
+
+/// All ranks are here: they get the table, confirm it, and may go.
+async fn form(mut ranks: Vec<Joined>, nonce: u64) {
+    ranks.sort_by_key(|rank| rank.join.rank);
+    let members: Vec<Member> = ranks.iter().map(|rank| rank.join.member.clone()).collect();
+    let hash = super::sha256(&encode_table(&members));
+    let table = Arc::new(Message::Table(members));
+    let shown = ranks.into_iter().map(|mut rank| {
+        let table = Arc::clone(&table);
+        tokio::spawn(async move {
+            let confirmed = timeout(ANSWER, confirm(&mut rank, &table, hash)).await;
+            (rank, matches!(confirmed, Ok(Ok(true))))
+        })
+    });
+    let (mut ranks, mut lost) = (Vec::new(), None);
+    for shown in shown.collect::<Vec<_>>() {
+        match shown.await {
+            Ok((rank, true)) => ranks.push(rank),
+            Ok((rank, false)) => lost = Some(rank.join.rank),
+            Err(_) => lost = Some(usize::MAX),
+        }
+    }
+    if let Some(rank) = lost {
+        let text = format!("rank {rank} was lost during initialisation");
+        return refuse(ranks, &Error::Told { code: crate::error::Code::RemoteError, text }).await;
+    }
+    for rank in &mut ranks {
+        let _ = Message::Go.write(&mut rank.send).await;
+        let _ = rank.send.finish();
+    }
+    info!("id {nonce:016x}: {} ranks have found each other", ranks.len());
+    for rank in &ranks {
+        let _ = timeout(ANSWER, rank.connection.closed()).await;
+    }
+}
+
+async fn confirm(rank: &mut Joined, table: &Message, hash: [u8; 32]) -> Result<bool> {
+    table.write(&mut rank.send).await?;
+    Ok(Message::read(&mut rank.recv, 0).await? == Message::Seen(hash))
+}

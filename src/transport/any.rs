@@ -1,0 +1,81 @@
+//! The mesh of a communicator, whichever kind it is.
+
+use crate::error::{Error, Result};
+use crate::op::Call;
+use crate::rank::{Place, Rank};
+
+use super::mem::MemMesh;
+use super::quic::QuicMesh;
+use super::{Header, Lane, Mesh};
+
+pub enum AnyMesh {
+    /// Ranks are threads of this process.
+    Mem(MemMesh),
+    /// Ranks are processes.
+    Quic(QuicMesh),
+}
+
+impl Mesh for AnyMesh {
+    fn place(&self) -> Place {
+        match self {
+            Self::Mem(mesh) => mesh.place(),
+            Self::Quic(mesh) => mesh.place(),
+        }
+    }
+
+    async fn send(&self, lane: Lane, to: Rank, header: &Header, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.send(lane, to, header, bytes).await,
+            Self::Quic(mesh) => mesh.send(lane, to, header, bytes).await,
+        }
+    }
+
+    async fn recv(
+        &self,
+        lane: Lane,
+        from: Rank,
+        header: &Header,
+        into: &mut [u8],
+        land: impl FnMut(&mut [u8], &[u8]),
+    ) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.recv(lane, from, header, into, land).await,
+            Self::Quic(mesh) => mesh.recv(lane, from, header, into, land).await,
+        }
+    }
+
+    fn announce(&self, seq: u64, call: Call) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.announce(seq, call),
+            Self::Quic(mesh) => mesh.announce(seq, call),
+        }
+    }
+
+    fn missing(&self, seq: u64) -> Vec<Rank> {
+        match self {
+            Self::Mem(mesh) => mesh.missing(seq),
+            Self::Quic(mesh) => mesh.missing(seq),
+        }
+    }
+
+    fn fail(&self, fault: Error) -> Error {
+        match self {
+            Self::Mem(mesh) => mesh.fail(fault),
+            Self::Quic(mesh) => mesh.fail(fault),
+        }
+    }
+
+    fn fault(&self) -> Option<Error> {
+        match self {
+            Self::Mem(mesh) => mesh.fault(),
+            Self::Quic(mesh) => mesh.fault(),
+        }
+    }
+
+    fn leave(&self) {
+        match self {
+            Self::Mem(mesh) => mesh.leave(),
+            Self::Quic(mesh) => mesh.leave(),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The process's one UDP socket: it serves every root and every communicator, and dials from the
+//! same port.
+//!
+//! A *service* is something diallers name and authenticate to: the root of a unique id, or a rank
+//! of a communicator. Invariant: a connection is handed to a service only after its peer proved to
+//! own one of the keys that service expects. Before that, nothing of nexar parses a byte.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use quinn::{Connection, ConnectionError, Incoming, TransportConfig, VarInt};
+use rustls::sign::CertifiedKey;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::error::{Error, Result};
+
+use super::super::LANES;
+use super::key::{Identity, PublicKey};
+use super::tls;
+
+/// Connections whose handshake is under way, at most.
+const HANDSHAKES: usize = 128;
+/// Of these, from one address that has not proved itself. Loopback is not limited.
+const HANDSHAKES_PER_ADDRESS: usize = 16;
+/// Time for a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Data a peer may have sent that was not read yet, per stream. A connection has as many streams
+/// as lanes, and the control stream: its window holds them all, so none can starve another.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = (LANES as u32) * STREAM_WINDOW + (64 << 10);
+/// What a peer may send before its service has taken the connection.
+const FIRST_WINDOW: u32 = 64 << 10;
+/// Written data that the peer has not acknowledged yet, per connection.
+const SEND_WINDOW: u64 = 6 << 20;
+/// quinn sends up to 10 packets in one call, which must stay below 64 KiB.
+const LARGEST_PACKET: u16 = 6500;
+
+pub struct Endpoint {
+    quinn: quinn::Endpoint,
+    services: Arc<Table>,
+    peer_timeout: Duration,
+    port: u16,
+    dual_stack: bool,
+}
+
+/// The port range to bind, and how long a silent peer is believed alive.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub ports: std::ops::RangeInclusive<u16>,
+    pub peer_timeout: Duration,
+}
+
+/// A peer that proved to own `key`.
+pub struct Arrival {
+    pub key: PublicKey,
+    pub connection: Connection,
+}
+
+/// Keeps a service registered; dropping it ends the service.
+pub struct Service {
+    name: String,
+    services: Arc<Table>,
+    pub arrivals: mpsc::UnboundedReceiver<Arrival>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_name: RwLock<HashMap<String, Entry>>,
+}
+
+struct Entry {
+    certified: Arc<CertifiedKey>,
+    expected: HashSet<PublicKey>,
+    arrivals: mpsc::UnboundedSender<Arrival>,
+}
+
+impl Endpoint {
+    /// Binds the socket and begins to accept. Must be called inside the runtime.
+    pub fn open(settings: &Settings) -> Result<Arc<Self>> {
+        let (socket, dual_stack) = bind(&settings.ports)?;
+        let system = |error: std::io::Error| Error::System(format!("UDP socket: {error}"));
+        let port = socket.local_addr().map_err(system)?.port();
+        let services = Arc::new(Table::default());
+        let crypto = tls::server(Arc::clone(&services) as _)
+            .map_err(|error| Error::System(format!("TLS cannot be set up: {error}")))?;
+        let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        server.transport_config(transport(settings.peer_timeout));
+        server.migration(false);
+        server.max_incoming(256);
+        server.incoming_buffer_size(64 << 10);
+        server.incoming_buffer_size_total(4 << 20);
+        let runtime = Arc::new(quinn::TokioRuntime);
+        let quinn =
+            quinn::Endpoint::new(quinn::EndpointConfig::default(), Some(server), socket, runtime)
+                .map_err(system)?;
+        info!("UDP port {port}");
+        tokio::spawn(accept(quinn.clone(), Arc::clone(&services)));
+        Ok(Arc::new(Self {
+            quinn,
+            services,
+            peer_timeout: settings.peer_timeout,
+            port,
+            dual_stack,
+        }))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Registers a service under a name that diallers will use.
+    pub fn serve(&self, name: String, me: &Identity, expected: HashSet<PublicKey>) -> Service {
+        let (sender, arrivals) = mpsc::unbounded_channel();
+        let entry = Entry { certified: Arc::clone(&me.certified), expected, arrivals: sender };
+        self.services.write().insert(name.clone(), entry);
+        Service { name, services: Arc::clone(&self.services), arrivals }
+    }
+
+    /// Connects to a service as `me`; accepts only the process that owns `pinned`. The peer's
+    /// verdict on our key comes later: wait for its first byte.
+    pub async fn dial(
+        &self,
+        address: SocketAddr,
+        service: &str,
+        me: &Identity,
+        pinned: PublicKey,
+    ) -> std::result::Result<Connection, DialError> {
+        let crypto =
+            tls::client(me, pinned).map_err(|error| DialError::Other(error.to_string()))?;
+        let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+        config.transport_config(transport(self.peer_timeout));
+        let connecting = self
+            .quinn
+            .connect_with(config, self.reachable(address), service)
+            .map_err(|error| DialError::Other(error.to_string()))?;
+        match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+            Ok(Ok(connection)) => {
+                raise_limits(&connection);
+                Ok(connection)
+            }
+            Ok(Err(error)) => Err(DialError::from(error)),
+            Err(_) => Err(DialError::NoAnswer),
+        }
+    }
+
+    /// Lets the last packets of closed connections go out. Live connections are not waited for.
+    pub async fn flush(&self) {
+        let _ = timeout(Duration::from_millis(100), self.quinn.wait_idle()).await;
+    }
+
+    /// A dual-stack socket writes IPv4 addresses as IPv6.
+    fn reachable(&self, address: SocketAddr) -> SocketAddr {
+        match address.ip() {
+            IpAddr::V4(ip) if self.dual_stack => (ip.to_ipv6_mapped(), address.port()).into(),
+            _ => address,
+        }
+    }
+}
+
+/// Why a connection did not come about.
+#[derive(Debug)]
+pub enum DialError {
+    /// Nobody, or nobody yet, answers at the address.
+    NoAnswer,
+    /// The process at the address has too much to do; try again.
+    Busy,
+    /// The process at the address is not the one we want.
+    Impostor,
+    /// The process at the address does not know the service, or not our key.
+    Refused,
+    Other(String),
+}
+
+/// The alert a failed key check becomes, as a QUIC error code.
+const ACCESS_DENIED: u64 = 0x100 + 49;
+
+impl From<ConnectionError> for DialError {
+    fn from(error: ConnectionError) -> Self {
+        match error {
+            ConnectionError::TransportError(e) if u64::from(e.code) == ACCESS_DENIED => {
+                Self::Impostor
+            }
+            ConnectionError::ConnectionClosed(e) if u64::from(e.error_code) == ACCESS_DENIED => {
+                Self::Refused
+            }
+            ConnectionError::ConnectionClosed(e)
+                if e.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                Self::Busy
+            }
+            ConnectionError::TimedOut | ConnectionError::Reset => Self::NoAnswer,
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+async fn accept(endpoint: quinn::Endpoint, services: Arc<Table>) {
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+    let by_address: Arc<Mutex<HashMap<IpAddr, usize>>> = Arc::default();
+    while let Some(incoming) = endpoint.accept().await {
+        let ip = incoming.remote_address().ip().to_canonical();
+        // A forged source address costs a token here, not memory.
+        if !incoming.remote_address_validated() && !ip.is_loopback() {
+            let _ = incoming.retry();
+            continue;
+        }
+        let Ok(permit) = Arc::clone(&handshakes).try_acquire_owned() else {
+            incoming.refuse();
+            continue;
+        };
+        let Some(place) = Place::take(&by_address, ip) else {
+            incoming.refuse();
+            continue;
+        };
+        let services = Arc::clone(&services);
+        tokio::spawn(async move {
+            match timeout(HANDSHAKE_TIMEOUT, welcome(incoming, &services)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => debug!("connection from {ip} refused: {why}"),
+                Err(_) => debug!("connection from {ip} refused: handshake too slow"),
+            }
+            drop((permit, place));
+        });
+    }
+}
+
+/// Completes a handshake and hands the connection to the service it is for.
+async fn welcome(incoming: Incoming, services: &Table) -> std::result::Result<(), String> {
+    let connection = incoming.await.map_err(|error| error.to_string())?;
+    let refuse = |why: &str| {
+        connection.close(VarInt::from_u32(0), b"");
+        Err(why.to_owned())
+    };
+    let Some(key) = tls::peer_key(&connection) else { return refuse("no key") };
+    let Some(name) = tls::service_name(&connection) else { return refuse("no service named") };
+    let arrivals = match services.read().get(&name) {
+        Some(entry) if entry.expected.contains(&key) => entry.arrivals.clone(),
+        _ => return refuse("this service does not expect the key"),
+    };
+    raise_limits(&connection);
+    let gone = arrivals.send(Arrival { key, connection: connection.clone() }).is_err();
+    if gone { refuse("the service has ended") } else { Ok(()) }
+}
+
+/// One of the handshakes an address may have under way.
+struct Place {
+    table: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    ip: IpAddr,
+}
+
+impl Place {
+    fn take(table: &Arc<Mutex<HashMap<IpAddr, usize>>>, ip: IpAddr) -> Option<Self> {
+        let mut counts = lock(table);
+        let count = counts.entry(ip).or_default();
+        if *count >= HANDSHAKES_PER_ADDRESS && !ip.is_loopback() {
+            return None;
+        }
+        *count += 1;
+        Some(Self { table: Arc::clone(table), ip })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.table);
+        if let Some(count) = counts.get_mut(&self.ip) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.ip);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The limits of a connection whose peer is not yet known to belong here.
+fn transport(peer_timeout: Duration) -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config.max_concurrent_uni_streams(0_u8.into());
+    config.max_concurrent_bidi_streams(1_u8.into());
+    config.stream_receive_window(STREAM_WINDOW.into());
+    config.receive_window(FIRST_WINDOW.into());
+    config.send_window(SEND_WINDOW);
+    config.datagram_receive_buffer_size(None);
+    config.initial_rtt(Duration::from_millis(50));
+    let idle = quinn::IdleTimeout::try_from(peer_timeout).unwrap_or(VarInt::MAX.into());
+    config.max_idle_timeout(Some(idle));
+    config.keep_alive_interval(Some((peer_timeout / 4).min(Duration::from_millis(500))));
+    let mut mtu = quinn::MtuDiscoveryConfig::default();
+    mtu.upper_bound(LARGEST_PACKET);
+    config.mtu_discovery_config(Some(mtu));
+    Arc::new(config)
+}
+
+/// The limits of a connection whose peer has proved to belong here.
+fn raise_limits(connection: &Connection) {
+    connection.set_max_concurrent_uni_streams(VarInt::from_u32(LANES as u32 + 1));
+    connection.set_receive_window(CONNECTION_WINDOW.into());
+}
+
+/// A UDP socket on the first free port of the range, for both address families if the host has
+/// them. True if it is for both.
+fn bind(ports: &std::ops::RangeInclusive<u16>) -> Result<(std::net::UdpSocket, bool)> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let open = |domain: Domain, ip: IpAddr, port: u16| -> std::io::Result<std::net::UdpSocket> {
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        if domain == Domain::IPV6 {
+            socket.set_only_v6(false)?;
+        }
+        // As much as the host allows; less only costs speed.
+        let _ = socket.set_recv_buffer_size(8 << 20);
+        let _ = socket.set_send_buffer_size(8 << 20);
+        socket.bind(&SocketAddr::new(ip, port).into())?;
+        Ok(socket.into())
+    };
+    let mut last = None;
+    for port in ports.clone() {
+        match open(Domain::IPV6, Ipv6Addr::UNSPECIFIED.into(), port) {
+            Ok(socket) => return Ok((socket, true)),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                last = Some(error);
+                continue;
+            }
+            Err(_) => {}
+        }
+        match open(Domain::IPV4, Ipv4Addr::UNSPECIFIED.into(), port) {
+            Ok(socket) => return Ok((socket, false)),
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map_or_else(|| "the range is empty".to_owned(), |error| error.to_string());
+    Err(Error::System(format!("no UDP port of {}-{}: {why}", ports.start(), ports.end())))
+}
+
+impl Table {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Entry>> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Entry>> {
+        self.by_name.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} services", self.read().len())
+    }
+}
+
+impl tls::Services for Table {
+    fn identity(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        self.read().get(name).map(|entry| Arc::clone(&entry.certified))
+    }
+
+    fn expects(&self, key: &PublicKey) -> bool {
+        self.read().values().any(|entry| entry.expected.contains(key))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.services.write().remove(&self.name);
+    }
+}

@@ -1,0 +1,320 @@
+//! A connection to one peer: a stream per lane and direction, and the control stream.
+//!
+//! Streams are one-way. The first bytes of each, its preamble, say what it carries:
+//!
+//! ```text
+//! preamble   0                  1        2 .. 4
+//!            1 control, 2 data  lane u8  zero
+//! ```
+//!
+//! A receive is the read itself: no task stands between the connection and the caller, flow
+//! control is the back-pressure. Lanes see to it that at most one caller reads and one writes a
+//! stream at a time, so a stream is taken out while it is used and put back after a whole message;
+//! one that is not put back was broken off, and its communicator has failed.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
+use tokio::sync::mpsc;
+
+use super::super::wire::HEADER_BYTES;
+use super::super::{Header, LANES, Lane};
+use super::control::{Frame, HEAD_BYTES};
+
+pub const PREAMBLE_BYTES: usize = 4;
+const CONTROL: u8 = 1;
+const DATA: u8 = 2;
+/// A message up to this long travels in one piece with its header.
+const SMALL: usize = 1024;
+/// How much of a long message is handed over at once.
+const SEGMENT: usize = 128 << 10;
+/// How many received pieces are taken at once.
+const PIECES: usize = 32;
+/// Every element's size divides this.
+const WHOLE: usize = 8;
+
+pub struct Link {
+    pub connection: Connection,
+    /// Frames for the peer, written in order by the link's own task.
+    pub control: mpsc::UnboundedSender<Frame>,
+    senders: [Mutex<Option<SendStream>>; LANES],
+    receivers: [Mutex<Receiver>; LANES],
+}
+
+#[derive(Default)]
+struct Receiver {
+    stream: Option<LaneReader>,
+    waiting: Option<Waker>,
+}
+
+/// What can go wrong on a stream, before the mesh says whose fault it is.
+#[derive(Debug)]
+pub enum LinkError {
+    /// The connection is gone; the mesh knows why.
+    Lost,
+    /// The peer sent what no nexar sends.
+    Protocol(String),
+}
+
+impl From<WriteError> for LinkError {
+    fn from(_: WriteError) -> Self {
+        Self::Lost
+    }
+}
+
+impl From<ReadError> for LinkError {
+    fn from(_: ReadError) -> Self {
+        Self::Lost
+    }
+}
+
+impl From<quinn::ConnectionError> for LinkError {
+    fn from(_: quinn::ConnectionError) -> Self {
+        Self::Lost
+    }
+}
+
+impl Link {
+    pub fn new(connection: Connection, control: mpsc::UnboundedSender<Frame>) -> Self {
+        Self { connection, control, senders: Default::default(), receivers: Default::default() }
+    }
+
+    /// Writes one message. Returns when the connection has taken it over.
+    pub async fn send(&self, lane: Lane, header: &Header, bytes: &[u8]) -> Result<(), LinkError> {
+        let taken = lock(&self.senders[lane.0]).take();
+        let mut stream = match taken {
+            Some(stream) => stream,
+            None => {
+                let mut stream = self.connection.open_uni().await?;
+                stream.write_all(&[DATA, lane.0 as u8, 0, 0]).await?;
+                stream
+            }
+        };
+        let header = header.encode();
+        if bytes.len() <= SMALL {
+            stream.write_chunk(Bytes::from([&header[..], bytes].concat())).await?;
+        } else {
+            stream.write_chunk(Bytes::copy_from_slice(&header)).await?;
+            for segment in bytes.chunks(SEGMENT) {
+                stream.write_chunk(Bytes::copy_from_slice(segment)).await?;
+            }
+        }
+        *lock(&self.senders[lane.0]) = Some(stream);
+        Ok(())
+    }
+
+    /// Takes the lane's reader out, once the peer has opened it.
+    pub async fn take_reader(&self, lane: Lane) -> LaneReader {
+        poll_fn(|context| {
+            let mut receiver = lock(&self.receivers[lane.0]);
+            match receiver.stream.take() {
+                Some(stream) => Poll::Ready(stream),
+                None => {
+                    receiver.waiting = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    pub fn put_reader(&self, lane: Lane, reader: LaneReader) {
+        let mut receiver = lock(&self.receivers[lane.0]);
+        receiver.stream = Some(reader);
+        if let Some(waker) = receiver.waiting.take() {
+            drop(receiver);
+            waker.wake();
+        }
+    }
+
+    /// The data streams this side has opened, to be finished.
+    pub fn take_senders(&self) -> Vec<SendStream> {
+        self.senders.iter().filter_map(|sender| lock(sender).take()).collect()
+    }
+}
+
+/// A lane's stream, with what was received of it beyond the last message.
+pub struct LaneReader {
+    stream: RecvStream,
+    ahead: Bytes,
+}
+
+impl LaneReader {
+    pub async fn header(&mut self) -> Result<Header, LinkError> {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut filled = 0;
+        while filled < HEADER_BYTES {
+            if self.ahead.is_empty() {
+                self.ahead = piece(&mut self.stream).await?;
+            }
+            let front = self.ahead.split_to(self.ahead.len().min(HEADER_BYTES - filled));
+            bytes[filled..filled + front.len()].copy_from_slice(&front);
+            filled += front.len();
+        }
+        Header::decode(&bytes)
+            .ok_or_else(|| LinkError::Protocol("sent a malformed header".to_owned()))
+    }
+
+    /// Lets the next `into.len()` bytes land, in parts that hold whole elements.
+    pub async fn body(
+        &mut self,
+        into: &mut [u8],
+        mut land: impl FnMut(&mut [u8], &[u8]),
+    ) -> Result<(), LinkError> {
+        let mut landing = Landing { into, done: 0, split: [0; WHOLE], split_len: 0 };
+        let mut pieces: [Bytes; PIECES] = Default::default();
+        while landing.missing() > 0 {
+            if self.ahead.is_empty() {
+                let count = self.stream.read_chunks(&mut pieces).await?.ok_or(LinkError::Lost)?;
+                let mut received = pieces[..count].iter_mut().map(std::mem::take);
+                for mut piece in received.by_ref() {
+                    let ours = piece.split_to(piece.len().min(landing.missing()));
+                    landing.take(&ours, &mut land);
+                    // What follows the message can only be in the last piece that was asked for.
+                    if !piece.is_empty() {
+                        self.ahead = join(piece, received);
+                        break;
+                    }
+                }
+            } else {
+                let ours = self.ahead.split_to(self.ahead.len().min(landing.missing()));
+                landing.take(&ours, &mut land);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was received beyond a message, in one piece.
+fn join(first: Bytes, rest: impl Iterator<Item = Bytes>) -> Bytes {
+    let rest: Vec<_> = rest.filter(|piece| !piece.is_empty()).collect();
+    if rest.is_empty() {
+        return first;
+    }
+    let mut all = first.to_vec();
+    rest.iter().for_each(|piece| all.extend_from_slice(piece));
+    all.into()
+}
+
+/// Pieces come cut anywhere; an element that was cut in two is put together before it lands.
+struct Landing<'a> {
+    into: &'a mut [u8],
+    done: usize,
+    split: [u8; WHOLE],
+    split_len: usize,
+}
+
+impl Landing<'_> {
+    /// Bytes still to come.
+    fn missing(&self) -> usize {
+        self.into.len() - self.done - self.split_len
+    }
+
+    fn take(&mut self, mut piece: &[u8], land: &mut impl FnMut(&mut [u8], &[u8])) {
+        if self.split_len > 0 {
+            let front = piece.len().min(WHOLE - self.split_len);
+            self.split[self.split_len..self.split_len + front].copy_from_slice(&piece[..front]);
+            self.split_len += front;
+            piece = &piece[front..];
+            let complete = self.split_len == WHOLE || self.missing() == 0;
+            if !complete {
+                return;
+            }
+            let (split, length) = (self.split, std::mem::take(&mut self.split_len));
+            self.put(&split[..length], land);
+        }
+        let last = piece.len() == self.missing();
+        let whole = if last { piece.len() } else { piece.len() - piece.len() % WHOLE };
+        let (now, later) = piece.split_at(whole);
+        self.put(now, land);
+        self.split[..later.len()].copy_from_slice(later);
+        self.split_len = later.len();
+    }
+
+    fn put(&mut self, part: &[u8], land: &mut impl FnMut(&mut [u8], &[u8])) {
+        if !part.is_empty() {
+            land(&mut self.into[self.done..self.done + part.len()], part);
+            self.done += part.len();
+        }
+    }
+}
+
+async fn piece(stream: &mut RecvStream) -> Result<Bytes, LinkError> {
+    let chunk = stream.read_chunk(usize::MAX, true).await?.ok_or(LinkError::Lost)?;
+    Ok(chunk.bytes)
+}
+
+/// What a stream the peer opened is for.
+pub enum Opened {
+    Control(RecvStream),
+    Data(Lane, LaneReader),
+}
+
+/// Reads the preamble of a stream the peer opened.
+pub async fn opened(mut stream: RecvStream) -> Result<Opened, LinkError> {
+    let mut preamble = [0; PREAMBLE_BYTES];
+    stream.read_exact(&mut preamble).await.map_err(|_| LinkError::Lost)?;
+    match preamble {
+        [CONTROL, 0, 0, 0] => Ok(Opened::Control(stream)),
+        [DATA, lane, 0, 0] if usize::from(lane) < LANES => {
+            Ok(Opened::Data(Lane(lane.into()), LaneReader { stream, ahead: Bytes::new() }))
+        }
+        other => Err(LinkError::Protocol(format!("opened a stream with preamble {other:?}"))),
+    }
+}
+
+/// Opens this side's control stream.
+pub async fn open_control(connection: &Connection) -> Result<SendStream, LinkError> {
+    let mut stream = connection.open_uni().await?;
+    stream.write_all(&[CONTROL, 0, 0, 0]).await?;
+    // Heartbeats and failures go before data.
+    let _ = stream.set_priority(1);
+    Ok(stream)
+}
+
+pub async fn read_frame(stream: &mut RecvStream) -> Result<Frame, LinkError> {
+    let malformed = || LinkError::Protocol("sent a malformed control frame".to_owned());
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head).await.map_err(|_| LinkError::Lost)?;
+    let (kind, length) = Frame::head(head).ok_or_else(malformed)?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.map_err(|_| LinkError::Lost)?;
+    Frame::decode(kind, &body).ok_or_else(malformed)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_cut_anywhere_lands_in_whole_elements() {
+        let message: Vec<u8> = (0..100).collect();
+        for length in [0, 1, 7, 8, 9, 64, 100] {
+            for cut in 1..20 {
+                let mut into = vec![0; length];
+                let mut landing =
+                    Landing { into: &mut into, done: 0, split: [0; WHOLE], split_len: 0 };
+                let mut parts = Vec::new();
+                for piece in message[..length].chunks(cut) {
+                    let mut land = |place: &mut [u8], part: &[u8]| {
+                        place.copy_from_slice(part);
+                        parts.push(part.len());
+                    };
+                    landing.take(piece, &mut land);
+                }
+                assert_eq!(landing.missing(), 0);
+                assert_eq!(into, message[..length], "{length} bytes cut every {cut}");
+                let (last, before) = parts.split_last().unwrap_or((&0, &[]));
+                assert!(before.iter().all(|part| part % WHOLE == 0), "{length} {cut}: {parts:?}");
+                assert_eq!(before.iter().sum::<usize>() + last, length);
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! One peer of a mesh: not connected, being dialled, connected, or gone.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::debug;
+
+use crate::error::Error;
+use crate::rank::Rank;
+
+use super::control::Frame;
+use super::endpoint::DialError;
+use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
+use super::{Shared, lock, service_name};
+
+/// Why a connection is closed.
+pub const LEFT: VarInt = VarInt::from_u32(1);
+const DUPLICATE: VarInt = VarInt::from_u32(2);
+const VIOLATION: VarInt = VarInt::from_u32(3);
+
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Time for the accepting side's first word.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before another try to reach a peer.
+const RETRY: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+pub struct Peer {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Absent,
+    Dialling,
+    /// A connection of the peer's was taken; the first word is on its way.
+    Welcoming,
+    Linked(Arc<Link>),
+    /// With a sentence that says how.
+    Ended(String),
+}
+
+impl Peer {
+    pub fn link(&self) -> Option<Arc<Link>> {
+        match &*self.lock() {
+            State::Linked(link) => Some(Arc::clone(link)),
+            _ => None,
+        }
+    }
+
+    /// Waits for the connection, or for the news that there will be none.
+    pub async fn linked(&self) -> Result<Arc<Link>, String> {
+        self.wait(|state| match state {
+            State::Linked(link) => Some(Ok(Arc::clone(link))),
+            State::Ended(how) => Some(Err(how.clone())),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits for the end of the connection, and says how it came.
+    pub async fn ended(&self) -> String {
+        self.wait(|state| match state {
+            State::Ended(how) => Some(how.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Notes the end. The first word on it stays.
+    pub fn end(&self, how: String) {
+        let mut state = self.lock();
+        if !matches!(*state, State::Ended(_)) {
+            *state = State::Ended(how);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Sends a frame if there is a connection.
+    pub fn tell(&self, frame: impl FnOnce() -> Frame) {
+        if let Some(link) = self.link() {
+            let _ = link.control.send(frame());
+        }
+    }
+
+    async fn wait<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = look(&self.lock()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Dials a peer nobody has dialled yet. Must be called inside the runtime.
+    pub(super) fn begin_dial(self: &Arc<Self>, peer: Rank) {
+        let mut state = self.peers[peer.0].lock();
+        if matches!(*state, State::Absent) {
+            *state = State::Dialling;
+            drop(state);
+            tokio::spawn(dial(Arc::clone(self), peer));
+        }
+    }
+
+    /// A peer has dialled this rank. Decides, before the first word, whether that connection stays.
+    pub(super) fn accepted(self: &Arc<Self>, peer: Rank, connection: Connection) {
+        let mut state = self.peers[peer.0].lock();
+        let stays = match *state {
+            State::Absent => true,
+            State::Dialling => peer < self.place.rank,
+            State::Welcoming | State::Linked(_) | State::Ended(_) => false,
+        };
+        if !stays {
+            connection.close(DUPLICATE, b"");
+            return;
+        }
+        *state = State::Welcoming;
+        tokio::spawn(welcome(Arc::clone(self), peer, connection));
+    }
+
+    /// Sets a link's tasks to work, now that both sides know that it stays. `ours` is this side's
+    /// control stream, `theirs` the peer's where it has been opened already.
+    fn start(
+        self: &Arc<Self>,
+        peer: Rank,
+        connection: Connection,
+        ours: SendStream,
+        theirs: Option<RecvStream>,
+    ) {
+        let (sender, frames) = mpsc::unbounded_channel();
+        let link = Arc::new(Link::new(connection, sender));
+        let said_bye = Arc::new(AtomicBool::new(false));
+        self.task(peer, &link, speak(Arc::clone(self), Arc::clone(&link), frames, ours));
+        let streams =
+            take_streams(Arc::clone(self), peer, Arc::clone(&link), Arc::clone(&said_bye));
+        self.task(peer, &link, streams);
+        if let Some(control) = theirs {
+            self.task(peer, &link, listen(Arc::clone(self), peer, control, Arc::clone(&said_bye)));
+        }
+        tokio::spawn(watch(Arc::clone(self), peer, Arc::clone(&link), said_bye));
+        *self.peers[peer.0].lock() = State::Linked(link);
+        self.peers[peer.0].changed.notify_waiters();
+    }
+
+    /// Runs one of a link's tasks; a violation of the protocol ends the communicator.
+    fn task(
+        self: &Arc<Self>,
+        peer: Rank,
+        link: &Arc<Link>,
+        work: impl Future<Output = Result<(), LinkError>> + Send + 'static,
+    ) {
+        let (shared, link) = (Arc::clone(self), Arc::clone(link));
+        tokio::spawn(async move {
+            if let Err(LinkError::Protocol(what)) = work.await {
+                shared.learn(Error::Protocol { peer, what });
+                link.connection.close(VIOLATION, b"");
+            }
+        });
+    }
+}
+
+async fn dial(shared: Arc<Shared>, peer: Rank) {
+    let deadline = Instant::now() + shared.plan.dial_timeout;
+    let still_wanted = || matches!(*shared.peers[peer.0].lock(), State::Dialling);
+    let mut last = "has no address".to_owned();
+    while still_wanted() && Instant::now() < deadline {
+        for address in &shared.member(peer).addresses {
+            let name = service_name(shared.plan.nonce, peer);
+            let dialled = shared.plan.endpoint.dial(
+                *address,
+                &name,
+                &shared.plan.me,
+                shared.member(peer).key,
+            );
+            match timeout_at(deadline, dialled).await {
+                Ok(Ok(connection)) => match timeout(WELCOME_TIMEOUT, first_word(&connection)).await
+                {
+                    Ok(Ok((ours, theirs))) => {
+                        return shared.start(peer, connection, ours, Some(theirs));
+                    }
+                    // The peer keeps its own connection to us, which is on its way.
+                    _ if closed_as_duplicate(&connection) => return,
+                    _ => last = format!("does not answer at {address}"),
+                },
+                Ok(Err(DialError::NoAnswer | DialError::Busy)) | Err(_) => {
+                    last = format!("does not answer at {address}");
+                }
+                Ok(Err(DialError::Impostor)) => {
+                    last = format!("is not the process at {address}");
+                }
+                Ok(Err(DialError::Refused)) => last = format!("refuses us at {address}"),
+                Ok(Err(DialError::Other(why))) => {
+                    last = format!("cannot be reached at {address}: {why}");
+                }
+            }
+        }
+        sleep(RETRY).await;
+    }
+    if still_wanted() {
+        shared.peers[peer.0].end(last.clone());
+        shared.learn(Error::PeerLost { peer, how: last });
+    }
+}
+
+/// The accepting side's first word, before anything else is sent.
+async fn welcome(shared: Arc<Shared>, peer: Rank, connection: Connection) {
+    let first = async {
+        let mut control = open_control(&connection).await?;
+        control.write_all(&Frame::Welcome.encode()).await?;
+        Ok::<_, LinkError>(control)
+    };
+    match timeout(WELCOME_TIMEOUT, first).await {
+        Ok(Ok(control)) => shared.start(peer, connection, control, None),
+        // The peer has gone before it was welcomed; it may dial again.
+        _ => *shared.peers[peer.0].lock() = State::Absent,
+    }
+}
+
+/// Waits for the accepting side to take the connection.
+async fn first_word(connection: &Connection) -> Result<(SendStream, RecvStream), LinkError> {
+    let Opened::Control(mut control) = opened(connection.accept_uni().await?).await? else {
+        return Err(LinkError::Protocol("opened data before control".to_owned()));
+    };
+    match read_frame(&mut control).await? {
+        Frame::Welcome => Ok((open_control(connection).await?, control)),
+        other => Err(LinkError::Protocol(format!("began with {other:?}"))),
+    }
+}
+
+fn closed_as_duplicate(connection: &Connection) -> bool {
+    matches!(
+        connection.close_reason(),
+        Some(ConnectionError::ApplicationClosed(close)) if close.error_code == DUPLICATE
+    )
+}
+
+/// Writes this side's control frames, and a heartbeat whenever nothing else was written for long.
+async fn speak(
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    mut frames: mpsc::UnboundedReceiver<Frame>,
+    mut stream: SendStream,
+) -> Result<(), LinkError> {
+    let mut tick = tokio::time::interval(HEARTBEAT);
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = frames.recv() => frame.unwrap_or(Frame::Bye),
+            _ = tick.tick() => Frame::Heartbeat(lock(&shared.latest).clone()),
+        };
+        stream.write_all(&frame.encode()).await?;
+        if frame == Frame::Bye {
+            return close_behind(stream, &link.connection).await;
+        }
+    }
+}
+
+/// Closes the connection once the peer has everything that was written.
+async fn close_behind(mut stream: SendStream, connection: &Connection) -> Result<(), LinkError> {
+    let _ = stream.finish();
+    let _ = timeout(super::LEAVE_TIMEOUT, stream.stopped()).await;
+    connection.close(LEFT, b"");
+    Ok(())
+}
+
+/// Hands the streams the peer opens to whoever reads them.
+async fn take_streams(
+    shared: Arc<Shared>,
+    peer: Rank,
+    link: Arc<Link>,
+    said_bye: Arc<AtomicBool>,
+) -> Result<(), LinkError> {
+    loop {
+        let stream = link.connection.accept_uni().await?;
+        match opened(stream).await? {
+            Opened::Data(lane, reader) => link.put_reader(lane, reader),
+            Opened::Control(control) => {
+                shared.task(
+                    peer,
+                    &link,
+                    listen(Arc::clone(&shared), peer, control, Arc::clone(&said_bye)),
+                );
+            }
+        }
+    }
+}
+
+/// Reads the peer's control frames.
+async fn listen(
+    shared: Arc<Shared>,
+    peer: Rank,
+    mut control: RecvStream,
+    said_bye: Arc<AtomicBool>,
+) -> Result<(), LinkError> {
+    loop {
+        match read_frame(&mut control).await? {
+            Frame::Heartbeat(calls) => {
+                for (seq, call) in calls {
+                    let noted = lock(&shared.board).note(peer, seq, call);
+                    if let Err(mismatch) = noted {
+                        shared.learn(mismatch);
+                    }
+                }
+            }
+            Frame::Fault { code, text } => {
+                shared.learn(Error::Told { code, text });
+            }
+            Frame::Bye => {
+                said_bye.store(true, Ordering::Release);
+                return Ok(());
+            }
+            Frame::Welcome => return Err(LinkError::Protocol("welcomed us twice".to_owned())),
+        }
+    }
+}
+
+/// Waits for the end of the connection and says how it came. Only a peer that said so may go.
+async fn watch(shared: Arc<Shared>, peer: Rank, link: Arc<Link>, said_bye: Arc<AtomicBool>) {
+    let reason = link.connection.closed().await;
+    debug!("connection to {peer} has ended: {reason}");
+    let in_order = said_bye.load(Ordering::Acquire) || shared.left.load(Ordering::Acquire);
+    let how = if in_order {
+        "has left the communicator".to_owned()
+    } else {
+        match reason {
+            ConnectionError::TimedOut => {
+                format!("was not heard of for {} ms", shared.plan.peer_timeout.as_millis())
+            }
+            ConnectionError::ApplicationClosed(_) => "closed its connection".to_owned(),
+            ConnectionError::Reset => "was restarted".to_owned(),
+            other => format!("lost its connection: {other}"),
+        }
+    };
+    if !in_order {
+        shared.learn(Error::PeerLost { peer, how: how.clone() });
+    }
+    shared.peers[peer.0].end(how);
+}
