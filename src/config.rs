@@ -54,6 +54,8 @@ pub struct Config {
     pub comm_id: Option<String>,
     pub comm_secret: Option<CommSecret>,
     pub init_timeout: Duration,
+    /// Of one communicator; not from the environment.
+    pub name: Option<String>,
     pub nranks: Option<usize>,
     pub peer_timeout: Duration,
     /// UDP ports to choose from; 0 to 0 is any free one.
@@ -79,6 +81,7 @@ impl Default for Config {
             comm_id: None,
             comm_secret: None,
             init_timeout: Duration::from_secs(60),
+            name: None,
             nranks: None,
             peer_timeout: Duration::from_secs(5),
             ports: 0..=0,

@@ -17,6 +17,8 @@ use super::id::UniqueId;
 use super::message::{Join, Message, encode_table};
 use super::{Settings, World};
 
+/// A root that was not heard of for this long is lost.
+const ROOT_SILENCE: Duration = Duration::from_secs(5);
 /// The root tells the reason of a missed deadline; this is how long it is waited for.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -34,7 +36,7 @@ pub async fn join(
         ));
     }
     let credentials = id.join_identity(secret)?;
-    let mut root = reach(&endpoint, &id, &credentials, settings.patient, deadline).await?;
+    let mut root = reach(&endpoint, &id, &credentials, &settings, deadline).await?;
 
     let me = Identity::random()?;
     let patience = deadline.saturating_duration_since(Instant::now());
@@ -79,7 +81,7 @@ pub async fn join(
     };
     let formed = timeout_at(deadline + GRACE, forming).await;
     root.connection.close(super::CLOSE_CODE, b"");
-    let mesh = formed.map_err(|_| no_answer(&settings, root.address))??;
+    let mesh = formed.map_err(|_| silent(&settings, root.address, "has gone silent"))??;
     match timeout_at(deadline + GRACE, mesh.connect_neighbours()).await {
         Ok(connected) => connected.map(|()| mesh),
         Err(_) => Err(Error::Timeout {
@@ -101,24 +103,24 @@ async fn reach(
     endpoint: &Endpoint,
     id: &UniqueId,
     credentials: &Identity,
-    patient: bool,
+    settings: &Settings,
     deadline: Instant,
 ) -> Result<Root> {
     let mut last = Error::Usage("the unique id has no address".to_owned());
     let service = id.service();
     loop {
         for address in &id.addresses {
-            let dialled = endpoint.dial(*address, &service, credentials, id.root);
+            let dialled = endpoint.dial(*address, &service, credentials, id.root, ROOT_SILENCE);
             let error = match timeout_at(deadline, dialled).await {
                 Ok(Ok(connection)) => {
                     match timeout_at(deadline, greeted(*address, connection)).await {
                         Ok(Ok(root)) => return Ok(root),
                         Ok(Err(error)) => error,
-                        Err(_) => unreachable_root(*address),
+                        Err(_) => silent(settings, *address, "does not answer"),
                     }
                 }
                 Ok(Err(DialError::NoAnswer | DialError::Busy)) | Err(_) => {
-                    last = unreachable_root(*address);
+                    last = silent(settings, *address, "does not answer");
                     continue;
                 }
                 Ok(Err(DialError::Refused)) => Error::Usage(format!(
@@ -134,7 +136,7 @@ async fn reach(
                     text: format!("the root at {address} cannot be reached: {why}"),
                 },
             };
-            if !patient {
+            if !settings.patient {
                 return Err(error);
             }
             last = error;
@@ -174,14 +176,10 @@ fn unexpected(message: Message) -> Error {
     }
 }
 
-fn unreachable_root(address: SocketAddr) -> Error {
-    Error::Timeout { limit_ms: 0, blame: format!("the root at {address} does not answer") }
-}
-
-fn no_answer(settings: &Settings, address: SocketAddr) -> Error {
+fn silent(settings: &Settings, address: SocketAddr, how: &str) -> Error {
     Error::Timeout {
         limit_ms: settings.config.init_timeout.as_millis(),
-        blame: format!("the root at {address} has gone silent"),
+        blame: format!("the root at {address} {how}"),
     }
 }
 

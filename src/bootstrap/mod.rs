@@ -25,7 +25,7 @@ use crate::rank::Rank;
 use crate::runtime;
 use crate::transport::LANES;
 use crate::transport::quic::QuicMesh;
-use crate::transport::quic::endpoint::{self, Endpoint};
+use crate::transport::quic::endpoint::Endpoint;
 use crate::transport::quic::key::{Identity, Secret, random};
 
 use id::UniqueId;
@@ -64,6 +64,15 @@ pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
     };
     serve(&endpoint, &id, &root, config)?;
     Ok(id.encode())
+}
+
+/// Takes an id out of service if this process serves it: a rank alone needs no root.
+pub fn retire(id: &[u8; BYTES]) -> Result<()> {
+    let id = UniqueId::decode(id)?;
+    if let Some(endpoint) = &*ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner) {
+        endpoint.end_service(&id.service());
+    }
+    Ok(())
 }
 
 /// Joins the communicator of an id, and returns when all ranks are connected to their neighbours.
@@ -123,8 +132,9 @@ fn serve(endpoint: &Endpoint, id: &UniqueId, root: &Identity, config: &Config) -
 }
 
 /// The process's one socket, opened when it is first needed and kept.
+static ENDPOINT: Mutex<Option<Arc<Endpoint>>> = Mutex::new(None);
+
 fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
-    static ENDPOINT: Mutex<Option<Arc<Endpoint>>> = Mutex::new(None);
     let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(endpoint) = &*endpoint {
         let wanted = config.ports == (0..=0) || config.ports.contains(&endpoint.port());
@@ -135,10 +145,8 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
         }
         return Ok(Arc::clone(endpoint));
     }
-    let settings =
-        endpoint::Settings { ports: config.ports.clone(), peer_timeout: config.peer_timeout };
     let _runtime = runtime::io(config.threads)?.enter();
-    Ok(Arc::clone(endpoint.insert(Endpoint::open(&settings)?)))
+    Ok(Arc::clone(endpoint.insert(Endpoint::open(&config.ports)?)))
 }
 
 /// What two ranks must have in common to run the same algorithms on the same messages.

@@ -1,6 +1,6 @@
 //! C arguments, parsed once: below this file every value is valid by construction.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -69,6 +69,11 @@ pub(super) unsafe fn config(given: *const nexarConfig_t, process: &Config) -> Re
     config.init_timeout = time("initTimeoutMs", given.initTimeoutMs, config.init_timeout)?;
     config.op_timeout = time("opTimeoutMs", given.opTimeoutMs, config.op_timeout)?;
     config.peer_timeout = time("peerTimeoutMs", given.peerTimeoutMs, config.peer_timeout)?;
+    if !given.name.is_null() {
+        // SAFETY: the caller passes NULL or a string.
+        let name = unsafe { CStr::from_ptr(given.name) };
+        config.name = Some(name.to_string_lossy().chars().take(64).collect());
+    }
     match given.blocking {
         nexarConfig_t::UNDEF_INT | 1 => Ok(config),
         0 => Err(Error::Usage("this version has no non-blocking communicators".to_owned())),

@@ -34,8 +34,8 @@ use lane::{Lanes, Turn};
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub struct Communicator {
-    /// Tells communicators of a process apart in logs.
-    id: u64,
+    /// What logs call it: the name its user gave it, or a number.
+    name: String,
     mesh: AnyMesh,
     selection: Selection,
     op_timeout: Duration,
@@ -70,10 +70,10 @@ pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communi
 
 /// Communicators over a world made by the caller, for tests that want trouble in it.
 pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
-    let id = next_id();
+    let name = new_name(config);
     let meshes = world.meshes();
-    info!("communicator {id}: {} ranks in this process", meshes.len());
-    let communicator = |mesh| Communicator::new(id, AnyMesh::Mem(mesh), config);
+    info!("communicator {name}: {} ranks in this process", meshes.len());
+    let communicator = |mesh| Communicator::new(&name, AnyMesh::Mem(mesh), config);
     meshes.into_iter().map(communicator).collect()
 }
 
@@ -83,6 +83,9 @@ pub fn join(
     world: World,
     config: &Config,
 ) -> Result<Arc<Communicator>> {
+    if world.size == 1 {
+        bootstrap::retire(id)?;
+    }
     create(world, config, || bootstrap::join(id, world, config))
 }
 
@@ -117,10 +120,10 @@ fn create(
     }
     let began = Instant::now();
     let mesh = mesh()?;
-    let (id, rank) = (next_id(), world.rank);
+    let (name, rank) = (new_name(config), world.rank);
     let ms = began.elapsed().as_millis();
-    info!(rank = rank.0 as u64, "communicator {id}: {rank} of {} after {ms} ms", world.size);
-    Communicator::new(id, AnyMesh::Quic(mesh), config)
+    info!(rank = rank.0 as u64, "communicator {name}: {rank} of {} after {ms} ms", world.size);
+    Communicator::new(&name, AnyMesh::Quic(mesh), config)
 }
 
 /// Lets what finished operations have sent arrive, where a process ends without destroying its
@@ -132,15 +135,16 @@ pub fn leave_all() {
     }
 }
 
-fn next_id() -> u64 {
+fn new_name(config: &Config) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    config.name.clone().unwrap_or_else(|| number.to_string())
 }
 
 impl Communicator {
-    fn new(id: u64, mesh: AnyMesh, config: &Config) -> Result<Arc<Self>> {
+    fn new(name: &str, mesh: AnyMesh, config: &Config) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            id,
+            name: name.to_owned(),
             mesh,
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
@@ -188,8 +192,11 @@ impl Communicator {
             return Err(fault);
         }
         let (seq, row, rank) = (turn.seq, self.selection.choose(&op.call), self.place().rank);
-        let id = self.id;
-        trace!(rank = rank.0 as u64, "communicator {id}: {rank}, {} #{seq}, {}", op.call, row.name);
+        let name = &self.name;
+        trace!(
+            rank = rank.0 as u64,
+            "communicator {name}: {rank}, {} #{seq}, {}", op.call, row.name
+        );
         let exchange = Exchange::new(&self.mesh, turn.lane(), seq, op.call);
         collective::perform(&exchange, row.algorithm, op).await
     }
@@ -225,7 +232,7 @@ impl Communicator {
         let result = result.map_err(|cause| {
             let rank = self.place().rank;
             let fault = self.mesh.fail(cause.during(rank, turn.seq, call));
-            warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.id);
+            warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
             fault
         });
         drop(turn);
@@ -274,7 +281,7 @@ impl Communicator {
         info!(
             rank = self.place().rank.0 as u64,
             "communicator {}: {} is closed",
-            self.id,
+            self.name,
             self.place().rank
         );
     }
@@ -284,7 +291,7 @@ impl Communicator {
         self.lock().stage = Stage::Aborted;
         let rank = self.place().rank;
         self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
-        warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.id);
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
 
     /// The failure of the communicator, if it has failed.

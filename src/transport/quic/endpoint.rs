@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ use super::tls;
 const HANDSHAKES: usize = 128;
 /// Of these, from one address that has not proved itself. Loopback is not limited.
 const HANDSHAKES_PER_ADDRESS: usize = 16;
+/// The longest a peer may be silent, whatever it asked for.
+const LONGEST_SILENCE: Duration = Duration::from_secs(600);
 /// Time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Data a peer may have sent that was not read yet, per stream. A connection has as many streams
@@ -42,16 +45,8 @@ const LARGEST_PACKET: u16 = 6500;
 pub struct Endpoint {
     quinn: quinn::Endpoint,
     services: Arc<Table>,
-    peer_timeout: Duration,
     port: u16,
     dual_stack: bool,
-}
-
-/// The port range to bind, and how long a silent peer is believed alive.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub ports: std::ops::RangeInclusive<u16>,
-    pub peer_timeout: Duration,
 }
 
 /// A peer that proved to own `key`.
@@ -80,15 +75,16 @@ struct Entry {
 
 impl Endpoint {
     /// Binds the socket and begins to accept. Must be called inside the runtime.
-    pub fn open(settings: &Settings) -> Result<Arc<Self>> {
-        let (socket, dual_stack) = bind(&settings.ports)?;
+    pub fn open(ports: &RangeInclusive<u16>) -> Result<Arc<Self>> {
+        let (socket, dual_stack) = bind(ports)?;
         let system = |error: std::io::Error| Error::System(format!("UDP socket: {error}"));
         let port = socket.local_addr().map_err(system)?.port();
         let services = Arc::new(Table::default());
         let crypto = tls::server(Arc::clone(&services) as _)
             .map_err(|error| Error::System(format!("TLS cannot be set up: {error}")))?;
         let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        server.transport_config(transport(settings.peer_timeout));
+        // The shorter of both sides' patience counts: the dialler knows its communicator's.
+        server.transport_config(transport(LONGEST_SILENCE));
         server.migration(false);
         server.max_incoming(256);
         server.incoming_buffer_size(64 << 10);
@@ -99,13 +95,7 @@ impl Endpoint {
                 .map_err(system)?;
         info!("UDP port {port}");
         tokio::spawn(accept(quinn.clone(), Arc::clone(&services)));
-        Ok(Arc::new(Self {
-            quinn,
-            services,
-            peer_timeout: settings.peer_timeout,
-            port,
-            dual_stack,
-        }))
+        Ok(Arc::new(Self { quinn, services, port, dual_stack }))
     }
 
     pub fn port(&self) -> u16 {
@@ -120,19 +110,26 @@ impl Endpoint {
         Service { name, services: Arc::clone(&self.services), arrivals }
     }
 
-    /// Connects to a service as `me`; accepts only the process that owns `pinned`. The peer's
-    /// verdict on our key comes later: wait for its first byte.
+    /// Ends a service by its name, if it is one of this process.
+    pub fn end_service(&self, name: &str) {
+        self.services.write().remove(name);
+    }
+
+    /// Connects to a service as `me`; accepts only the process that owns `pinned`. Each side takes
+    /// the other for lost after `silence`. The peer's verdict on our key comes later: wait for its
+    /// first byte.
     pub async fn dial(
         &self,
         address: SocketAddr,
         service: &str,
         me: &Identity,
         pinned: PublicKey,
+        silence: Duration,
     ) -> std::result::Result<Connection, DialError> {
         let crypto =
             tls::client(me, pinned).map_err(|error| DialError::Other(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config.transport_config(transport(self.peer_timeout));
+        config.transport_config(transport(silence));
         let connecting = self
             .quinn
             .connect_with(config, self.reachable(address), service)
@@ -281,7 +278,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The limits of a connection whose peer is not yet known to belong here.
-fn transport(peer_timeout: Duration) -> Arc<TransportConfig> {
+fn transport(silence: Duration) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config.max_concurrent_uni_streams(0_u8.into());
     config.max_concurrent_bidi_streams(1_u8.into());
@@ -290,9 +287,9 @@ fn transport(peer_timeout: Duration) -> Arc<TransportConfig> {
     config.send_window(SEND_WINDOW);
     config.datagram_receive_buffer_size(None);
     config.initial_rtt(Duration::from_millis(50));
-    let idle = quinn::IdleTimeout::try_from(peer_timeout).unwrap_or(VarInt::MAX.into());
+    let idle = quinn::IdleTimeout::try_from(silence).unwrap_or(VarInt::MAX.into());
     config.max_idle_timeout(Some(idle));
-    config.keep_alive_interval(Some((peer_timeout / 4).min(Duration::from_millis(500))));
+    config.keep_alive_interval(Some((silence / 4).min(Duration::from_millis(500))));
     let mut mtu = quinn::MtuDiscoveryConfig::default();
     mtu.upper_bound(LARGEST_PACKET);
     config.mtu_discovery_config(Some(mtu));
@@ -307,7 +304,7 @@ fn raise_limits(connection: &Connection) {
 
 /// A UDP socket on the first free port of the range, for both address families if the host has
 /// them. True if it is for both.
-fn bind(ports: &std::ops::RangeInclusive<u16>) -> Result<(std::net::UdpSocket, bool)> {
+fn bind(ports: &RangeInclusive<u16>) -> Result<(std::net::UdpSocket, bool)> {
     use socket2::{Domain, Protocol, Socket, Type};
     let open = |domain: Domain, ip: IpAddr, port: u16| -> std::io::Result<std::net::UdpSocket> {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;

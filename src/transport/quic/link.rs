@@ -46,6 +46,7 @@ pub struct Link {
 
 #[derive(Default)]
 struct Receiver {
+    opened: bool,
     stream: Option<LaneReader>,
     waiting: Option<Waker>,
 }
@@ -119,6 +120,15 @@ impl Link {
             }
         })
         .await
+    }
+
+    /// The peer has opened its stream of a lane, which it does once.
+    pub fn add_reader(&self, lane: Lane, reader: LaneReader) -> Result<(), LinkError> {
+        if std::mem::replace(&mut lock(&self.receivers[lane.0]).opened, true) {
+            return Err(LinkError::Protocol(format!("opened lane {} twice", lane.0)));
+        }
+        self.put_reader(lane, reader);
+        Ok(())
     }
 
     pub fn put_reader(&self, lane: Lane, reader: LaneReader) {

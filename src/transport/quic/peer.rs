@@ -16,7 +16,7 @@ use crate::rank::Rank;
 use super::control::Frame;
 use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
-use super::{Shared, lock, service_name};
+use super::{Plan, Shared, lock, service_name};
 
 /// Why a connection is closed.
 pub const LEFT: VarInt = VarInt::from_u32(1);
@@ -183,12 +183,9 @@ async fn dial(shared: Arc<Shared>, peer: Rank) {
     while still_wanted() && Instant::now() < deadline {
         for address in &shared.member(peer).addresses {
             let name = service_name(shared.plan.nonce, peer);
-            let dialled = shared.plan.endpoint.dial(
-                *address,
-                &name,
-                &shared.plan.me,
-                shared.member(peer).key,
-            );
+            let Plan { endpoint, me, peer_timeout, .. } = &shared.plan;
+            let key = shared.member(peer).key;
+            let dialled = endpoint.dial(*address, &name, me, key, *peer_timeout);
             match timeout_at(deadline, dialled).await {
                 Ok(Ok(connection)) => match timeout(WELCOME_TIMEOUT, first_word(&connection)).await
                 {
@@ -290,7 +287,7 @@ async fn take_streams(
     loop {
         let stream = link.connection.accept_uni().await?;
         match opened(stream).await? {
-            Opened::Data(lane, reader) => link.put_reader(lane, reader),
+            Opened::Data(lane, reader) => link.add_reader(lane, reader)?,
             Opened::Control(control) => {
                 shared.task(
                     peer,
