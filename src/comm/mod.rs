@@ -232,6 +232,8 @@ impl Communicator {
         let result = result.map_err(|cause| {
             let rank = self.place().rank;
             let fault = self.mesh.fail(cause.during(rank, turn.seq, call));
+            // One that no operation saw, such as a lost connection, is told with the one it ended.
+            let fault = fault.during(rank, turn.seq, call);
             warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
             fault
         });
