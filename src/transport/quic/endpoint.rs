@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ pub struct Arrival {
 /// Keeps a service registered; dropping it ends the service.
 pub struct Service {
     name: String,
+    number: u64,
     services: Arc<Table>,
     pub arrivals: mpsc::UnboundedReceiver<Arrival>,
 }
@@ -68,6 +70,8 @@ struct Table {
 }
 
 struct Entry {
+    /// Tells services apart that have the same name one after another.
+    number: u64,
     certified: Arc<CertifiedKey>,
     expected: HashSet<PublicKey>,
     arrivals: mpsc::UnboundedSender<Arrival>,
@@ -104,10 +108,13 @@ impl Endpoint {
 
     /// Registers a service under a name that diallers will use.
     pub fn serve(&self, name: String, me: &Identity, expected: HashSet<PublicKey>) -> Service {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (sender, arrivals) = mpsc::unbounded_channel();
-        let entry = Entry { certified: Arc::clone(&me.certified), expected, arrivals: sender };
+        let certified = Arc::clone(&me.certified);
+        let entry = Entry { number, certified, expected, arrivals: sender };
         self.services.write().insert(name.clone(), entry);
-        Service { name, services: Arc::clone(&self.services), arrivals }
+        Service { name, number, services: Arc::clone(&self.services), arrivals }
     }
 
     /// Ends a service by its name, if it is one of this process.
@@ -364,6 +371,9 @@ impl tls::Services for Table {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.services.write().remove(&self.name);
+        let mut services = self.services.write();
+        if services.get(&self.name).is_some_and(|entry| entry.number == self.number) {
+            services.remove(&self.name);
+        }
     }
 }
