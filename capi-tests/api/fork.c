@@ -40,6 +40,11 @@ static void everything_is_refused(void) {
   nexarComm_t made = NULL;
   check_refused(nexarGetVersion(&number), "nexarGetVersion");
   check_refused(nexarCommInitAll(&made, 1, NULL), "nexarCommInitAll");
+  nexarUniqueId id = {{0}};
+  check_refused(nexarGetUniqueId(&id), "nexarGetUniqueId");
+  check_refused(nexarCommInitRank(&made, 1, id, 0), "nexarCommInitRank");
+  check_refused(nexarCommInitRankConfig(&made, 1, id, 0, NULL), "nexarCommInitRankConfig");
+  check_refused(nexarCommInitFromEnv(&made), "nexarCommInitFromEnv");
   const nexarComm_t comms[] = {inherited, NULL, (nexarComm_t)&number};
   for (size_t i = 0; i < COUNT_OF(comms); i++) {
     check_refused(nexarCommCount(comms[i], &number), "nexarCommCount");
