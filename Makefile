@@ -19,26 +19,29 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: build demo test lint test-rust test-c valgrind install clean help
 
-build: ## Build the library, the C tests and the examples (default)
+build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
 	$$cmake -S . -B $(BUILD) -DPKG_CONFIG_EXECUTABLE="$$pkg_config"; \
 	MAKEFLAGS=--no-print-directory $$cmake --build $(BUILD) --parallel $(JOBS)
 
 demo: build ## Run the examples
-	@for example in $(BUILD)/examples-c/bin/*; do \
-	  echo "== $${example##*/}"; \
-	  $$example; \
-	done
+	@bin=$(BUILD)/examples-c/bin; \
+	for example in 01_allreduce 02_mismatch; do \
+	  echo "== $$example"; \
+	  $$bin/$$example; \
+	done; \
+	echo "== nexar-run -n 4 03_train"; \
+	$(BUILD)/bin/nexar-run -n 4 $$bin/03_train
 
 test: lint test-rust test-c ## Run every check
 	@echo "All green: format, lints, Rust tests, C tests and examples."
 
 lint: ## Check format and lints of the Rust code
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --locked --all-targets -- -D warnings
 
 test-rust: ## Run the Rust tests
-	cargo test --locked
+	cargo test --workspace --locked
 
 test-c: build ## Run the C tests and the examples
 	@ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS)

@@ -230,9 +230,10 @@ static inline size_t first_difference(const void *one, const void *other, size_t
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 
-/* Counts around the number of ranks, and small and large ones. */
+/* Counts around the number of ranks, and small and large ones; the last is 3 more than a MiB. */
 static inline size_t count_number(size_t i, int n) {
-  const size_t counts[] = {0, 1, (size_t)n - 1, (size_t)n, (size_t)n + 1, 1000, 65537};
+  const size_t counts[] = {0, 1, (size_t)n - 1, (size_t)n, (size_t)n + 1, 1000, 65537,
+                           (1 << 18) + 3};
   return i < COUNT_OF(counts) ? counts[i] : SIZE_MAX;
 }
 

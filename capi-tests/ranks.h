@@ -1,5 +1,9 @@
 /*
- * A communicator whose ranks are threads: made, used by one function on every rank, destroyed.
+ * A function is called on every rank of a communicator.
+ *
+ * Ranks are threads, of a communicator made for that. If nexar-run has started the program, ranks are
+ * processes: this one is one of them, the communicator is the same for all cases, and what asks for
+ * another number of ranks is skipped.
  */
 #ifndef RANKS_H
 #define RANKS_H
@@ -37,8 +41,52 @@ static inline void run_threads(int n, nexarComm_t *comms, rank_function *functio
   for (int rank = 0; rank < n; rank++) CHECK_EQ(0, pthread_join(ranks[rank].thread, NULL));
 }
 
-/* As run_threads, on the ranks of a new communicator. */
+/* This process's rank of the communicator that nexar-run has described; NULL without it. */
+static nexarComm_t world;
+
+static inline void leave_world(void) {
+  nexarResult_t left = nexarCommDestroy(world);
+  if (left == nexarSuccess) return;
+  fprintf(stderr, "nexarCommDestroy returned %d at the end\n", (int)left);
+  _exit(1);
+}
+
+static inline bool ranks_are_processes(void) {
+  static bool known;
+  if (!known && getenv("NEXAR_RANK")) {
+    if (nexarCommInitFromEnv(&world) != nexarSuccess) {
+      fprintf(stderr, "%s\n", nexarGetLastError(NULL));
+      exit(1);
+    }
+    atexit(leave_world);
+  }
+  known = true;
+  return world;
+}
+
+/* Whether run_ranks can run n ranks here; notes that it was asked. */
+static inline bool can_run(int n) {
+  int size = n;
+  if (ranks_are_processes()) CHECK_CODE(nexarSuccess, nexarCommCount(world, &size));
+  (size == n ? check_parts++ : check_parts_skipped++);
+  return size == n;
+}
+
+/* For cases whose ranks look at each other's memory. */
+static inline bool can_share_memory(void) {
+  if (ranks_are_processes()) check_parts_skipped++;
+  return !ranks_are_processes();
+}
+
+/* As run_threads, on the ranks of a new communicator; or calls it as the rank that we are. */
 static inline void run_ranks(int n, rank_function *function, void *arg) {
+  if (!can_run(n)) return;
+  if (ranks_are_processes()) {
+    int rank = -1;
+    CHECK_CODE(nexarSuccess, nexarCommUserRank(world, &rank));
+    function(rank, n, world, arg);
+    return;
+  }
   nexarComm_t comms[MOST_RANKS];
   nexarResult_t made = nexarCommInitAll(comms, n, NULL);
   CHECK_CODE(nexarSuccess, made);

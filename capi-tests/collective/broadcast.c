@@ -62,10 +62,10 @@ static void everybody_gets_the_bytes_of_every_root(void) {
 
 static void every_type_is_moved_8_bit_floats_included(void) {
   for (size_t d = 0; d < COUNT_OF(dtypes) + 2; d++) {
-    struct job job = {nexarFloat8e4m3, 1001, 1, 1, APART, 2};
+    struct job job = {nexarFloat8e4m3, 1001, 1, 1, APART, 1};
     if (d == 1) job.datatype = nexarFloat8e5m2;
     if (d >= 2) job.datatype = dtypes[d - 2].code, job.size = dtypes[d - 2].size;
-    run_ranks(4, receive_and_compare, &job);
+    for (int n = 2; n <= 4; n++) run_ranks(n, receive_and_compare, &job);
   }
 }
 

@@ -38,6 +38,7 @@ static void reduce_and_compare(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void reduce(int n, nexarDataType_t datatype, nexarRedOp_t op, size_t count, int root,
                    bool in_place, size_t shift) {
+  if (!can_run(n)) return; /* before the work of the oracle */
   const struct dtype *dtype = dtype_of(datatype);
   struct job job = {dtype, op, count, shift, in_place, root, malloc(count * dtype->size + 1)};
   fold_all(dtype, op, n, job.expected, count);
@@ -54,7 +55,7 @@ static void every_root_gets_the_fold_and_nobody_else_is_written_to(void) {
 }
 
 static void every_operator_on_every_type_gives_the_fold(void) {
-  for (int n = 3; n <= 4; n++)
+  for (int n = 2; n <= 4; n++)
     for (size_t d = 0; d < COUNT_OF(dtypes); d++)
       for (size_t o = 0; o < COUNT_OF(ops); o++)
         if (is_defined(ops[o], &dtypes[d]))

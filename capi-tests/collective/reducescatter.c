@@ -36,6 +36,7 @@ static void scatter_and_compare(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void reduce_scatter(int n, nexarDataType_t datatype, nexarRedOp_t op, size_t count,
                            bool in_place, size_t shift) {
+  if (!can_run(n)) return; /* before the work of the oracle */
   const struct dtype *dtype = dtype_of(datatype);
   size_t all = (size_t)n * count;
   struct job job = {dtype, op, count, shift, in_place, malloc(all * dtype->size + 1)};
@@ -53,7 +54,7 @@ static void every_rank_gets_its_own_block_of_the_fold(void) {
 }
 
 static void every_operator_on_every_type_gives_the_fold(void) {
-  for (int n = 3; n <= 4; n++)
+  for (int n = 2; n <= 4; n++)
     for (size_t d = 0; d < COUNT_OF(dtypes); d++)
       for (size_t o = 0; o < COUNT_OF(ops); o++)
         if (is_defined(ops[o], &dtypes[d]))

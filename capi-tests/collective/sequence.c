@@ -71,7 +71,7 @@ static void make_all_calls(int rank, int n, nexarComm_t comm, void *arg) {
 }
 
 static void two_thousand_different_collectives_in_a_row_are_all_right(void) {
-  for (int n = 2; n <= 5; n++) run_ranks(n, make_all_calls, NULL);
+  for (size_t i = 1; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], make_all_calls, NULL);
 }
 
 /* More than 16 bits of call numbers. */

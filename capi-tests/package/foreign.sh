@@ -71,6 +71,8 @@ for name in libnexar.so "libnexar.so.${version%%.*}" "libnexar.so.$version" libn
     [ -e "$installed/$libdir/$name" ] || fail "$name was not installed"
 done
 
+step "nexar-run is installed" "$installed/bin/nexar-run" -n 2 true
+
 cp -R "$project" "$scratch/project"
 cd "$scratch/project"
 use_from "$installed"

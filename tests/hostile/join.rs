@@ -1,0 +1,186 @@
+//! Finding each other when somebody is wrong, late, missing or there twice.
+
+use std::net::UdpSocket;
+
+use nexar::error::Code;
+
+use super::Case;
+use super::process::{Answer, Process, ask_all, join_all, slowest, world};
+use super::report;
+
+pub const CASES: [Case; 10] = [
+    ("a_changed_id_is_refused_before_any_packet", changed_id),
+    ("a_rank_with_another_secret_is_refused_and_the_others_wait_for_the_right_one", wrong_secret),
+    ("a_rank_that_comes_twice_ends_the_initialisation_for_all", duplicate),
+    ("ranks_that_disagree_on_their_number_are_all_told", different_nranks),
+    ("ranks_that_differ_in_their_algorithms_are_all_told", different_algorithms),
+    ("ranks_that_never_come_are_named_to_all_at_the_deadline", missing),
+    ("an_id_makes_one_communicator", reused_id),
+    ("an_environment_makes_a_communicator_and_another_secret_is_refused", environment),
+    ("an_id_whose_process_has_gone_is_a_timeout", root_gone),
+    ("ranks_that_wait_learn_that_the_root_was_killed", root_killed),
+];
+
+/// One order to each rank, all at once.
+fn ask_each(ranks: &mut [Process], orders: &[String]) -> Vec<Answer> {
+    ranks.iter_mut().zip(orders).for_each(|(rank, order)| rank.tell(order));
+    ranks.iter_mut().map(Process::hear).collect()
+}
+
+fn start(count: usize, environment: &[(&str, &str)]) -> Vec<Process> {
+    (0..count).map(|_| Process::start(environment)).collect()
+}
+
+fn changed_id() {
+    let mut rank = Process::start(&[]);
+    let id = rank.id();
+    for at in [0, 8, 100, 255] {
+        let other = if &id[at..=at] == "0" { "1" } else { "0" };
+        let changed = format!("{}{other}{}", &id[..at], &id[at + 1..]);
+        let answer = rank.ask(&format!("join {changed} 0 2"));
+        answer.failed(Code::InvalidArgument, &["commId"]).within(50.0);
+    }
+}
+
+fn wrong_secret() {
+    let right = [("NEXAR_COMM_SECRET", "the right secret of this job")];
+    let mut ranks = start(3, &right);
+    let id = ranks[0].id();
+    ranks[0].tell(&format!("join {id} 0 3"));
+    ranks[2].tell(&format!("join {id} 2 3"));
+    let wrong = [("NEXAR_COMM_SECRET", "another secret, of another job")];
+    for (environment, word) in [(&wrong[..], "rejected"), (&[], "needs NEXAR_COMM_SECRET")] {
+        let refused = Process::start(environment).ask(&format!("join {id} 1 3"));
+        let refused = refused.failed(Code::InvalidUsage, &[word]).within(1000.0);
+        report(format!("refused after {:.0} ms: {}", refused.ms, refused.text));
+    }
+    ranks[1].tell(&format!("join {id} 1 3"));
+    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    for answer in ask_all(&mut ranks, "allreduce 1000") {
+        assert_eq!(answer.succeeded().text, "exact");
+    }
+}
+
+fn duplicate() {
+    let mut ranks = start(8, &[]);
+    let id = ranks[0].id();
+    let orders = [0, 1, 2, 1, 3, 4, 5, 6].map(|rank| format!("join {id} {rank} 8"));
+    let answers = ask_each(&mut ranks, &orders);
+    report(format!("all told after {:.0} ms: {}", slowest(&answers), answers[0].text));
+    for answer in answers {
+        answer.failed(Code::InvalidUsage, &["rank 1 came twice"]).within(1000.0);
+    }
+}
+
+fn different_nranks() {
+    let mut ranks = start(3, &[]);
+    let id = ranks[0].id();
+    let orders = [(0, 4), (1, 4), (2, 3)].map(|(rank, size)| format!("join {id} {rank} {size}"));
+    let answers = ask_each(&mut ranks, &orders);
+    report(format!("all told after {:.0} ms: {}", slowest(&answers), answers[0].text));
+    for answer in answers {
+        answer.failed(Code::InvalidUsage, &["number of ranks", "says 4", "says 3"]).within(1000.0);
+    }
+}
+
+fn different_algorithms() {
+    let mut ranks = start(2, &[]);
+    ranks.push(Process::start(&[("NEXAR_ALGO", "allreduce:ring")]));
+    let id = ranks[0].id();
+    let orders = [0, 1, 2].map(|rank| format!("join {id} {rank} 4"));
+    let answers = ask_each(&mut ranks, &orders);
+    report(format!("all told after {:.0} ms: {}", slowest(&answers), answers[0].text));
+    for answer in answers {
+        answer.failed(Code::InvalidUsage, &["rank 2", "NEXAR_ALGO"]).within(1000.0);
+    }
+}
+
+fn missing() {
+    let mut ranks = start(3, &[("NEXAR_INIT_TIMEOUT_MS", "1500")]);
+    let id = ranks[0].id();
+    let orders = [0, 2, 4].map(|rank| format!("join {id} {rank} 5"));
+    let answers = ask_each(&mut ranks, &orders);
+    report(format!("{:.0} ms: {}", slowest(&answers), answers[0].text));
+    for answer in answers {
+        assert!(answer.ms > 1000.0, "{} ms is early", answer.ms);
+        answer.failed(Code::Timeout, &["ranks 1, 3 of 5"]).within(2000.0);
+    }
+    // One alone, and rank 0 itself among the missing.
+    let mut ranks = start(2, &[("NEXAR_INIT_TIMEOUT_MS", "1000")]);
+    let id = ranks[0].id();
+    let answer = ranks[1].ask(&format!("join {id} 1 2"));
+    answer.failed(Code::Timeout, &["rank 0 of 2"]).within(1500.0);
+}
+
+fn reused_id() {
+    let mut ranks = start(2, &[]);
+    let id = ranks[0].id();
+    let orders = [0, 1].map(|rank| format!("join {id} {rank} 2"));
+    ask_each(&mut ranks, &orders).into_iter().for_each(|answer| drop(answer.succeeded()));
+    let late = Process::start(&[]).ask(&format!("join {id} 1 2"));
+    let late = late.failed(Code::InvalidUsage, &["used before"]).within(1000.0);
+    report(format!("{:.0} ms: {}", late.ms, late.text));
+    for answer in ask_all(&mut ranks, "allreduce 1000") {
+        assert_eq!(answer.succeeded().text, "exact");
+    }
+    // The same processes join again, with a new id.
+    join_all(&mut ranks);
+    ask_all(&mut ranks, "allreduce 5").into_iter().for_each(|answer| drop(answer.succeeded()));
+}
+
+fn environment() {
+    // Nobody takes the port of a socket that was closed a moment ago.
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let rank = |number: &str, secret: &str| {
+        Process::start(&[
+            ("NEXAR_RANK", number),
+            ("NEXAR_NRANKS", "3"),
+            ("NEXAR_COMM_ID", &free),
+            ("NEXAR_COMM_SECRET", secret),
+            (
+                "NEXAR_INIT_TIMEOUT_MS",
+                if secret == "the secret of all ranks" { "30000" } else { "1500" },
+            ),
+        ])
+    };
+    let mut ranks: Vec<_> =
+        ["0", "1", "2"].into_iter().map(|number| rank(number, "the secret of all ranks")).collect();
+    ranks[0].tell("join_environment");
+    ranks[1].tell("join_environment");
+    let wrong = rank("2", "a secret of nobody else").ask("join_environment");
+    report(format!("another secret, {:.0} ms: {}", wrong.ms, wrong.text));
+    wrong.failed(Code::InvalidUsage, &[]).within(2000.0);
+    ranks[2].tell("join_environment");
+    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ask_all(&mut ranks, "barrier").into_iter().for_each(|answer| drop(answer.succeeded()));
+}
+
+fn root_gone() {
+    let mut ranks = start(2, &[("NEXAR_INIT_TIMEOUT_MS", "1500")]);
+    let id = ranks[0].id();
+    assert!(ranks.remove(0).end().success());
+    let answer = ranks[0].ask(&format!("join {id} 1 2"));
+    let answer = answer.failed(Code::Timeout, &["127.0.0.1", "does not answer"]).within(2500.0);
+    report(format!("{:.0} ms: {}", answer.ms, answer.text));
+    // A process that could not join still can join others.
+    drop(ranks);
+    drop(world(2, &[]));
+}
+
+fn root_killed() {
+    // Its log on its output tells when a rank has come.
+    let mut root = Process::start(&[("NEXAR_DEBUG", "TRACE"), ("NEXAR_DEBUG_FILE", "/dev/stdout")]);
+    root.tell("id");
+    // Ids begin with these letters: NXR1.
+    let id = root.line_with(" 4e585231").rsplit(' ').next().unwrap().to_owned();
+    let mut ranks = start(2, &[]);
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.tell(&format!("join {id} {number} 3"));
+        root.line_with(&format!("rank {number} is here"));
+    }
+    root.signal(9);
+    for rank in &mut ranks {
+        let answer = rank.hear().failed(Code::RemoteError, &[]).within(6000.0);
+        report(format!("{:.0} ms: {}", answer.ms, answer.text));
+    }
+}

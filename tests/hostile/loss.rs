@@ -1,0 +1,218 @@
+//! Ranks that are lost, stop, abort or leave while others need them.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nexar::error::Code;
+
+use super::Case;
+use super::process::{Answer, Process, ask_all, slowest, world};
+use super::{report, times};
+
+pub const CASES: [Case; 9] = [
+    ("a_rank_killed_inside_an_all_reduce_is_named_by_the_others", killed),
+    ("a_rank_that_stops_is_lost_after_the_peer_timeout", stopped),
+    ("a_short_stop_is_no_loss", stopped_shortly),
+    ("an_abort_ends_the_operations_of_the_others", aborted),
+    ("a_rank_that_left_is_named_by_who_still_needs_it", left),
+    ("a_process_that_ends_after_its_last_collective_takes_no_result_with_it", ended_together),
+    ("a_result_outlives_the_process_that_sent_it", ended_first),
+    ("a_process_that_ends_before_its_peers_need_it_is_named", ended_early),
+    ("a_process_ends_though_its_peer_hangs", ended_beside_a_stopped_peer),
+];
+
+/// The answer that ends a loop of rounds.
+fn last_round(rank: &mut Process) -> Answer {
+    loop {
+        let answer = rank.hear();
+        if answer.code != Code::Success || answer.text != "exact" {
+            return answer;
+        }
+    }
+}
+
+fn killed() {
+    let mut spans = Vec::new();
+    let (mut aborts, mut exits) = (Vec::new(), Duration::ZERO);
+    for repetition in 0..times(3, 20) {
+        let victim = repetition % 4;
+        let mut ranks = world(4, &[]);
+        ranks
+            .iter_mut()
+            .for_each(|rank| rank.tell(&format!("rounds {}", times(16 << 20, 64 << 20))));
+        ranks[victim].hear().succeeded();
+        // Another moment of the all-reduce in each repetition.
+        sleep(Duration::from_millis(40 * repetition as u64));
+        ranks[victim].signal(9);
+        let began = Instant::now();
+        let name = format!("rank {victim} ");
+        for (_, rank) in ranks.iter_mut().enumerate().filter(|(rank, _)| *rank != victim) {
+            let answer = last_round(rank).failed(Code::RemoteError, &[&name]);
+            spans.push(began.elapsed().as_secs_f64());
+            if spans.len() == 1 {
+                report(answer.text);
+            }
+        }
+        for (_, mut rank) in ranks.into_iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            aborts.push(rank.ask("abort").succeeded().within(100.0));
+            let began = Instant::now();
+            assert!(rank.end().success());
+            exits = exits.max(began.elapsed());
+        }
+    }
+    let longest = spans.iter().copied().fold(0.0, f64::max);
+    let shortest = spans.iter().copied().fold(f64::MAX, f64::min);
+    report(format!("{} survivors: error after {shortest:.2} to {longest:.2} s", spans.len()));
+    let abort = slowest(&aborts);
+    report(format!("abort then takes at most {abort:.2} ms, the end of the process {exits:.0?}"));
+    assert!(exits < Duration::from_secs(3), "{exits:?}");
+    assert!(longest <= 6.0, "{longest} s");
+}
+
+fn stopped() {
+    let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "1500")]);
+    ranks.iter_mut().for_each(|rank| rank.tell("rounds 1000000"));
+    ranks[1].hear().succeeded();
+    ranks[1].signal(19); // SIGSTOP
+    let began = Instant::now();
+    for rank in [0, 2] {
+        let answer = last_round(&mut ranks[rank]).failed(Code::RemoteError, &["rank 1 "]);
+        let seconds = began.elapsed().as_secs_f64();
+        report(format!("rank {rank} after {seconds:.2} s: {}", answer.text));
+        assert!(seconds < 3.0, "{seconds} s");
+    }
+    // Continued, it learns that it was given up.
+    ranks[1].signal(18); // SIGCONT
+    last_round(&mut ranks[1]).failed(Code::RemoteError, &[]);
+}
+
+fn stopped_shortly() {
+    let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "5000")]);
+    ranks.iter_mut().for_each(|rank| rank.tell("rounds 1000000"));
+    ranks[1].hear().succeeded();
+    ranks[1].signal(19);
+    sleep(Duration::from_secs(2)); // what is tested is this very span
+    ranks[1].signal(18);
+    for _ in 0..10 {
+        for rank in &mut ranks {
+            assert_eq!(rank.hear().succeeded().text, "exact");
+        }
+    }
+}
+
+fn aborted() {
+    let mut ranks = world(4, &[]);
+    for rank in [0, 2, 3] {
+        ranks[rank].tell("allreduce 100000");
+    }
+    ranks[1].ask("abort").succeeded().within(100.0);
+    for rank in [0, 2, 3] {
+        let answer = ranks[rank].hear().failed(Code::RemoteError, &["rank 1 aborted"]);
+        answer.within(1000.0);
+    }
+    for rank in ranks {
+        assert!(rank.end().success());
+    }
+}
+
+fn left() {
+    for size in [2, 4] {
+        let mut ranks = world(size, &[]);
+        for answer in ask_all(&mut ranks, "allreduce 1000") {
+            answer.succeeded();
+        }
+        ranks[1..].iter_mut().for_each(|rank| rank.tell("allreduce 1000"));
+        let destroyed = ranks[0].ask("destroy").succeeded();
+        for rank in &mut ranks[1..] {
+            let answer = rank.hear().failed(Code::RemoteError, &["rank 0 "]).within(3000.0);
+            report(format!("{size} ranks, {:.0} ms: {}", answer.ms, answer.text));
+        }
+        report(format!("destroy took {:.1} ms", destroyed.ms));
+    }
+}
+
+fn ended_together() {
+    let mut longest = Duration::ZERO;
+    let repetitions = times(20, 200);
+    for size in [2, 4] {
+        for repetition in 0..repetitions {
+            // Small and large results; with and without a farewell.
+            let count = [1, 1 << 17][repetition % 2];
+            let farewell = repetition % 4 == 3;
+            let mut ranks = world(size, &[]);
+            let order =
+                format!("allreduce {count}\n{}exit", if farewell { "destroy\n" } else { "" });
+            ranks.iter_mut().for_each(|rank| rank.tell(&order));
+            for (number, rank) in ranks.iter_mut().enumerate() {
+                let answer = rank.hear();
+                let name = format!("{size} ranks, {count} elements, repetition {repetition}");
+                assert_eq!(answer.code, Code::Success, "{name}, rank {number}: {}", answer.text);
+                assert_eq!(answer.text, "exact");
+                if farewell {
+                    rank.hear().succeeded();
+                }
+            }
+            let began = Instant::now();
+            ranks.into_iter().for_each(|rank| assert!(rank.ended().success()));
+            longest = longest.max(began.elapsed());
+        }
+    }
+    report(format!("{repetitions} x 2 and 4 ranks; the last has ended after {longest:.0?}"));
+}
+
+fn ended_first() {
+    for size in [2, 4] {
+        for count in [64, 3 << 20] {
+            let mut ranks = world(size, &[]);
+            // In the binomial tree the root sends to its children and is done.
+            ranks[0].tell(&format!("broadcast {count} 0\nexit"));
+            ranks[0].hear().succeeded();
+            let root = ranks.remove(0);
+            // The others come when the root is already on its way out.
+            ranks.iter_mut().for_each(|rank| rank.tell(&format!("broadcast {count} 0")));
+            for (number, rank) in ranks.iter_mut().enumerate() {
+                let answer = rank.hear();
+                let name = format!("{size} ranks, {count} bytes, rank {}", number + 1);
+                assert_eq!(answer.code, Code::Success, "{name}: {}", answer.text);
+                assert_eq!(answer.text, "exact");
+            }
+            assert!(root.ended().success());
+        }
+    }
+    // The root has ended for good before the others ask for what it sent.
+    let mut ranks = world(2, &[]);
+    ranks[0].ask("broadcast 100000 0").succeeded();
+    assert!(ranks.remove(0).end().success());
+    let answer = ranks[0].ask("broadcast 100000 0");
+    assert_eq!(answer.code, Code::Success, "after the root has ended: {}", answer.text);
+}
+
+fn ended_early() {
+    let mut ranks = world(3, &[]);
+    ranks[1..].iter_mut().for_each(|rank| rank.tell("allreduce 1000"));
+    let began = Instant::now();
+    assert!(ranks.remove(0).end().success());
+    report(format!("exit took {:.0?}", began.elapsed()));
+    for rank in &mut ranks {
+        rank.hear().failed(Code::RemoteError, &["rank 0 "]).within(5000.0);
+    }
+}
+
+fn ended_beside_a_stopped_peer() {
+    for order in ["exit", "destroy\nexit", "abort\nexit"] {
+        let mut ranks = world(2, &[]);
+        ask_all(&mut ranks, "allreduce 1000")
+            .into_iter()
+            .for_each(|answer| drop(answer.succeeded()));
+        ranks[1].signal(19); // SIGSTOP
+        let mut rank = ranks.remove(0);
+        let began = Instant::now();
+        rank.tell(order);
+        if order != "exit" {
+            rank.hear().succeeded().within(100.0);
+        }
+        assert!(rank.ended().success());
+        report(format!("{}: {:.1?}", order.replace('\n', " and "), began.elapsed()));
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+}

@@ -1,0 +1,76 @@
+//! Communicators of real processes in a bad world: strangers, liars, losses and a broken network.
+//!
+//! Every rank is a process of its own: this very program, started again by a case and told what to
+//! call line by line (`rank.rs`, `process.rs`). Cases run one after another, because most of them
+//! bound a time. A case waits for what it is told, never for time to pass, and ends by itself.
+//!
+//! `cargo test --test hostile [-- words]` runs the cases whose name contains one of the words;
+//! with `HOSTILE_FULL=1` as often as the acceptance asks.
+
+mod forger;
+mod join;
+mod loss;
+mod mismatch;
+mod process;
+mod rank;
+mod relay;
+mod resource;
+mod stranger;
+mod wire;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Instant;
+
+type Case = (&'static str, fn());
+
+fn main() -> ExitCode {
+    if std::env::var_os(process::ROLE).is_some() {
+        rank::obey();
+        return ExitCode::SUCCESS;
+    }
+    let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
+    let modules: [&[Case]; 6] = [
+        &join::CASES,
+        &loss::CASES,
+        &mismatch::CASES,
+        &stranger::CASES,
+        &wire::CASES,
+        &resource::CASES,
+    ];
+    // One line says where a case failed.
+    std::panic::set_hook(Box::new(|panic| println!("{panic}")));
+    let cases: Vec<_> = modules.concat().into_iter().filter(|(name, _)| wanted(name)).collect();
+    println!("\nrunning {} tests", cases.len());
+    let mut failed = Vec::new();
+    for (name, case) in &cases {
+        let began = Instant::now();
+        let passed = catch_unwind(case).is_ok();
+        let seconds = began.elapsed().as_secs_f64();
+        println!("test {name} ... {} ({seconds:.1} s)", if passed { "ok" } else { "FAILED" });
+        for figure in FIGURES.lock().unwrap().drain(..) {
+            println!("    {figure}");
+        }
+        if !passed {
+            failed.push(*name);
+        }
+    }
+    let (verdict, passed) =
+        (if failed.is_empty() { "ok" } else { "FAILED" }, cases.len() - failed.len());
+    println!("\ntest result: {verdict}. {passed} passed; {} failed\n", failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+static FIGURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A measurement, shown under the name of the case.
+fn report(figure: String) {
+    FIGURES.lock().unwrap().push(figure);
+}
+
+/// How often: `few` in every run, `many` if asked for.
+fn times(few: usize, many: usize) -> usize {
+    if std::env::var_os("HOSTILE_FULL").is_some() { many } else { few }
+}

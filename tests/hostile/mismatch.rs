@@ -1,0 +1,65 @@
+//! Ranks that make different calls: all are told the same.
+
+use nexar::error::Code;
+
+use super::Case;
+use super::process::{Answer, Process, world};
+use super::report;
+
+pub const CASES: [Case; 5] = [
+    ("different_counts_are_told_to_all", counts),
+    ("crossed_roots_where_nobody_sends_are_told_to_all", crossed_roots),
+    ("different_collectives_are_told_to_all", collectives),
+    ("a_count_of_zero_on_one_rank_is_told_to_all", count_of_zero),
+    ("reductions_to_different_roots_are_told_to_all", reductions),
+];
+
+fn counts() {
+    disagree(&["allreduce 1000", "allreduce 1000", "allreduce 1001"], 1500.0);
+    disagree(&["allreduce 1000000", "allreduce 1000000", "allreduce 1000001"], 1500.0);
+}
+
+fn crossed_roots() {
+    disagree(&["broadcast 1000 1", "broadcast 1000 0"], 1500.0);
+    disagree(&["broadcast 1000 1", "broadcast 1000 2", "broadcast 1000 0"], 1500.0);
+}
+
+fn collectives() {
+    disagree(&["allreduce 1000", "barrier", "allreduce 1000"], 1500.0);
+    disagree(&["broadcast 1000 0", "reduce 1000 0"], 1500.0);
+}
+
+fn count_of_zero() {
+    disagree(&["allreduce 1000", "allreduce 0", "allreduce 1000"], 1500.0);
+}
+
+fn reductions() {
+    disagree(&["reduce 1000 0", "reduce 1000 1"], 1500.0);
+    disagree(&["reduce 1000 0", "reduce 1000 0", "reduce 1000 2", "reduce 1000 0"], 1500.0);
+}
+
+/// Every rank's call or its next one fails with the same words.
+fn disagree(orders: &[&str], limit: f64) {
+    let mut ranks = world(orders.len(), &[]);
+    ranks.iter_mut().for_each(|rank| rank.tell("barrier"));
+    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    let asked = ranks.iter_mut().zip(orders);
+    asked.for_each(|(rank, order)| rank.tell(&format!("{order}\nbarrier")));
+    let answers: Vec<_> = ranks.iter_mut().map(first_error).collect();
+    // Before the words that all share stands the function each has called.
+    let words = |answer: &Answer| answer.text.split_once(": ").unwrap().1.to_owned();
+    let slowest = super::process::slowest(&answers);
+    report(format!("{slowest:.0} ms: {}", words(&answers[0])));
+    for answer in answers.clone() {
+        answer.failed(Code::InvalidUsage, &["ranks disagree on call #1"]).within(limit);
+    }
+    for answer in &answers {
+        assert_eq!(words(answer), words(&answers[0]));
+    }
+}
+
+fn first_error(rank: &mut Process) -> Answer {
+    let first = rank.hear();
+    let second = rank.hear();
+    if first.code == Code::Success { second } else { first }
+}

@@ -1,0 +1,199 @@
+//! A rank as a process of its own, as the case that started it sees it.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use nexar::error::Code;
+
+/// Set in the processes that are ranks.
+pub const ROLE: &str = "HOSTILE_RANK";
+/// No answer takes longer, whatever a case expects.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A child that obeys lines of `rank.rs`. Killed when dropped.
+pub struct Process {
+    child: Child,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+}
+
+/// What a call returned, how long it took there, and its text.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub code: Code,
+    pub ms: f64,
+    pub text: String,
+}
+
+impl Process {
+    pub fn start(environment: &[(&str, &str)]) -> Self {
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), environment)
+    }
+
+    /// As `start`, by a command that ends in this program.
+    pub fn start_by(mut command: Command, environment: &[(&str, &str)]) -> Self {
+        for (name, _) in nexar::config::NAMES {
+            command.env_remove(name);
+        }
+        // Loopback is what all cases have in common; those about addresses say otherwise.
+        command.env("NEXAR_SOCKET_IFNAME", "lo").env(ROLE, "1").envs(environment.iter().copied());
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process starts");
+        let orders = child.stdin.take().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (sender, answers) = channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, orders, answers }
+    }
+
+    /// Gives an order and does not wait.
+    pub fn tell(&mut self, order: &str) {
+        let told = writeln!(self.orders, "{order}").and_then(|()| self.orders.flush());
+        assert!(told.is_ok(), "a rank ended before it was told: {order}");
+    }
+
+    /// The next line of the process.
+    pub fn line(&mut self) -> String {
+        let line = self.answers.recv_timeout(PATIENCE);
+        line.unwrap_or_else(|why| panic!("process {} says nothing: {why}", self.child.id()))
+    }
+
+    /// The next line that contains these words.
+    pub fn line_with(&mut self, words: &str) -> String {
+        loop {
+            let line = self.line();
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// The next answer.
+    pub fn hear(&mut self) -> Answer {
+        let line = self.line();
+        let mut words = line.splitn(3, ' ');
+        let mut word = || words.next().unwrap_or_default();
+        let number: i32 = word().parse().unwrap_or_else(|_| panic!("not an answer: {line}"));
+        let code = Code::ALL.into_iter().find(|code| *code as i32 == number).unwrap();
+        let ms = word().parse().unwrap();
+        Answer { code, ms, text: word().to_owned() }
+    }
+
+    pub fn ask(&mut self, order: &str) -> Answer {
+        self.tell(order);
+        self.hear()
+    }
+
+    /// A unique id made and served by this process, in hexadecimal.
+    pub fn id(&mut self) -> String {
+        self.ask("id").succeeded().text
+    }
+
+    /// What the process is made of at the moment: files, threads, KiB of memory, ports.
+    pub fn measure(&mut self) -> HashMap<String, usize> {
+        let text = self.ask("measure").succeeded().text;
+        let pair = |word: &str| {
+            let (name, value) = word.split_once('=').unwrap();
+            (name.to_owned(), value.parse().unwrap())
+        };
+        text.split(' ').map(pair).collect()
+    }
+
+    /// Where this process's socket is, on loopback.
+    pub fn address(&mut self) -> SocketAddr {
+        ([127, 0, 0, 1], self.measure()["port"] as u16).into()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let (signal, process) = (format!("-{signal}"), self.child.id().to_string());
+        assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
+    }
+
+    /// Lets the process come to its end.
+    pub fn end(mut self) -> ExitStatus {
+        self.tell("exit");
+        self.ended()
+    }
+
+    /// The end of a process that is about to end.
+    pub fn ended(mut self) -> ExitStatus {
+        // Its output closes when it ends.
+        match self.answers.recv_timeout(PATIENCE) {
+            Ok(line) => panic!("unexpected last word: {line}"),
+            Err(RecvTimeoutError::Timeout) => panic!("process {} does not end", self.child.id()),
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Answer {
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.code, Code::Success, "{}", self.text);
+        self
+    }
+
+    /// An error of this code whose text contains all the words.
+    #[track_caller]
+    pub fn failed(self, code: Code, words: &[&str]) -> Self {
+        assert_eq!(self.code, code, "after {} ms: {}", self.ms, self.text);
+        for word in words {
+            assert!(self.text.contains(word), "{word:?} is not in: {}", self.text);
+        }
+        self
+    }
+
+    #[track_caller]
+    pub fn within(self, ms: f64) -> Self {
+        assert!(self.ms <= ms, "{} ms, not {ms}: {}", self.ms, self.text);
+        self
+    }
+}
+
+/// The ranks of a communicator, which rank 0 made the id of.
+pub fn world(size: usize, environment: &[(&str, &str)]) -> Vec<Process> {
+    let mut ranks: Vec<_> = (0..size).map(|_| Process::start(environment)).collect();
+    join_all(&mut ranks);
+    ranks
+}
+
+pub fn join_all(ranks: &mut [Process]) {
+    let id = ranks[0].id();
+    let size = ranks.len();
+    for (rank, process) in ranks.iter_mut().enumerate() {
+        process.tell(&format!("join {id} {rank} {size}"));
+    }
+    for process in ranks {
+        process.hear().succeeded();
+    }
+}
+
+/// Gives all ranks the same order, and all their answers back.
+pub fn ask_all(ranks: &mut [Process], order: &str) -> Vec<Answer> {
+    ranks.iter_mut().for_each(|rank| rank.tell(order));
+    ranks.iter_mut().map(Process::hear).collect()
+}
+
+/// Longest of the answers' times, for figures.
+pub fn slowest(answers: &[Answer]) -> f64 {
+    answers.iter().map(|answer| answer.ms).fold(0.0, f64::max)
+}

@@ -1,0 +1,216 @@
+//! A rank: obeys orders from its input through the C border, and answers each with one line:
+//! code, milliseconds, text.
+#![expect(unsafe_code, reason = "the functions of the C border take pointers")]
+
+use std::ffi::{CStr, c_char};
+use std::fs;
+use std::io::Write;
+use std::time::Instant;
+
+use nexar::capi::collective::{nexarAllReduce, nexarBarrier, nexarBcast, nexarReduce};
+use nexar::capi::comm::{
+    nexarCommAbort, nexarCommCount, nexarCommDestroy, nexarCommInitFromEnv, nexarCommInitRank,
+    nexarCommUserRank, nexarGetUniqueId,
+};
+use nexar::capi::types::{nexarComm_t, nexarUniqueId};
+use nexar::capi::version::nexarGetLastError;
+use nexar::dtype::DataType;
+use nexar::error::Code;
+use nexar::op::RedOp;
+
+/// What a broadcast carries, over and over: easy to find where it should not be.
+pub const PATTERN: &[u8; 64] = b"I am the payload that nobody but the members of this world sees.";
+
+#[derive(Default)]
+struct Member {
+    comms: Vec<nexarComm_t>,
+    rank: u32,
+    size: u32,
+    seconds: f64,
+}
+
+pub fn obey() {
+    let mut member = Member::default();
+    for order in std::io::stdin().lines().map_while(Result::ok) {
+        let words: Vec<_> = order.split(' ').collect();
+        if words == ["exit"] {
+            return;
+        }
+        member.seconds = 0.0;
+        let (code, text) = member.order(&words);
+        say(code, member.seconds, &text);
+    }
+}
+
+fn say(code: Code, seconds: f64, text: &str) {
+    println!("{} {:.2} {text}", code as i32, seconds * 1e3);
+    std::io::stdout().flush().unwrap();
+}
+
+impl Member {
+    fn order(&mut self, words: &[&str]) -> (Code, String) {
+        let number = |index: usize| words[index].parse::<usize>().unwrap();
+        let comm = self.comms.last().copied().unwrap_or(std::ptr::null_mut());
+        match words[0] {
+            "id" => self.make_id(),
+            "join" => self.join(words[1], number(2), number(3)),
+            "join_environment" => {
+                let mut comm = std::ptr::null_mut();
+                // SAFETY: `comm` is a place for a handle.
+                let code = self.timed(|| unsafe { nexarCommInitFromEnv(&mut comm) });
+                self.joined(code, comm)
+            }
+            "allreduce" => self.all_reduce(number(1)),
+            "rounds" => loop {
+                // Until something goes wrong.
+                let (code, text) = self.all_reduce(number(1));
+                if code != Code::Success || text != "exact" {
+                    return (code, text);
+                }
+                say(code, self.seconds, &text);
+            },
+            "reduce" => self.reduce(number(1), number(2)),
+            "broadcast" => self.broadcast(number(1), number(2)),
+            // SAFETY: a barrier has no buffers.
+            "barrier" => self.plain(|| unsafe { nexarBarrier(comm, std::ptr::null_mut()) }),
+            "abort" => self.plain(|| nexarCommAbort(comm)),
+            "destroy" => {
+                self.comms.pop();
+                self.plain(|| nexarCommDestroy(comm))
+            }
+            "measure" => (Code::Success, measure()),
+            other => panic!("{other} is not an order"),
+        }
+    }
+
+    /// Notes how long the call took.
+    fn timed(&mut self, call: impl FnOnce() -> Code) -> Code {
+        let began = Instant::now();
+        let code = call();
+        self.seconds = began.elapsed().as_secs_f64();
+        code
+    }
+
+    fn plain(&mut self, call: impl FnOnce() -> Code) -> (Code, String) {
+        let code = self.timed(call);
+        (code, last_error(code))
+    }
+
+    fn make_id(&mut self) -> (Code, String) {
+        let mut id = nexarUniqueId { internal: [0; 128] };
+        // SAFETY: `id` is a place for an id.
+        let code = self.timed(|| unsafe { nexarGetUniqueId(&mut id) });
+        let hex = id.internal.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+        (code, if code == Code::Success { hex } else { last_error(code) })
+    }
+
+    fn join(&mut self, id: &str, rank: usize, size: usize) -> (Code, String) {
+        let byte = |i: usize| u8::from_str_radix(&id[2 * i..2 * i + 2], 16).unwrap() as c_char;
+        let id = nexarUniqueId { internal: std::array::from_fn(byte) };
+        let mut comm = std::ptr::null_mut();
+        // SAFETY: `comm` is a place for a handle.
+        let code =
+            self.timed(|| unsafe { nexarCommInitRank(&mut comm, size as i32, id, rank as i32) });
+        self.joined(code, comm)
+    }
+
+    fn joined(&mut self, code: Code, comm: nexarComm_t) -> (Code, String) {
+        if code == Code::Success {
+            self.comms.push(comm);
+            // SAFETY: `rank` is a place for a number.
+            unsafe { nexarCommUserRank(comm, (&raw mut self.rank).cast()) };
+            // SAFETY: `size` is a place for a number.
+            unsafe { nexarCommCount(comm, (&raw mut self.size).cast()) };
+        }
+        (code, last_error(code))
+    }
+
+    /// In place. "exact" if every element is what it must be.
+    fn all_reduce(&mut self, count: usize) -> (Code, String) {
+        let mine = |i: usize, rank: u32| (i as u32).wrapping_mul(0x9e37_79b9).wrapping_add(rank);
+        let (rank, size, comm) = (self.rank, self.size, self.comms.last().copied());
+        let mut data: Vec<u32> = (0..count).map(|i| mine(i, rank)).collect();
+        let at = data.as_mut_ptr().cast();
+        let (dtype, redop) = (DataType::Uint32 as i32, RedOp::Sum as i32);
+        let (comm, null) = (comm.unwrap_or(std::ptr::null_mut()), std::ptr::null_mut());
+        // SAFETY: `data` has `count` elements and lives until the call returns.
+        let code =
+            self.timed(|| unsafe { nexarAllReduce(at, at, count, dtype, redop, comm, null) });
+        let sum = |i: usize| mine(i, 0).wrapping_mul(size).wrapping_add(size * (size - 1) / 2);
+        match data.iter().enumerate().position(|(i, got)| *got != sum(i)) {
+            _ if code != Code::Success => (code, last_error(code)),
+            Some(i) => (code, format!("wrong at {i}")),
+            None => (code, "exact".to_owned()),
+        }
+    }
+
+    fn reduce(&mut self, count: usize, root: usize) -> (Code, String) {
+        let (input, mut output) = (vec![1_u8; count], vec![0_u8; count]);
+        let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
+        let (dtype, redop, root) = (DataType::Uint8 as i32, RedOp::Sum as i32, root as i32);
+        let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
+        // SAFETY: the buffers have `count` bytes and live until the call returns.
+        self.plain(|| unsafe { nexarReduce(from, to, count, dtype, redop, root, comm, null) })
+    }
+
+    fn broadcast(&mut self, count: usize, root: usize) -> (Code, String) {
+        let payload: Vec<u8> = PATTERN.iter().copied().cycle().take(count).collect();
+        let mut data = if self.rank as usize == root { payload.clone() } else { vec![0; count] };
+        let (at, dtype, root) = (data.as_mut_ptr().cast(), DataType::Uint8 as i32, root as i32);
+        let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
+        // SAFETY: `data` has `count` bytes and lives until the call returns.
+        let code = self.timed(|| unsafe { nexarBcast(at, count, dtype, root, comm, null) });
+        match code {
+            Code::Success if data == payload => (code, "exact".to_owned()),
+            Code::Success => (code, "wrong".to_owned()),
+            _ => (code, last_error(code)),
+        }
+    }
+}
+
+fn last_error(code: Code) -> String {
+    if code == Code::Success {
+        return String::new();
+    }
+    // SAFETY: the text lives until this thread asks again.
+    unsafe { CStr::from_ptr(nexarGetLastError(std::ptr::null_mut())) }.to_str().unwrap().to_owned()
+}
+
+/// Open files, threads, memory in KiB, and the sockets of this process.
+fn measure() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_matches([':', ' ', '\t']).split(' ').next().unwrap().to_owned()
+    };
+    let links = || fs::read_dir("/proc/self/fd").unwrap().map_while(Result::ok);
+    let targets: Vec<_> = links().filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
+    let inodes: Vec<String> = targets
+        .iter()
+        .filter_map(|path| path.to_str()?.strip_prefix("socket:[")?.strip_suffix(']'))
+        .map(str::to_owned)
+        .collect();
+    // Local port of each of this process's sockets in a table of the kernel.
+    let ports = |tables: [&str; 2]| -> Vec<u16> {
+        let text = tables
+            .map(|table| fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default());
+        let rows = text.iter().flat_map(|text| text.lines().skip(1));
+        let ours = rows.filter_map(|row| {
+            let words: Vec<_> = row.split_whitespace().collect();
+            let port = words[1].rsplit_once(':')?.1;
+            inodes.iter().any(|inode| inode == words[9]).then_some(port.to_owned())
+        });
+        ours.map(|port| u16::from_str_radix(&port, 16).unwrap()).collect()
+    };
+    let (udp, tcp) = (ports(["udp", "udp6"]), ports(["tcp", "tcp6"]));
+    format!(
+        "files={} threads={} rss={} peak={} udp={} tcp={} port={}",
+        targets.len(),
+        field("Threads"),
+        field("VmRSS"),
+        field("VmHWM"),
+        udp.len(),
+        tcp.len(),
+        udp.first().unwrap_or(&0),
+    )
+}

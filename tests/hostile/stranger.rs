@@ -1,0 +1,324 @@
+//! Strangers and liars: wrong keys in bulk, false roots, a member that poses as another, garbage.
+
+use std::collections::HashSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nexar::error::Code;
+use nexar::rank::Rank;
+use nexar::transport::quic::endpoint::Endpoint;
+use nexar::transport::quic::key::{Identity, PublicKey, Secret};
+use nexar::transport::quic::{Member, Plan, QuicMesh};
+use tokio::runtime::Runtime;
+
+use super::Case;
+use super::process::{Process, ask_all, slowest};
+use super::relay::Dice;
+use super::{forger, report, times};
+
+pub const CASES: [Case; 5] = [
+    ("strangers_in_bulk_are_not_admitted_and_harm_nobody", strangers),
+    ("false_roots_are_not_believed", false_roots),
+    ("a_member_cannot_dial_as_another_rank", forged_dialler),
+    ("a_member_cannot_be_dialled_as_another_rank", forged_acceptor),
+    ("garbage_at_every_port_disturbs_nobody", garbage),
+];
+
+/// How long a silent peer is believed alive.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A unique id taken apart, as its 128 bytes are drawn in `src/bootstrap/id.rs`.
+pub struct Id(Vec<u8>);
+
+impl Id {
+    pub fn parse(hex: &str) -> Self {
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        Self((0..hex.len()).step_by(2).map(byte).collect())
+    }
+
+    pub fn secret(&self) -> [u8; 32] {
+        self.0[16..48].try_into().unwrap()
+    }
+
+    fn nonce(&self) -> [u8; 8] {
+        self.0[8..16].try_into().unwrap()
+    }
+
+    fn service(&self) -> String {
+        format!("root.{:016x}.nexar", u64::from_le_bytes(self.nonce()))
+    }
+
+    fn root(&self) -> PublicKey {
+        PublicKey::parse(self.0[48..80].try_into().unwrap()).unwrap()
+    }
+
+    /// The key all ranks share until they show their own.
+    fn join_identity(&self) -> Identity {
+        let purpose: [&[u8]; 3] = [b"nexar/1 join ed25519", &self.nonce(), &self.0[48..80]];
+        Identity::from_seed(&Secret::from_bytes(self.secret()).derive(&[], &purpose)).unwrap()
+    }
+
+    /// The same id, but its root is said to be elsewhere on this host.
+    fn moved_to(&self, port: u16) -> String {
+        let mut bytes = self.0.clone();
+        bytes[96..98].copy_from_slice(&port.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..124]);
+        bytes[124..].copy_from_slice(&checksum.to_le_bytes());
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn open_endpoint() -> Arc<Endpoint> {
+    Endpoint::open(&(0..=0)).unwrap()
+}
+
+fn strangers() {
+    let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
+    let hex = ranks[0].id();
+    let (id, root) = (Id::parse(&hex), ranks[0].address());
+    ranks[0].tell(&format!("join {hex} 0 3"));
+    ranks[1].tell(&format!("join {hex} 1 3"));
+
+    let tries = times(300, 10_000);
+    let (admitted, began) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let runtime = runtime();
+    let control = runtime.block_on(async {
+        let endpoint = open_endpoint();
+        let service = id.service();
+        // The test can fail: the key of the id itself is greeted.
+        let control = admits(&endpoint, root, &service, &id.join_identity(), id.root()).await;
+        let batches = (0..16).map(|_| {
+            let (endpoint, service, admitted) =
+                (Arc::clone(&endpoint), service.clone(), Arc::clone(&admitted));
+            let (pinned, tries) = (id.root(), tries.div_ceil(16));
+            tokio::spawn(async move {
+                for _ in 0..tries {
+                    let me = Identity::random().unwrap();
+                    if admits(&endpoint, root, &service, &me, pinned).await {
+                        admitted.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        });
+        for batch in batches.collect::<Vec<_>>() {
+            batch.await.unwrap();
+        }
+        control
+    });
+    let admitted = admitted.load(Ordering::Relaxed);
+    report(format!("{tries} strangers in {:.1?}: {admitted} admitted", began.elapsed()));
+    assert!(control, "not even the right key is admitted");
+    assert_eq!(admitted, 0);
+    ranks[2].tell(&format!("join {hex} 2 3"));
+    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    for answer in ask_all(&mut ranks, "allreduce 1000") {
+        assert_eq!(answer.succeeded().text, "exact");
+    }
+    report(format!("the root's memory: {} KiB at most", ranks[0].measure()["peak"]));
+}
+
+/// Whether a service greets us: its first stream is its word.
+async fn admits(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    service: &str,
+    me: &Identity,
+    pinned: PublicKey,
+) -> bool {
+    match endpoint.dial(address, service, me, pinned, PATIENCE).await {
+        Ok(connection) => connection.accept_bi().await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+fn false_roots() {
+    let mut ranks: Vec<_> = (0..2).map(|_| Process::start(&[])).collect();
+    let hex = ranks[0].id();
+    let id = Id::parse(&hex);
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    let endpoint = open_endpoint();
+    let moved = id.moved_to(endpoint.port());
+    let expected = HashSet::from([id.join_identity().public()]);
+    let tries = times(100, 1000);
+    let mut answers = Vec::new();
+    for _ in 0..tries {
+        // It knows all but the root's private key.
+        let liar = Identity::random().unwrap();
+        let _service = endpoint.serve(id.service(), &liar, expected.clone());
+        let answer = ranks[1].ask(&format!("join {moved} 1 2"));
+        answers.push(answer.failed(Code::RemoteError, &["is not the root"]).within(1000.0));
+    }
+    let slowest = slowest(&answers);
+    report(format!(
+        "{tries} false roots, 0 believed, at most {slowest:.0} ms: {}",
+        answers[0].text
+    ));
+    // The same rank finds the true one.
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.tell(&format!("join {hex} {number} 2"));
+    }
+    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+}
+
+/// A mesh of three ranks made by hand, so that rank 2's key is in the hands of the test.
+struct Trio {
+    endpoints: Vec<Arc<Endpoint>>,
+    roster: Vec<Member>,
+    identities: Vec<Option<Identity>>,
+}
+
+const NONCE: u64 = 0x0123_4567_89ab_cdef;
+const FORMING: Duration = Duration::from_secs(10);
+
+impl Trio {
+    /// Must be called inside the runtime.
+    fn new() -> Self {
+        let endpoints: Vec<_> = (0..3).map(|_| open_endpoint()).collect();
+        let identities: Vec<_> = (0..3).map(|_| Identity::random().unwrap()).collect();
+        let member = |(identity, endpoint): (&Identity, &Arc<Endpoint>)| Member {
+            key: identity.public(),
+            addresses: vec![SocketAddr::from(([127, 0, 0, 1], endpoint.port()))],
+        };
+        let roster = identities.iter().zip(&endpoints).map(member).collect();
+        Self { endpoints, roster, identities: identities.into_iter().map(Some).collect() }
+    }
+
+    fn open(&mut self, rank: usize, dial_timeout: Duration) -> QuicMesh {
+        QuicMesh::open(Plan {
+            endpoint: Arc::clone(&self.endpoints[rank]),
+            me: self.identities[rank].take().unwrap(),
+            rank: Rank(rank),
+            roster: self.roster.clone(),
+            nonce: NONCE,
+            peer_timeout: PATIENCE,
+            dial_timeout,
+        })
+    }
+}
+
+fn forged_dialler() {
+    let tries = times(200, 1000);
+    let name = |rank: usize| format!("r{rank}.{NONCE:016x}.nexar");
+    // The forger has the private half of the key that rank 2 is known by.
+    let (seed, other) = ([7; 32], [8; 32]);
+    let from = |seed| Identity::from_seed(&Secret::from_bytes(seed)).unwrap();
+    let trio = || {
+        let mut trio = Trio::new();
+        trio.roster[2].key = from(seed).public();
+        trio.identities[2] = Some(from(seed));
+        trio
+    };
+    runtime().block_on(async {
+        let mut trio = trio();
+        let mut meshes: Vec<_> = [0, 1].map(|rank| trio.open(rank, FORMING)).into();
+        let (zero, key_of_1) = (trio.roster[0].addresses[0], trio.roster[1].key);
+        let mut admitted = 0;
+        for _ in 0..tries {
+            // Another's public key, with a signature of its own.
+            admitted += usize::from(forger::taken(zero, &name(0), seed, key_of_1).await);
+            // A key of nobody.
+            let nobody = from(other).public();
+            admitted += usize::from(forger::taken(zero, &name(0), other, nobody).await);
+            // Its own key, at a service that is not there.
+            let own = from(seed).public();
+            admitted += usize::from(forger::taken(zero, &name(1), seed, own).await);
+        }
+        report(format!("3 x {tries} forged connections, {admitted} admitted"));
+        assert_eq!(admitted, 0);
+        // All three can still come as themselves.
+        meshes.push(trio.open(2, FORMING));
+        let formed = async {
+            let [a, b, c] = [0, 1, 2].map(|rank| meshes[rank].connect_neighbours());
+            tokio::try_join!(a, b, c)
+        };
+        tokio::time::timeout(FORMING, formed).await.expect("in time").unwrap();
+    });
+    // The test can fail: in another such world its own key, as itself, is welcome.
+    runtime().block_on(async {
+        let mut trio = trio();
+        let _zero = trio.open(0, FORMING);
+        let (zero, own) = (trio.roster[0].addresses[0], from(seed).public());
+        assert!(forger::taken(zero, &name(0), seed, own).await, "not even the right key is taken");
+    });
+}
+
+fn forged_acceptor() {
+    let runtime = runtime();
+    runtime.block_on(async {
+        let mut trio = Trio::new();
+        // Rank 1's packets come to rank 2, which serves under its name.
+        trio.roster[1].addresses = trio.roster[2].addresses.clone();
+        let liar = trio.identities[2].take().unwrap();
+        let expected = trio.roster.iter().map(|member| member.key).collect();
+        let name = format!("r1.{NONCE:016x}.nexar");
+        let mut service = trio.endpoints[2].serve(name, &liar, expected);
+        let zero = trio.open(0, Duration::from_secs(1));
+        let error = zero.connect_neighbours().await.unwrap_err();
+        report(format!("{error}"));
+        assert_eq!(error.code(), Code::RemoteError);
+        assert!(error.to_string().starts_with("rank 1 is not the process at"), "{error}");
+        assert!(service.arrivals.try_recv().is_err(), "rank 0 went through with it");
+    });
+}
+
+fn garbage() {
+    let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
+    let hex = ranks[0].id();
+    // Making an id opens the socket.
+    ranks[1..].iter_mut().for_each(|rank| drop(rank.id()));
+    let ports: Vec<_> = ranks.iter_mut().map(Process::address).collect();
+    let (ended, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let sprayer = {
+        let (ended, sent) = (Arc::clone(&ended), Arc::clone(&sent));
+        std::thread::spawn(move || {
+            let (socket, mut dice) = (UdpSocket::bind("127.0.0.1:0").unwrap(), Dice::new(3));
+            while !ended.load(Ordering::Relaxed) {
+                for port in ports.iter().cycle().take(30) {
+                    let _ = socket.send_to(&rubbish(&mut dice), port);
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+                // About ten thousand a second, so that the ranks keep a processor.
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        })
+    };
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.tell(&format!("join {hex} {number} 3"));
+    }
+    let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+    report(format!("joined after {:.0} ms", slowest(&joined)));
+    for count in [1, 1000, 1_000_000].repeat(5) {
+        for answer in ask_all(&mut ranks, &format!("allreduce {count}")) {
+            assert_eq!(answer.succeeded().text, "exact");
+        }
+    }
+    ended.store(true, Ordering::Relaxed);
+    sprayer.join().unwrap();
+    let peaks: Vec<_> = ranks.iter_mut().map(|rank| rank.measure()["peak"]).collect();
+    report(format!("{} datagrams; memory at most {peaks:?} KiB", sent.load(Ordering::Relaxed)));
+    ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
+}
+
+/// Random bytes; half of them begin as a QUIC packet would.
+fn rubbish(dice: &mut Dice) -> Vec<u8> {
+    let length = dice.below(1500) as usize;
+    let mut bytes: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
+    let begin: &[u8] = match dice.below(6) {
+        0 => &[0xc3, 0, 0, 0, 1, 8],          // Initial
+        1 => &[0xe3, 0, 0, 0, 1, 20],         // Handshake
+        2 => &[0xf0, 0, 0, 0, 1, 8],          // Retry
+        3 => &[0x80, 0, 0, 0, 0, 8],          // version negotiation
+        4 => &[0xc0, 0xfa, 0xce, 0xb0, 0x0c], // a version nobody speaks
+        _ => &[],
+    };
+    let shared = begin.len().min(length);
+    bytes[..shared].copy_from_slice(&begin[..shared]);
+    bytes
+}
