@@ -27,7 +27,7 @@
     }                                                                                              \
   } while (0)
 
-enum { SIDE = 16, PIXELS = SIDE * SIDE, HIDDEN = 1024, DIGITS = 10, BATCH = 64, STEPS = 300 };
+enum { SIDE = 16, PIXELS = SIDE * SIDE, HIDDEN = 1024, DIGITS = 10, BATCH = 64, STEPS = 200 };
 static const float LEARNING_RATE = 0.3f;
 /* The order of additions differs between one process and several, and each rounds. */
 static const float TOLERANCE = 1e-5f;
@@ -159,7 +159,7 @@ static struct report train(struct network *net, int rank, int n, nexarComm_t com
 
     if (step == 0) report.first_loss = mine->loss;
     report.last_loss = mine->loss;
-    if (verbose && (step % 30 == 0 || step == STEPS - 1))
+    if (verbose && (step % 20 == 0 || step == STEPS - 1))
       printf("step %3d   loss %.4f\n", step, mine->loss);
   }
   report.seconds = seconds() - begin;
