@@ -39,7 +39,6 @@ pub async fn join(
     let mut root = reach(&endpoint, &id, &credentials, &settings, deadline).await?;
 
     let me = Identity::random()?;
-    let patience = deadline.saturating_duration_since(Instant::now());
     let member = Member {
         key: me.public(),
         addresses: address::of_rank(&settings.config, endpoint.port(), root.address)?,
@@ -47,7 +46,7 @@ pub async fn join(
     let mut join = Join {
         rank: world.rank.0,
         nranks: world.size,
-        patience_ms: patience.as_millis() as u32,
+        patience_ms: u32::try_from(settings.config.init_timeout.as_millis()).unwrap_or(u32::MAX),
         settings: settings.hash,
         member,
         signature: [0; 64],
@@ -127,6 +126,10 @@ async fn reach(
                     "the process at {address} does not serve this unique id: it was used before, \
                      has expired, or is of another job"
                 )),
+                Ok(Err(DialError::Impostor)) if settings.patient => {
+                    let text = format!("the process at {address} has another NEXAR_COMM_SECRET");
+                    return Err(Error::Usage(text));
+                }
                 Ok(Err(DialError::Impostor)) => Error::Told {
                     code: Code::RemoteError,
                     text: format!("the process at {address} is not the root of this unique id"),

@@ -175,7 +175,10 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
 }
 
 fn gone(error: &dyn std::fmt::Display) -> Error {
-    Error::Told { code: Code::RemoteError, text: format!("the connection broke off: {error}") }
+    Error::Told {
+        code: Code::RemoteError,
+        text: format!("the other side of the initialisation was lost: {error}"),
+    }
 }
 
 fn malformed() -> Error {

@@ -92,9 +92,9 @@ pub fn join_at(address: &str, world: World, config: &Config) -> Result<QuicMesh>
         secret.derive(address.as_bytes(), &[purpose])
     };
     let root = Identity::from_seed(&from(b"nexar/1 root ed25519"))?;
-    let nonce = from(b"nexar/1 nonce");
     let id = UniqueId {
-        nonce: u64::from_le_bytes(nonce.bytes()[..8].try_into().expect("8 of 32 bytes")),
+        // Not from the secret: a rank with a wrong one must find the root to be told so.
+        nonce: hash(&format!("nexar/1 at {address}")),
         secret: from(b"nexar/1 join"),
         root: root.public(),
         addresses: addresses.iter().copied().take(2).collect(),
@@ -151,7 +151,10 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
 
 /// What two ranks must have in common to run the same algorithms on the same messages.
 fn settings_hash(config: &Config) -> u64 {
-    let text = format!("nexar/1 lanes {LANES} algo {}", config.algo);
+    hash(&format!("nexar/1 lanes {LANES} algo {}", config.algo))
+}
+
+fn hash(text: &str) -> u64 {
     u64::from_le_bytes(sha256(text.as_bytes())[..8].try_into().expect("8 of 32 bytes"))
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::transport::quic::Member;
 use crate::transport::quic::endpoint::Service;
 
@@ -21,8 +21,8 @@ use super::message::{Join, MOST_RANKS, Message, encode_table};
 const UNUSED: Duration = Duration::from_secs(15 * 60);
 /// Time for a rank to say who it is, and to confirm the table.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Ranks are told of a deadline this much before their own, so that they learn the reason.
-const EARLIER: Duration = Duration::from_millis(200);
+/// Ranks that come this long after a failed initialisation are told why it failed.
+const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// A rank that has said who it is.
 struct Joined {
@@ -36,6 +36,8 @@ pub async fn serve(mut service: Service, nonce: u64) {
     let (sender, mut joins) = mpsc::channel(64);
     let mut ranks: Vec<Joined> = Vec::new();
     let mut deadline = Instant::now() + UNUSED;
+    // Once there can be no communicator, whoever still comes is told why.
+    let mut verdict: Option<Error> = None;
     loop {
         tokio::select! {
             arrival = service.arrivals.recv() => {
@@ -43,27 +45,35 @@ pub async fn serve(mut service: Service, nonce: u64) {
                 tokio::spawn(greet(arrival.connection, nonce, sender.clone()));
             }
             Some(joined) = joins.recv() => {
+                debug!("id {nonce:016x}: rank {} is here", joined.join.rank);
+                if let Some(error) = &verdict {
+                    tokio::spawn(refuse(vec![joined], error.clone()));
+                    continue;
+                }
                 // A rank that has gone meanwhile may come again.
                 ranks.retain(|rank| rank.connection.close_reason().is_none());
                 if ranks.is_empty() {
                     deadline = Instant::now() + UNUSED;
                 }
                 let patience = Duration::from_millis(joined.join.patience_ms.into());
-                deadline = deadline.min(Instant::now() + patience.saturating_sub(EARLIER));
-                debug!("id {nonce:016x}: rank {} is here", joined.join.rank);
-                let contradiction = contradiction(&ranks, &joined);
+                deadline = deadline.min(Instant::now() + patience);
+                verdict = contradiction(&ranks, &joined);
                 ranks.push(joined);
-                if let Some(error) = contradiction {
-                    return refuse(ranks, &error).await;
-                }
-                if ranks.len() == ranks[0].join.nranks {
+                if verdict.is_none() && ranks.len() == ranks[0].join.nranks {
                     return form(ranks, nonce).await;
                 }
             }
-            () = sleep_until(deadline) => {
-                let error = missing(&ranks);
-                return refuse(ranks, &error).await;
+            () = sleep_until(deadline) => match verdict {
+                None if !ranks.is_empty() => verdict = Some(missing(&ranks)),
+                _ => return,
             }
+        }
+        if let Some(error) = &verdict
+            && !ranks.is_empty()
+        {
+            info!("id {nonce:016x}: no communicator: {error}");
+            tokio::spawn(refuse(std::mem::take(&mut ranks), error.clone()));
+            deadline = Instant::now() + REMEMBERED;
         }
     }
 }
@@ -126,9 +136,8 @@ fn missing(ranks: &[Joined]) -> Error {
 }
 
 /// Tells everybody who is here why there will be no communicator.
-async fn refuse(ranks: Vec<Joined>, error: &Error) {
-    info!("no communicator: {error}");
-    let message = Arc::new(Message::refused(error));
+async fn refuse(ranks: Vec<Joined>, error: Error) {
+    let message = Arc::new(Message::refused(&error));
     let told = ranks.into_iter().map(|mut rank| {
         let message = Arc::clone(&message);
         tokio::spawn(async move {
@@ -165,7 +174,7 @@ async fn form(mut ranks: Vec<Joined>, nonce: u64) {
     }
     if let Some(rank) = lost {
         let text = format!("rank {rank} was lost during initialisation");
-        return refuse(ranks, &Error::Told { code: crate::error::Code::RemoteError, text }).await;
+        return refuse(ranks, Error::Told { code: Code::RemoteError, text }).await;
     }
     for rank in &mut ranks {
         let _ = Message::Go.write(&mut rank.send).await;

@@ -15,11 +15,13 @@ pub struct Exchange<'a, M> {
     lane: Lane,
     seq: u64,
     call: Call,
+    previous: Option<Call>,
 }
 
 impl<'a, M: Mesh> Exchange<'a, M> {
-    pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call) -> Self {
-        Self { mesh, lane, seq, call }
+    /// Call number `seq`, which followed `previous`.
+    pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call, previous: Option<Call>) -> Self {
+        Self { mesh, lane, seq, call, previous }
     }
 
     pub fn place(&self) -> Place {
@@ -49,7 +51,7 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {
-        Header { seq: self.seq, call: self.call, step: step as u32, bytes }
+        Header { seq: self.seq, call: self.call, previous: self.previous, step: step as u32, bytes }
     }
 }
 

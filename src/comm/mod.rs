@@ -48,6 +48,8 @@ pub struct Communicator {
 struct State {
     stage: Stage,
     next_seq: u64,
+    /// The call that has the number before.
+    last_call: Option<Call>,
     /// Operations between their number and their end.
     running: usize,
     /// The text of the last error of a call, and whether the communicator had failed by then.
@@ -152,6 +154,7 @@ impl Communicator {
             state: Mutex::new(State {
                 stage: Stage::Open,
                 next_seq: 0,
+                last_call: None,
                 running: 0,
                 last_error: None,
             }),
@@ -197,7 +200,7 @@ impl Communicator {
             rank = rank.0 as u64,
             "communicator {name}: {rank}, {} #{seq}, {}", op.call, row.name
         );
-        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, op.call);
+        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, op.call, turn.previous);
         collective::perform(&exchange, row.algorithm, op).await
     }
 
@@ -216,10 +219,11 @@ impl Communicator {
         }
         let seq = state.next_seq;
         state.next_seq += 1;
+        let previous = state.last_call.replace(call);
         state.running += 1;
         let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
-        let turn = self.lanes.turn(seq);
+        let turn = self.lanes.turn(seq, previous);
         match announced {
             Ok(()) => Ok(turn),
             Err(mismatch) => Err(self.end(turn, call, Err(mismatch)).expect_err("it was an error")),

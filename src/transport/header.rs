@@ -5,11 +5,14 @@ use crate::op::Call;
 use crate::rank::Rank;
 
 /// The call as a whole travels with each message, not a hash of it: equality is exact, and the
-/// receiver of a wrong one can at once name both calls.
+/// receiver of a wrong one can at once name both calls. So does the call before it: a difference
+/// that showed in no message, because nobody was to receive one, shows in the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub seq: u64,
     pub call: Call,
+    /// Call number `seq - 1`, if there was one.
+    pub previous: Option<Call>,
     /// Which message of the call this is, between these two ranks.
     pub step: u32,
     pub bytes: usize,
@@ -21,10 +24,20 @@ impl Header {
         if self == arrived {
             return Ok(());
         }
-        if self.seq == arrived.seq && self.call != arrived.call {
-            let mut sides = [(me, self.call), (peer, arrived.call)];
+        let mismatch = |seq, mine, theirs| {
+            let mut sides = [(me, mine), (peer, theirs)];
             sides.sort_by_key(|(rank, _)| *rank);
-            return Err(Error::Mismatch { seq: self.seq, one: sides[0], other: sides[1] });
+            Err(Error::Mismatch { seq, one: sides[0], other: sides[1] })
+        };
+        if self.seq == arrived.seq {
+            if let (Some(mine), Some(theirs)) = (self.previous, arrived.previous)
+                && mine != theirs
+            {
+                return mismatch(self.seq - 1, mine, theirs);
+            }
+            if self.call != arrived.call {
+                return mismatch(self.seq, self.call, arrived.call);
+            }
         }
         Err(Error::Protocol {
             peer,
@@ -48,7 +61,8 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    const HEADER: Header = Header { seq: 3, call: Call::Barrier, step: 1, bytes: 8 };
+    const HEADER: Header =
+        Header { seq: 3, call: Call::Barrier, previous: Some(Call::Barrier), step: 1, bytes: 8 };
 
     #[test]
     fn the_expected_header_passes() {
@@ -66,6 +80,17 @@ mod tests {
         assert_eq!(
             here.to_string(),
             "ranks disagree on call #3: rank 0 called Barrier(), rank 1 called AllGather(2 x int8)"
+        );
+    }
+
+    #[test]
+    fn another_call_before_this_one_is_a_mismatch_too() {
+        let dtype = crate::dtype::DataType::Int8;
+        let previous = Some(Call::AllGather { count: 2, dtype });
+        let error = HEADER.check(Rank(1), Rank(0), &Header { previous, ..HEADER }).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ranks disagree on call #2: rank 0 called AllGather(2 x int8), rank 1 called Barrier()"
         );
     }
 

@@ -1,8 +1,10 @@
 //! Bytes on the wire: fixed layouts, little endian, checked field by field.
 //!
 //! ```text
-//! header, 40 bytes          0        8        16      24     28     32       33        34       35 ..
-//!                           seq u64  bytes u64 count u64 step u32 root u32 kind u8 dtype u8 redop u8 zero
+//! header, 56 bytes   0        8          16        20    24    40
+//!                    seq u64  bytes u64  step u32  zero  call  previous call, or zero
+//! call, 16 bytes     0          8         12       13        14        15
+//!                    count u64  root u32  kind u8  dtype u8  redop u8  zero
 //! ```
 //!
 //! A decoder returns `None` for anything that no encoder writes: reserved bytes that are not
@@ -14,7 +16,7 @@ use crate::rank::Rank;
 
 use super::Header;
 
-pub const HEADER_BYTES: usize = 40;
+pub const HEADER_BYTES: usize = 56;
 
 /// Takes fields off the front of received bytes.
 pub struct Reader<'a>(pub &'a [u8]);
@@ -60,29 +62,28 @@ impl Header {
         let mut out = [0; HEADER_BYTES];
         out[0..8].copy_from_slice(&self.seq.to_le_bytes());
         out[8..16].copy_from_slice(&(self.bytes as u64).to_le_bytes());
-        let call = encode_call(&self.call);
-        out[16..24].copy_from_slice(&call[0..8]);
-        out[24..28].copy_from_slice(&self.step.to_le_bytes());
-        out[28..36].copy_from_slice(&call[8..16]);
+        out[16..20].copy_from_slice(&self.step.to_le_bytes());
+        out[24..40].copy_from_slice(&encode_call(&self.call));
+        if let Some(previous) = &self.previous {
+            out[40..56].copy_from_slice(&encode_call(previous));
+        }
         out
     }
 
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let (seq, bytes) = (reader.u64()?, usize::try_from(reader.u64()?).ok()?);
-        let count: [u8; 8] = reader.array()?;
         let step = reader.u32()?;
-        let rest: [u8; 8] = reader.array()?;
         reader.zeros(4)?;
+        let call = decode_call(&reader.array()?)?;
+        let previous: [u8; 16] = reader.array()?;
         reader.end()?;
-        let mut call = [0; 16];
-        call[..8].copy_from_slice(&count);
-        call[8..].copy_from_slice(&rest);
-        Some(Self { seq, call: decode_call(&call)?, step, bytes })
+        let previous = if previous == [0; 16] { None } else { Some(decode_call(&previous)?) };
+        Some(Self { seq, call, previous, step, bytes })
     }
 }
 
-/// count u64, root u32, kind u8, dtype u8, redop u8, zero. Fields a call lacks are zero.
+/// Fields a call lacks are zero; the kind never is.
 pub fn encode_call(call: &Call) -> [u8; 16] {
     let folded = |fold: Fold| (fold.dtype() as u8, fold.redop() as u8);
     let (kind, count, root, (dtype, redop)) = match *call {
@@ -145,8 +146,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_comes_back_as_it_went(call in calls(), seq: u64, step: u32, bytes: usize) {
-            let header = Header { seq, call, step, bytes };
+        fn a_header_comes_back_as_it_went(
+            call in calls(),
+            previous in prop::option::of(calls()),
+            seq: u64,
+            step: u32,
+            bytes: usize,
+        ) {
+            let header = Header { seq, call, previous, step, bytes };
             prop_assert_eq!(Header::decode(&header.encode()), Some(header));
         }
 

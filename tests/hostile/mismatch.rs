@@ -3,7 +3,7 @@
 use nexar::error::Code;
 
 use super::Case;
-use super::process::{Answer, Process, world};
+use super::process::{Answer, Process, slowest, world};
 use super::report;
 
 pub const CASES: [Case; 5] = [
@@ -45,14 +45,13 @@ fn disagree(orders: &[&str], limit: f64) {
     ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
     let asked = ranks.iter_mut().zip(orders);
     asked.for_each(|(rank, order)| rank.tell(&format!("{order}\nbarrier")));
-    let answers: Vec<_> = ranks.iter_mut().map(first_error).collect();
+    let told = |rank: &mut Process| {
+        first_error(rank).failed(Code::InvalidUsage, &["ranks disagree on call #1"]).within(limit)
+    };
+    let answers: Vec<_> = ranks.iter_mut().map(told).collect();
     // Before the words that all share stands the function each has called.
     let words = |answer: &Answer| answer.text.split_once(": ").unwrap().1.to_owned();
-    let slowest = super::process::slowest(&answers);
-    report(format!("{slowest:.0} ms: {}", words(&answers[0])));
-    for answer in answers.clone() {
-        answer.failed(Code::InvalidUsage, &["ranks disagree on call #1"]).within(limit);
-    }
+    report(format!("{:.0} ms: {}", slowest(&answers), words(&answers[0])));
     for answer in &answers {
         assert_eq!(words(answer), words(&answers[0]));
     }

@@ -256,15 +256,18 @@ fn forged_acceptor() {
         // Rank 1's packets come to rank 2, which serves under its name.
         trio.roster[1].addresses = trio.roster[2].addresses.clone();
         let liar = trio.identities[2].take().unwrap();
-        let expected = trio.roster.iter().map(|member| member.key).collect();
-        let name = format!("r1.{NONCE:016x}.nexar");
-        let mut service = trio.endpoints[2].serve(name, &liar, expected);
+        let expected: HashSet<_> = trio.roster.iter().map(|member| member.key).collect();
+        let serve = |rank: usize| {
+            let name = format!("r{rank}.{NONCE:016x}.nexar");
+            trio.endpoints[2].serve(name, &liar, expected.clone())
+        };
+        let (mut as_1, _as_2) = (serve(1), serve(2));
         let zero = trio.open(0, Duration::from_secs(1));
         let error = zero.connect_neighbours().await.unwrap_err();
         report(format!("{error}"));
         assert_eq!(error.code(), Code::RemoteError);
         assert!(error.to_string().starts_with("rank 1 is not the process at"), "{error}");
-        assert!(service.arrivals.try_recv().is_err(), "rank 0 went through with it");
+        assert!(as_1.arrivals.try_recv().is_err(), "rank 0 went through with it");
     });
 }
 

@@ -38,8 +38,10 @@ use key::{Identity, PublicKey};
 use link::{Link, LinkError};
 use peer::Peer;
 
-/// How long a rank that leaves waits for its last bytes to be acknowledged.
+/// How long a rank that leaves waits for its last bytes to be acknowledged: in good order, and
+/// after a failure.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+const FAILED_LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// One rank as all others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +174,10 @@ impl Mesh for QuicMesh {
         into: &mut [u8],
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> Result<()> {
-        let link = self.link(from).await?;
+        let link = match self.shared.peers[from.0].readable() {
+            Some(link) => link,
+            None => self.link(from).await?,
+        };
         let waiting = async { Ok(link.take_reader(lane).await) };
         let mut reader = self.shared.on_link(from, self.shared.while_linked(from, waiting)).await?;
         let arrived = self.shared.on_link(from, reader.header()).await?;
@@ -288,6 +293,10 @@ impl Shared {
         }
     }
 
+    fn leave_timeout(&self) -> Duration {
+        if self.fault.get().is_some() { FAILED_LEAVE_TIMEOUT } else { LEAVE_TIMEOUT }
+    }
+
     /// Waits until a leave that has begun is complete.
     async fn gone(&self) {
         let _ = self.is_gone.subscribe().wait_for(|gone| *gone).await;
@@ -321,7 +330,7 @@ async fn leave(shared: Arc<Shared>) {
             let _ = stream.stopped().await;
         }
     };
-    if timeout(LEAVE_TIMEOUT, acknowledged).await.is_err() {
+    if timeout(shared.leave_timeout(), acknowledged).await.is_err() {
         info!(rank = rank.0 as u64, "{rank} leaves; a peer has not acknowledged its last data");
     }
     for link in &links {
@@ -333,7 +342,7 @@ async fn leave(shared: Arc<Shared>) {
             link.connection.closed().await;
         }
     };
-    if timeout(LEAVE_TIMEOUT, closed).await.is_err() {
+    if timeout(shared.leave_timeout(), closed).await.is_err() {
         debug!("{rank} leaves without its peers' acknowledgement");
     }
     for link in &links {

@@ -1,7 +1,6 @@
 //! One peer of a mesh: not connected, being dialled, connected, or gone.
 
-use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,8 +42,8 @@ enum State {
     /// A connection of the peer's was taken; the first word is on its way.
     Welcoming,
     Linked(Arc<Link>),
-    /// With a sentence that says how.
-    Ended(String),
+    /// With a sentence that says how. What the peer had sent before can still be read.
+    Ended(String, Option<Arc<Link>>),
 }
 
 impl Peer {
@@ -55,11 +54,19 @@ impl Peer {
         }
     }
 
+    /// The connection to read from: also one that has ended.
+    pub fn readable(&self) -> Option<Arc<Link>> {
+        match &*self.lock() {
+            State::Linked(link) | State::Ended(_, Some(link)) => Some(Arc::clone(link)),
+            _ => None,
+        }
+    }
+
     /// Waits for the connection, or for the news that there will be none.
     pub async fn linked(&self) -> Result<Arc<Link>, String> {
         self.wait(|state| match state {
             State::Linked(link) => Some(Ok(Arc::clone(link))),
-            State::Ended(how) => Some(Err(how.clone())),
+            State::Ended(how, _) => Some(Err(how.clone())),
             _ => None,
         })
         .await
@@ -68,7 +75,7 @@ impl Peer {
     /// Waits for the end of the connection, and says how it came.
     pub async fn ended(&self) -> String {
         self.wait(|state| match state {
-            State::Ended(how) => Some(how.clone()),
+            State::Ended(how, _) => Some(how.clone()),
             _ => None,
         })
         .await
@@ -77,9 +84,11 @@ impl Peer {
     /// Notes the end. The first word on it stays.
     pub fn end(&self, how: String) {
         let mut state = self.lock();
-        if !matches!(*state, State::Ended(_)) {
-            *state = State::Ended(how);
-        }
+        *state = match std::mem::take(&mut *state) {
+            State::Linked(link) => State::Ended(how, Some(link)),
+            State::Ended(how, link) => State::Ended(how, link),
+            State::Absent | State::Dialling | State::Welcoming => State::Ended(how, None),
+        };
         drop(state);
         self.changed.notify_waiters();
     }
@@ -125,7 +134,7 @@ impl Shared {
         let stays = match *state {
             State::Absent => true,
             State::Dialling => peer < self.place.rank,
-            State::Welcoming | State::Linked(_) | State::Ended(_) => false,
+            State::Welcoming | State::Linked(_) | State::Ended(..) => false,
         };
         if !stays {
             connection.close(DUPLICATE, b"");
@@ -146,33 +155,16 @@ impl Shared {
     ) {
         let (sender, frames) = mpsc::unbounded_channel();
         let link = Arc::new(Link::new(connection, sender));
-        let said_bye = Arc::new(AtomicBool::new(false));
-        self.task(peer, &link, speak(Arc::clone(self), Arc::clone(&link), frames, ours));
-        let streams =
-            take_streams(Arc::clone(self), peer, Arc::clone(&link), Arc::clone(&said_bye));
-        self.task(peer, &link, streams);
-        if let Some(control) = theirs {
-            self.task(peer, &link, listen(Arc::clone(self), peer, control, Arc::clone(&said_bye)));
-        }
-        tokio::spawn(watch(Arc::clone(self), peer, Arc::clone(&link), said_bye));
+        tokio::spawn(speak(Arc::clone(self), Arc::clone(&link), frames, ours));
+        tokio::spawn(attend(Arc::clone(self), peer, Arc::clone(&link), theirs));
         *self.peers[peer.0].lock() = State::Linked(link);
         self.peers[peer.0].changed.notify_waiters();
     }
 
-    /// Runs one of a link's tasks; a violation of the protocol ends the communicator.
-    fn task(
-        self: &Arc<Self>,
-        peer: Rank,
-        link: &Arc<Link>,
-        work: impl Future<Output = Result<(), LinkError>> + Send + 'static,
-    ) {
-        let (shared, link) = (Arc::clone(self), Arc::clone(link));
-        tokio::spawn(async move {
-            if let Err(LinkError::Protocol(what)) = work.await {
-                shared.learn(Error::Protocol { peer, what });
-                link.connection.close(VIOLATION, b"");
-            }
-        });
+    /// A peer that breaks the protocol ends the communicator, and its connection.
+    fn expel(&self, peer: Rank, link: &Link, what: String) {
+        self.learn(Error::Protocol { peer, what });
+        link.connection.close(VIOLATION, b"");
     }
 }
 
@@ -264,48 +256,74 @@ async fn speak(
         };
         stream.write_all(&frame.encode()).await?;
         if frame == Frame::Bye {
-            return close_behind(stream, &link.connection).await;
+            return close_behind(stream, &link.connection, shared.leave_timeout()).await;
         }
     }
 }
 
 /// Closes the connection once the peer has everything that was written.
-async fn close_behind(mut stream: SendStream, connection: &Connection) -> Result<(), LinkError> {
+async fn close_behind(
+    mut stream: SendStream,
+    connection: &Connection,
+    patience: Duration,
+) -> Result<(), LinkError> {
     let _ = stream.finish();
-    let _ = timeout(super::LEAVE_TIMEOUT, stream.stopped()).await;
+    let _ = timeout(patience, stream.stopped()).await;
     connection.close(LEFT, b"");
     Ok(())
 }
 
-/// Hands the streams the peer opens to whoever reads them.
-async fn take_streams(
-    shared: Arc<Shared>,
-    peer: Rank,
-    link: Arc<Link>,
-    said_bye: Arc<AtomicBool>,
-) -> Result<(), LinkError> {
-    loop {
-        let stream = link.connection.accept_uni().await?;
-        match opened(stream).await? {
-            Opened::Data(lane, reader) => link.add_reader(lane, reader)?,
-            Opened::Control(control) => {
-                shared.task(
-                    peer,
-                    &link,
-                    listen(Arc::clone(&shared), peer, control, Arc::clone(&said_bye)),
-                );
+/// Hands the streams the peer opens to whoever reads them, until the connection has ended and all
+/// that was sent on it is handed out; then judges how it ended. Only a peer that said so may go.
+async fn attend(shared: Arc<Shared>, peer: Rank, link: Arc<Link>, theirs: Option<RecvStream>) {
+    let listen = |control| {
+        let (shared, link) = (Arc::clone(&shared), Arc::clone(&link));
+        tokio::spawn(async move {
+            let heard = listen(&shared, peer, control).await;
+            if let Err(LinkError::Protocol(what)) = &heard {
+                shared.expel(peer, &link, what.clone());
             }
+            heard
+        })
+    };
+    let mut listening = theirs.map(listen);
+    while let Ok(stream) = link.connection.accept_uni().await {
+        let taken = match opened(stream).await {
+            Ok(Opened::Data(lane, reader)) => link.add_reader(lane, reader),
+            Ok(Opened::Control(control)) if listening.is_none() => {
+                listening = Some(listen(control));
+                Ok(())
+            }
+            Ok(Opened::Control(_)) => Err(LinkError::Protocol("opened control twice".to_owned())),
+            Err(error) => Err(error),
+        };
+        if let Err(LinkError::Protocol(what)) = taken {
+            shared.expel(peer, &link, what);
         }
     }
+    let heard = match listening {
+        Some(listening) => listening.await.unwrap_or(Err(LinkError::Lost)),
+        None => Err(LinkError::Lost),
+    };
+    if heard.is_ok() || shared.left.load(Ordering::Acquire) {
+        shared.peers[peer.0].end("has left the communicator".to_owned());
+        return;
+    }
+    let how = match link.connection.closed().await {
+        ConnectionError::TimedOut => {
+            format!("was not heard of for {} ms", shared.plan.peer_timeout.as_millis())
+        }
+        ConnectionError::ApplicationClosed(_) => "closed its connection".to_owned(),
+        ConnectionError::Reset => "was restarted".to_owned(),
+        other => format!("lost its connection: {other}"),
+    };
+    debug!("{peer} {how}");
+    shared.learn(Error::PeerLost { peer, how: how.clone() });
+    shared.peers[peer.0].end(how);
 }
 
-/// Reads the peer's control frames.
-async fn listen(
-    shared: Arc<Shared>,
-    peer: Rank,
-    mut control: RecvStream,
-    said_bye: Arc<AtomicBool>,
-) -> Result<(), LinkError> {
+/// Reads the peer's control frames, until it says that it leaves.
+async fn listen(shared: &Shared, peer: Rank, mut control: RecvStream) -> Result<(), LinkError> {
     loop {
         match read_frame(&mut control).await? {
             Frame::Heartbeat(calls) => {
@@ -319,34 +337,8 @@ async fn listen(
             Frame::Fault { code, text } => {
                 shared.learn(Error::Told { code, text });
             }
-            Frame::Bye => {
-                said_bye.store(true, Ordering::Release);
-                return Ok(());
-            }
+            Frame::Bye => return Ok(()),
             Frame::Welcome => return Err(LinkError::Protocol("welcomed us twice".to_owned())),
         }
     }
-}
-
-/// Waits for the end of the connection and says how it came. Only a peer that said so may go.
-async fn watch(shared: Arc<Shared>, peer: Rank, link: Arc<Link>, said_bye: Arc<AtomicBool>) {
-    let reason = link.connection.closed().await;
-    debug!("connection to {peer} has ended: {reason}");
-    let in_order = said_bye.load(Ordering::Acquire) || shared.left.load(Ordering::Acquire);
-    let how = if in_order {
-        "has left the communicator".to_owned()
-    } else {
-        match reason {
-            ConnectionError::TimedOut => {
-                format!("was not heard of for {} ms", shared.plan.peer_timeout.as_millis())
-            }
-            ConnectionError::ApplicationClosed(_) => "closed its connection".to_owned(),
-            ConnectionError::Reset => "was restarted".to_owned(),
-            other => format!("lost its connection: {other}"),
-        }
-    };
-    if !in_order {
-        shared.learn(Error::PeerLost { peer, how: how.clone() });
-    }
-    shared.peers[peer.0].end(how);
 }
