@@ -94,9 +94,10 @@ impl Endpoint {
         server.incoming_buffer_size(64 << 10);
         server.incoming_buffer_size_total(4 << 20);
         let runtime = Arc::new(quinn::TokioRuntime);
-        let quinn =
-            quinn::Endpoint::new(quinn::EndpointConfig::default(), Some(server), socket, runtime)
-                .map_err(system)?;
+        let mut config = quinn::EndpointConfig::default();
+        // Peers may send packets as large as ours; the default stops at Ethernet's.
+        config.max_udp_payload_size(LARGEST_PACKET).map_err(|e| Error::System(e.to_string()))?;
+        let quinn = quinn::Endpoint::new(config, Some(server), socket, runtime).map_err(system)?;
         info!("UDP port {port}");
         tokio::spawn(accept(quinn.clone(), Arc::clone(&services)));
         Ok(Arc::new(Self { quinn, services, port, dual_stack }))
