@@ -134,6 +134,20 @@ impl Call {
         }
     }
 
+    /// Bytes of the count that the caller names.
+    pub fn bytes(&self) -> usize {
+        match *self {
+            Self::AllReduce { count, fold } | Self::Reduce { count, fold, .. } => {
+                count * fold.dtype().size()
+            }
+            Self::ReduceScatter { count, fold } => count * fold.dtype().size(),
+            Self::Broadcast { count, dtype, .. } | Self::AllGather { count, dtype } => {
+                count * dtype.size()
+            }
+            Self::Barrier => 0,
+        }
+    }
+
     /// Elements named by the caller; a call of zero elements needs no communication.
     pub fn is_empty(&self) -> bool {
         match *self {

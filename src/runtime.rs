@@ -9,12 +9,13 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 
@@ -34,25 +35,137 @@ pub fn block_on<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
     output
 }
 
-static RUNTIME: OnceLock<Result<Runtime>> = OnceLock::new();
+/// The network of this process, started at first need and kept.
+///
+/// With one thread, the default, whoever waits for the network drives it: a call that waits for its
+/// peers runs the sockets on its own thread, so that a message needs no hop between threads. The
+/// thread `nexar-io` drives it while no call does. With more threads, they drive it always.
+struct Network {
+    runtime: Runtime,
+    calls_drive: bool,
+    wheel: Mutex<Wheel>,
+    /// Wakes `nexar-io` when a call has left work behind.
+    left_work: Condvar,
+    /// Makes `nexar-io` let go of the wheel.
+    wanted: Notify,
+}
 
-/// The runtime of this process's network: `threads` threads, started at first need and kept.
+/// Who drives.
+struct Wheel {
+    calls: usize,
+    io_drives: bool,
+    /// A call has ended with data that is still to be sent.
+    work_left: bool,
+    last_end: Instant,
+}
+
+static NETWORK: OnceLock<Result<Network>> = OnceLock::new();
+
+/// How long after a call `nexar-io` waits for the next one to drive.
+const LINGER: Duration = Duration::from_millis(5);
+
+/// The runtime to start tasks of the network in.
 pub fn io(threads: usize) -> Result<&'static Handle> {
-    let start = || {
-        Builder::new_multi_thread()
-            .worker_threads(threads)
-            .thread_name("nexar-io")
-            .enable_all()
-            .on_thread_start(block_signals)
-            .build()
-            .map_err(|error| Error::System(format!("threads cannot be started: {error}")))
-    };
-    RUNTIME.get_or_init(start).as_ref().map(Runtime::handle).map_err(Clone::clone)
+    let network = NETWORK.get_or_init(|| Network::start(threads));
+    network.as_ref().map(|network| network.runtime.handle()).map_err(Clone::clone)
 }
 
 /// The same, if it was ever needed.
 pub fn io_if_started() -> Option<&'static Handle> {
-    RUNTIME.get()?.as_ref().ok().map(Runtime::handle)
+    NETWORK.get()?.as_ref().ok().map(|network| network.runtime.handle())
+}
+
+/// As `block_on`, for a future that waits for the network, which it drives meanwhile.
+/// `leaves_work`: the network will have something to do afterwards.
+pub fn drive<F: Future>(future: F, deadline: Instant, leaves_work: bool) -> Option<F::Output> {
+    // Inside a runtime, or in a thread that is ending, another thread must drive.
+    let outside = Handle::try_current().is_err_and(|error| error.is_missing_context());
+    match NETWORK.get() {
+        Some(Ok(network)) if network.calls_drive && outside => {
+            network.drive(future, deadline, leaves_work)
+        }
+        _ => block_on(future, deadline),
+    }
+}
+
+impl Network {
+    fn start(threads: usize) -> Result<Self> {
+        let failed = |error| Error::System(format!("threads cannot be started: {error}"));
+        let calls_drive = threads == 1;
+        let mut builder = match threads {
+            1 => Builder::new_current_thread(),
+            _ => Builder::new_multi_thread(),
+        };
+        let builder = builder.worker_threads(threads).thread_name("nexar-io").enable_all();
+        let runtime = builder.on_thread_start(block_signals).build().map_err(failed)?;
+        if calls_drive {
+            let thread = std::thread::Builder::new().name("nexar-io".to_owned());
+            thread.spawn(Self::drive_between_calls).map_err(failed)?;
+        }
+        let wheel = Wheel { calls: 0, io_drives: false, work_left: true, last_end: Instant::now() };
+        Ok(Self {
+            runtime,
+            calls_drive,
+            wheel: Mutex::new(wheel),
+            left_work: Condvar::new(),
+            wanted: Notify::new(),
+        })
+    }
+
+    fn drive<F: Future>(
+        &self,
+        future: F,
+        deadline: Instant,
+        leaves_work: bool,
+    ) -> Option<F::Output> {
+        struct Call<'a>(&'a Network, bool);
+        impl Drop for Call<'_> {
+            fn drop(&mut self) {
+                let mut wheel = self.0.wheel();
+                wheel.calls -= 1;
+                wheel.last_end = Instant::now();
+                wheel.work_left |= self.1;
+                if wheel.calls == 0 && wheel.work_left {
+                    self.0.left_work.notify_one();
+                }
+            }
+        }
+        let mut wheel = self.wheel();
+        wheel.calls += 1;
+        if wheel.io_drives {
+            self.wanted.notify_one();
+        }
+        drop(wheel);
+        let _call = Call(self, leaves_work);
+        self.runtime.block_on(async {
+            let output = tokio::time::timeout_at(deadline.into(), future).await.ok();
+            // Lets the connections send what the future has written last.
+            tokio::task::yield_now().await;
+            output
+        })
+    }
+
+    /// The work of the thread `nexar-io`.
+    fn drive_between_calls() {
+        block_signals();
+        let Ok(network) = NETWORK.wait() else { return };
+        loop {
+            let mut wheel = network.wheel();
+            while wheel.calls > 0 || !(wheel.work_left || wheel.last_end.elapsed() >= LINGER) {
+                let waited = network.left_work.wait_timeout(wheel, LINGER);
+                wheel = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            wheel.io_drives = true;
+            wheel.work_left = false;
+            drop(wheel);
+            network.runtime.block_on(network.wanted.notified());
+            network.wheel().io_drives = false;
+        }
+    }
+
+    fn wheel(&self) -> MutexGuard<'_, Wheel> {
+        self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Signals of the program are for its own threads.
@@ -141,7 +254,6 @@ fn spins() -> u32 {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, poll_fn, ready};
-    use std::time::Duration;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Which algorithm performs a call: a pure table on (collective, bytes).
+//! Which algorithm performs a call: a pure table on (collective, bytes, ranks).
 //!
 //! Only values that every rank knows alike are looked at, so all ranks choose the same without
 //! talking. `NEXAR_ALGO` overrides the table by the names in it.
@@ -24,10 +24,17 @@ pub struct Row {
     pub algorithm: Algorithm,
     /// Chosen for buffers of at most this many bytes.
     up_to: usize,
+    /// Chosen for at most this many ranks.
+    most_ranks: usize,
 }
 
 /// The first row of a collective that fits is taken; the last one fits always.
-pub const TABLE: [Row; 7] = [
+pub const TABLE: [Row; 8] = [
+    // Two ranks send as much in one step as a ring in two.
+    Row {
+        most_ranks: 2,
+        ..row("allreduce", "recursive_doubling", Algorithm::AllReduceRecursiveDoubling, 256 << 10)
+    },
     row("allreduce", "recursive_doubling", Algorithm::AllReduceRecursiveDoubling, 32 << 10),
     row("allreduce", "ring", Algorithm::AllReduceRing, usize::MAX),
     row("reduce", "binomial", Algorithm::ReduceBinomial, usize::MAX),
@@ -43,7 +50,7 @@ const fn row(
     algorithm: Algorithm,
     up_to: usize,
 ) -> Row {
-    Row { collective, name, algorithm, up_to }
+    Row { collective, name, algorithm, up_to, most_ranks: usize::MAX }
 }
 
 /// The table, with the user's own choices before it.
@@ -60,12 +67,14 @@ impl Selection {
         Ok(Self { forced })
     }
 
-    pub fn choose(&self, call: &Call) -> &'static Row {
+    pub fn choose(&self, call: &Call, ranks: usize) -> &'static Row {
         let collective = collective(call);
-        let bytes = bytes(call);
+        let bytes = call.bytes();
         let of_this = |row: &&Row| row.collective == collective;
         let forced = self.forced.iter().copied().find(of_this);
-        let fitting = || TABLE.iter().filter(of_this).find(|row| bytes <= row.up_to);
+        let fitting = || {
+            TABLE.iter().filter(of_this).find(|row| bytes <= row.up_to && ranks <= row.most_ranks)
+        };
         forced.or_else(fitting).expect("the last row of every collective fits")
     }
 }
@@ -91,19 +100,6 @@ fn collective(call: &Call) -> &'static str {
     }
 }
 
-fn bytes(call: &Call) -> usize {
-    match *call {
-        Call::AllReduce { count, fold } | Call::Reduce { count, fold, .. } => {
-            count * fold.dtype().size()
-        }
-        Call::ReduceScatter { count, fold } => count * fold.dtype().size(),
-        Call::Broadcast { count, dtype, .. } | Call::AllGather { count, dtype } => {
-            count * dtype.size()
-        }
-        Call::Barrier => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,18 +113,23 @@ mod tests {
     #[test]
     fn small_all_reduces_double_and_large_ones_go_round() {
         let selection = Selection::default();
-        for (count, name) in
-            [(1, "recursive_doubling"), (8192, "recursive_doubling"), (8193, "ring")]
-        {
-            assert_eq!(selection.choose(&allreduce(count)).name, name, "{count}");
+        let (doubling, ring) = ("recursive_doubling", "ring");
+        for (count, ranks, name) in [
+            (1, 3, doubling),
+            (8192, 3, doubling),
+            (8193, 3, ring),
+            (65_536, 2, doubling),
+            (65_537, 2, ring),
+        ] {
+            assert_eq!(selection.choose(&allreduce(count), ranks).name, name, "{count} on {ranks}");
         }
     }
 
     #[test]
     fn a_forced_algorithm_is_taken_at_every_size_and_for_its_collective_only() {
         let selection = Selection::parse(" allreduce:ring, ").unwrap();
-        assert_eq!(selection.choose(&allreduce(1)).name, "ring");
-        assert_eq!(selection.choose(&Call::Barrier).name, "dissemination");
+        assert_eq!(selection.choose(&allreduce(1), 2).name, "ring");
+        assert_eq!(selection.choose(&Call::Barrier, 2).name, "dissemination");
     }
 
     #[test]

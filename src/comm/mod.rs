@@ -30,6 +30,9 @@ use crate::transport::{AnyMesh, Mesh};
 
 use lane::{Lanes, Turn};
 
+/// What a call of more bytes has written last may not have been sent when it ends.
+const LARGE: usize = 256 << 10;
+
 /// A process that ends waits no longer for its last messages to arrive.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -171,7 +174,14 @@ impl Communicator {
         let call = op.call;
         let turn = self.begin(call)?;
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            runtime::block_on(self.perform(&turn, op), Instant::now() + self.op_timeout)
+            let deadline = Instant::now() + self.op_timeout;
+            match self.mesh {
+                AnyMesh::Mem(_) => runtime::block_on(self.perform(&turn, op), deadline),
+                AnyMesh::Quic(_) => {
+                    let leaves_work = self.leaves_work(&call);
+                    runtime::drive(self.perform(&turn, op), deadline, leaves_work)
+                }
+            }
         }));
         let result = match ended {
             Ok(Some(result)) => result,
@@ -179,6 +189,17 @@ impl Communicator {
             Err(panic) => Err(Error::from_panic(&*panic)),
         };
         self.end(turn, call, result)
+    }
+
+    /// Whether this rank may end the call with much data still to be sent: it only sends in it, or
+    /// the call is large.
+    fn leaves_work(&self, call: &Call) -> bool {
+        let rank = self.place().rank;
+        match *call {
+            Call::Broadcast { root, .. } if root == rank => true,
+            Call::Reduce { root, .. } if root != rank => true,
+            _ => call.bytes() > LARGE,
+        }
     }
 
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
@@ -194,7 +215,8 @@ impl Communicator {
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        let (seq, row, rank) = (turn.seq, self.selection.choose(&op.call), self.place().rank);
+        let (seq, row, rank) =
+            (turn.seq, self.selection.choose(&op.call, self.place().size), self.place().rank);
         let name = &self.name;
         trace!(
             rank = rank.0 as u64,

@@ -184,7 +184,7 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
     let one_rank = async |rank: usize| {
         let (call, mesh) = (calls[rank], &ranks[rank]);
         let exchange = Exchange::new(mesh, nexar::transport::Lane(0), 0, call, None);
-        let algorithm = nexar::collective::select::Selection::default().choose(&call).algorithm;
+        let algorithm = nexar::collective::select::Selection::default().choose(&call, 2).algorithm;
         let mut memory = vec![7; 4 * (rank + 2)];
         let buffers = Buffers::Shared { both: &mut memory };
         let error = perform(&exchange, algorithm, Op { call, buffers }).await.unwrap_err();

@@ -6,7 +6,7 @@
 //! | scratch    | one buffer                                                                |
 //! | restricted | no                                                                        |
 //! | fold order | neighbouring groups: ((0 1)(2 3))((4 5)(6 7)); a pair is one: ((0 1)2)(3 4) |
-//! | chosen     | small buffers                                                             |
+//! | chosen     | small buffers; up to 256 KiB between two ranks                            |
 //!
 //! Groups of 1, 2, 4, ... ranks exchange their folds whole. If n is not a power of two, each of
 //! the first n - p even ranks first hands its buffer to its right neighbour, which takes part for
