@@ -57,6 +57,8 @@ static void large_buffers_arrive_whole(void) {
   run_ranks(3, gather_and_compare, &job);
   job.in_place = true;
   run_ranks(3, gather_and_compare, &job);
+  job.count = 8 << 20; /* 64 MiB of both ranks */
+  run_ranks(2, gather_and_compare, &job);
 }
 
 static const struct test_case cases[] = {

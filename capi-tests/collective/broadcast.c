@@ -74,6 +74,8 @@ static void large_buffers_arrive_whole(void) {
   run_ranks(3, receive_and_compare, &job);
   job.form = BCAST;
   run_ranks(3, receive_and_compare, &job);
+  job.count = 16 << 20; /* 64 MiB */
+  run_ranks(2, receive_and_compare, &job);
 }
 
 static const struct test_case cases[] = {

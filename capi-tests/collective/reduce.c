@@ -71,6 +71,7 @@ static void a_rank_alone_gets_what_the_operator_says(void) {
 static void large_buffers_lose_no_element(void) {
   reduce(3, nexarFloat32, nexarSum, (4 << 20) + 3, 1, true, 0);
   reduce(3, nexarInt8, nexarAvg, (4 << 20) + 3, 2, false, 1);
+  reduce(2, nexarFloat32, nexarSum, 16 << 20, 1, true, 0); /* 64 MiB */
 }
 
 static const struct test_case cases[] = {

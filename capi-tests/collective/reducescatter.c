@@ -70,6 +70,7 @@ static void a_rank_alone_gets_what_the_operator_says(void) {
 static void large_buffers_lose_no_element(void) {
   reduce_scatter(3, nexarFloat32, nexarSum, (4 << 20) / 3 + 1, true, 1);
   reduce_scatter(3, nexarBfloat16, nexarMax, (1 << 20) + 3, false, 1);
+  reduce_scatter(2, nexarFloat32, nexarSum, 8 << 20, true, 0); /* 64 MiB of both ranks */
 }
 
 static const struct test_case cases[] = {
