@@ -158,7 +158,11 @@ impl Network {
             wheel.io_drives = true;
             wheel.work_left = false;
             drop(wheel);
-            network.runtime.block_on(network.wanted.notified());
+            network.runtime.block_on(async {
+                while network.wheel().calls == 0 {
+                    network.wanted.notified().await;
+                }
+            });
             network.wheel().io_drives = false;
         }
     }
@@ -193,7 +197,8 @@ impl Parker {
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
-            self.woken.store(false, Ordering::Relaxed);
+            // A swap: the poll must not read its state before the flag is down.
+            self.woken.swap(false, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return Some(output);
             }

@@ -68,7 +68,8 @@ pub async fn join(
             me,
             rank: world.rank,
             roster,
-            nonce: id.nonce,
+            // Of the table, not of the id: two communicators may be made at one address.
+            nonce: u64::from_le_bytes(hash[..8].try_into().expect("8 of 32 bytes")),
             peer_timeout: settings.config.peer_timeout,
             dial_timeout: settings.config.init_timeout,
         });
@@ -108,6 +109,7 @@ async fn reach(
     let mut last = Error::Usage("the unique id has no address".to_owned());
     let service = id.service();
     loop {
+        let mut verdict = None;
         for address in &id.addresses {
             let dialled = endpoint.dial(*address, &service, credentials, id.root, ROOT_SILENCE);
             let error = match timeout_at(deadline, dialled).await {
@@ -134,11 +136,16 @@ async fn reach(
                     code: Code::RemoteError,
                     text: format!("the process at {address} is not the root of this unique id"),
                 },
-                Ok(Err(DialError::Other(why))) => Error::Told {
-                    code: Code::RemoteError,
-                    text: format!("the root at {address} cannot be reached: {why}"),
-                },
+                // As of an address family this host does not have.
+                Ok(Err(DialError::Other(why))) => {
+                    last = silent(settings, *address, &format!("cannot be reached: {why}"));
+                    continue;
+                }
             };
+            verdict = Some(error);
+        }
+        // Every address of the root was tried before one's refusal counts.
+        if let Some(error) = verdict {
             if !settings.patient {
                 return Err(error);
             }

@@ -21,7 +21,7 @@ impl Board {
 
     /// Notes a call. `Err` if another rank made another call under this number.
     pub fn note(&mut self, rank: Rank, seq: u64, call: Call) -> Result<(), Error> {
-        self.next[rank.0] = self.next[rank.0].max(seq + 1);
+        self.next[rank.0] = self.next[rank.0].max(seq.saturating_add(1));
         let slot = &mut self.calls[seq as usize % REMEMBERED];
         match *slot {
             Some((noted, first, other)) if noted == seq && other != call => {

@@ -152,7 +152,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets the last packets of closed connections go out. Live connections are not waited for.
+    /// Lets the last packets of closed connections go out, for a moment at most.
     pub async fn flush(&self) {
         let _ = timeout(Duration::from_millis(100), self.quinn.wait_idle()).await;
     }
@@ -259,6 +259,13 @@ struct Place {
 
 impl Place {
     fn take(table: &Arc<Mutex<HashMap<IpAddr, usize>>>, ip: IpAddr) -> Option<Self> {
+        // One subscriber has a whole /64 of IPv6 addresses.
+        let ip = match ip {
+            IpAddr::V6(ip) if !ip.is_loopback() => {
+                IpAddr::V6(Ipv6Addr::from(u128::from(ip) >> 64 << 64))
+            }
+            ip => ip,
+        };
         let mut counts = lock(table);
         let count = counts.entry(ip).or_default();
         if *count >= HANDSHAKES_PER_ADDRESS && !ip.is_loopback() {

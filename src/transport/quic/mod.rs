@@ -198,7 +198,7 @@ impl Mesh for QuicMesh {
 
     fn missing(&self, seq: u64) -> Vec<Rank> {
         let missing = lock(&self.shared.board).missing(seq);
-        // Only neighbours send heartbeats; of the others nothing is known.
+        // Heartbeats come over links; of ranks without one nothing is known.
         missing.into_iter().filter(|rank| self.shared.peers[rank.0].link().is_some()).collect()
     }
 
@@ -365,10 +365,17 @@ fn live() -> MutexGuard<'static, Vec<std::sync::Weak<Shared>>> {
 /// Lets every mesh of the process leave, and waits until all have: for a process that ends.
 pub async fn leave_all() {
     let meshes: Vec<_> = live().iter().filter_map(std::sync::Weak::upgrade).collect();
-    for mesh in meshes {
-        let endpoint = Arc::clone(&mesh.plan.endpoint);
-        leave(Arc::clone(&mesh)).await;
-        mesh.gone().await;
+    let endpoint = meshes.first().map(|mesh| Arc::clone(&mesh.plan.endpoint));
+    let leaving = meshes.into_iter().map(|mesh| {
+        tokio::spawn(async move {
+            leave(Arc::clone(&mesh)).await;
+            mesh.gone().await;
+        })
+    });
+    for one in leaving.collect::<Vec<_>>() {
+        let _ = one.await;
+    }
+    if let Some(endpoint) = endpoint {
         endpoint.flush().await;
     }
 }

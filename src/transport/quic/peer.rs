@@ -137,7 +137,8 @@ impl Shared {
             State::Welcoming | State::Linked(_) | State::Ended(..) => false,
         };
         if !stays {
-            connection.close(DUPLICATE, b"");
+            let gone = matches!(*state, State::Ended(..));
+            connection.close(if gone { LEFT } else { DUPLICATE }, b"");
             return;
         }
         *state = State::Welcoming;
@@ -155,10 +156,22 @@ impl Shared {
     ) {
         let (sender, frames) = mpsc::unbounded_channel();
         let link = Arc::new(Link::new(connection, sender));
-        tokio::spawn(speak(Arc::clone(self), Arc::clone(&link), frames, ours));
-        tokio::spawn(attend(Arc::clone(self), peer, Arc::clone(&link), theirs));
-        *self.peers[peer.0].lock() = State::Linked(link);
+        let mut state = self.peers[peer.0].lock();
+        // A rank that is leaving has collected its links before this one came up.
+        let wanted = matches!(*state, State::Dialling | State::Welcoming);
+        if !wanted || self.left.load(Ordering::Acquire) {
+            link.connection.close(LEFT, b"");
+            return;
+        }
+        *state = State::Linked(Arc::clone(&link));
+        drop(state);
         self.peers[peer.0].changed.notify_waiters();
+        // Nor could it be told of a fault before.
+        if let Some(fault) = self.fault.get() {
+            let _ = link.control.send(Frame::fault(fault));
+        }
+        tokio::spawn(speak(Arc::clone(self), Arc::clone(&link), frames, ours));
+        tokio::spawn(attend(Arc::clone(self), peer, link, theirs));
     }
 
     /// A peer that breaks the protocol ends the communicator, and its connection.
@@ -185,7 +198,10 @@ async fn dial(shared: Arc<Shared>, peer: Rank) {
                         return shared.start(peer, connection, ours, Some(theirs));
                     }
                     // The peer keeps its own connection to us, which is on its way.
-                    _ if closed_as_duplicate(&connection) => return,
+                    _ if closed_with(&connection, DUPLICATE) => return,
+                    _ if closed_with(&connection, LEFT) => {
+                        return shared.peers[peer.0].end("has left the communicator".to_owned());
+                    }
                     _ => last = format!("does not answer at {address}"),
                 },
                 Ok(Err(DialError::NoAnswer | DialError::Busy)) | Err(_) => {
@@ -218,7 +234,12 @@ async fn welcome(shared: Arc<Shared>, peer: Rank, connection: Connection) {
     match timeout(WELCOME_TIMEOUT, first).await {
         Ok(Ok(control)) => shared.start(peer, connection, control, None),
         // The peer has gone before it was welcomed; it may dial again.
-        _ => *shared.peers[peer.0].lock() = State::Absent,
+        _ => {
+            let mut state = shared.peers[peer.0].lock();
+            if matches!(*state, State::Welcoming) {
+                *state = State::Absent;
+            }
+        }
     }
 }
 
@@ -233,14 +254,14 @@ async fn first_word(connection: &Connection) -> Result<(SendStream, RecvStream),
     }
 }
 
-fn closed_as_duplicate(connection: &Connection) -> bool {
+fn closed_with(connection: &Connection, code: VarInt) -> bool {
     matches!(
         connection.close_reason(),
-        Some(ConnectionError::ApplicationClosed(close)) if close.error_code == DUPLICATE
+        Some(ConnectionError::ApplicationClosed(close)) if close.error_code == code
     )
 }
 
-/// Writes this side's control frames, and a heartbeat whenever nothing else was written for long.
+/// Writes this side's control frames, and a heartbeat twice a second.
 async fn speak(
     shared: Arc<Shared>,
     link: Arc<Link>,
