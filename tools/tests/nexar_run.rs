@@ -29,8 +29,15 @@ struct Ended {
     took: Duration,
 }
 
+/// The tests may themselves run where signals are ignored, as under nohup or in the background.
+fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", program]);
+    command
+}
+
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nexar-run"));
+    let mut command = with_default_signals(env!("CARGO_BIN_EXE_nexar-run"));
     command.args(arguments).stdin(Stdio::null());
     command
 }
@@ -285,7 +292,7 @@ fn signals_are_passed_on_to_every_rank() {
 fn signals_mean_to_a_rank_what_they_mean_without_nexar_run() {
     // Of signals 1 to 28; those behind 31 are the C library's own.
     let show = ["sed", "-nE", "s/^(Sig(Blk|Ign)).*(.{7})$/\\1 \\3/p", "/proc/self/status"];
-    let alone = Command::new(show[0]).args(&show[1..]).output().unwrap();
+    let alone = with_default_signals(show[0]).args(&show[1..]).output().unwrap();
     let ended = Run::start(&[&["-n", "1"], &show[..]].concat()).end();
     let shown: Vec<_> =
         ended.stdout.iter().map(|line| line.strip_prefix("[0] ").unwrap()).collect();
@@ -295,7 +302,7 @@ fn signals_mean_to_a_rank_what_they_mean_without_nexar_run() {
     // As under nohup: an ignored SIGHUP, the last bit, stays so.
     let script = "trap '' HUP; exec \"$0\" -n 1 --timeout 20 grep SigIgn /proc/self/status";
     let nohup = ["-c", script, env!("CARGO_BIN_EXE_nexar-run")];
-    let output = Command::new("sh").args(nohup).output().unwrap();
+    let output = with_default_signals("sh").args(nohup).output().unwrap();
     let ignored = String::from_utf8(output.stdout).unwrap();
     assert!(ignored.trim_end().ends_with('1'), "{ignored}");
 }
