@@ -61,6 +61,9 @@ struct Wheel {
 
 static NETWORK: OnceLock<Result<Network>> = OnceLock::new();
 
+/// The name of every thread of the network.
+pub const IO_THREAD: &str = "nexar-io";
+
 /// How long after a call `nexar-io` waits for the next one to drive.
 const LINGER: Duration = Duration::from_millis(5);
 
@@ -96,10 +99,10 @@ impl Network {
             1 => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
         };
-        let builder = builder.worker_threads(threads).thread_name("nexar-io").enable_all();
+        let builder = builder.worker_threads(threads).thread_name(IO_THREAD).enable_all();
         let runtime = builder.on_thread_start(block_signals).build().map_err(failed)?;
         if calls_drive {
-            let thread = std::thread::Builder::new().name("nexar-io".to_owned());
+            let thread = std::thread::Builder::new().name(IO_THREAD.to_owned());
             thread.spawn(Self::drive_between_calls).map_err(failed)?;
         }
         let wheel = Wheel { calls: 0, io_drives: false, work_left: true, last_end: Instant::now() };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::{error, info, warn};
 
-use crate::{comm, config, log};
+use crate::{comm, config, log, runtime};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -80,7 +80,8 @@ fn leave_at_exit() {
 fn keep_panics_quiet() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if INSIDE.try_with(Cell::get).unwrap_or(false) {
+        let of_network = std::thread::current().name() == Some(runtime::IO_THREAD);
+        if of_network || INSIDE.try_with(Cell::get).unwrap_or(false) {
             error!("{panic}");
         } else {
             before(panic);
