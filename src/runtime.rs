@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use crate::error::{Error, Result};
 
@@ -57,6 +58,8 @@ struct Wheel {
     /// A call has ended with data that is still to be sent.
     work_left: bool,
     last_end: Instant,
+    /// The last call took no longer than `SHORT`.
+    last_was_short: bool,
 }
 
 static NETWORK: OnceLock<Result<Network>> = OnceLock::new();
@@ -66,6 +69,11 @@ pub const IO_THREAD: &str = "nexar-io";
 
 /// How long after a call `nexar-io` waits for the next one to drive.
 const LINGER: Duration = Duration::from_millis(5);
+
+/// A call that is expected to be no longer than this stays awake so long: waking a processor that
+/// sleeps costs more than a short call. Expected is what the last call was, so that ranks that
+/// share a processor, and those far apart, soon stop.
+const SHORT: Duration = Duration::from_micros(200);
 
 /// The runtime to start tasks of the network in.
 pub fn io(threads: usize) -> Result<&'static Handle> {
@@ -105,7 +113,13 @@ impl Network {
             let thread = std::thread::Builder::new().name(IO_THREAD.to_owned());
             thread.spawn(Self::drive_between_calls).map_err(failed)?;
         }
-        let wheel = Wheel { calls: 0, io_drives: false, work_left: true, last_end: Instant::now() };
+        let wheel = Wheel {
+            calls: 0,
+            io_drives: false,
+            work_left: true,
+            last_end: Instant::now(),
+            last_was_short: false,
+        };
         Ok(Self {
             runtime,
             calls_drive,
@@ -121,26 +135,35 @@ impl Network {
         deadline: Instant,
         leaves_work: bool,
     ) -> Option<F::Output> {
-        struct Call<'a>(&'a Network, bool);
-        impl Drop for Call<'_> {
+        struct Driving<'a> {
+            network: &'a Network,
+            start: Instant,
+            leaves_work: bool,
+        }
+        impl Drop for Driving<'_> {
             fn drop(&mut self) {
-                let mut wheel = self.0.wheel();
+                let now = Instant::now();
+                let mut wheel = self.network.wheel();
                 wheel.calls -= 1;
-                wheel.last_end = Instant::now();
-                wheel.work_left |= self.1;
+                wheel.last_end = now;
+                wheel.last_was_short = now - self.start <= SHORT;
+                wheel.work_left |= self.leaves_work;
                 if wheel.calls == 0 && wheel.work_left {
-                    self.0.left_work.notify_one();
+                    self.network.left_work.notify_one();
                 }
             }
         }
+        let start = Instant::now();
         let mut wheel = self.wheel();
         wheel.calls += 1;
         if wheel.io_drives {
             self.wanted.notify_one();
         }
+        let stays_awake = wheel.last_was_short && cores() > 1;
         drop(wheel);
-        let _call = Call(self, leaves_work);
+        let _driving = Driving { network: self, start, leaves_work };
         self.runtime.block_on(async {
+            let _awake = stays_awake.then(|| Awake::until(start + SHORT));
             let output = tokio::time::timeout_at(deadline.into(), future).await.ok();
             // Lets the connections send what the future has written last.
             tokio::task::yield_now().await;
@@ -172,6 +195,28 @@ impl Network {
 
     fn wheel(&self) -> MutexGuard<'_, Wheel> {
         self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A task that keeps the thread which drives the runtime from sleeping. Other threads that want the
+/// processor get it.
+struct Awake(AbortHandle);
+
+impl Awake {
+    fn until(end: Instant) -> Self {
+        let restless = tokio::spawn(async move {
+            while Instant::now() < end {
+                std::thread::yield_now();
+                tokio::task::yield_now().await;
+            }
+        });
+        Self(restless.abort_handle())
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -252,11 +297,12 @@ impl Wake for Parker {
 
 /// On a single core nobody could wake a spinning thread.
 fn spins() -> u32 {
-    static SPINS: OnceLock<u32> = OnceLock::new();
-    *SPINS.get_or_init(|| match std::thread::available_parallelism() {
-        Ok(cores) if cores.get() > 1 => 300,
-        _ => 0,
-    })
+    if cores() > 1 { 300 } else { 0 }
+}
+
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 #[cfg(test)]
