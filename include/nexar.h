@@ -214,6 +214,20 @@ typedef enum {
 } nexarRedOp_t;
 
 /**
+ * Where the scalar of nexarRedOpCreatePreMulSum is. Values are NCCL's.
+ */
+typedef enum {
+  /**
+   * Read whenever the operator is used, until it is destroyed.
+   */
+  nexarScalarDevice = 0,
+  /**
+   * Read by nexarRedOpCreatePreMulSum, at once.
+   */
+  nexarScalarHostImmediate = 1,
+} nexarScalarResidence_t;
+
+/**
  * A member of a communicator: one rank's end of it. Opaque, never dereferenced.
  */
 typedef struct nexarComm nexarComm;
@@ -455,10 +469,192 @@ nexarResult_t nexarReduceScatter(const void *sendbuff,
                                  nexarStream_t stream);
 
 /**
+ * Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its recvbuff.
+ * Both have nranks * count elements. In place when sendbuff == recvbuff.
+ */
+nexarResult_t nexarAllToAll(const void *sendbuff,
+                            void *recvbuff,
+                            size_t count,
+                            nexarDataType_t datatype,
+                            nexarComm_t comm,
+                            nexarStream_t stream);
+
+/**
+ * Gathers count elements of every rank, in rank order, in root's recvbuff of nranks * count, which
+ * is ignored elsewhere. In place at the root when sendbuff == recvbuff + root * count.
+ */
+nexarResult_t nexarGather(const void *sendbuff,
+                          void *recvbuff,
+                          size_t count,
+                          nexarDataType_t datatype,
+                          int root,
+                          nexarComm_t comm,
+                          nexarStream_t stream);
+
+/**
+ * Sends block i of root's sendbuff, count elements, to rank i's recvbuff. sendbuff has nranks *
+ * count and is ignored elsewhere. In place at the root when recvbuff == sendbuff + root * count.
+ */
+nexarResult_t nexarScatter(const void *sendbuff,
+                           void *recvbuff,
+                           size_t count,
+                           nexarDataType_t datatype,
+                           int root,
+                           nexarComm_t comm,
+                           nexarStream_t stream);
+
+/**
+ * Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when sendbuff
+ * == recvbuff. nexarAvg is nexarInvalidArgument.
+ */
+nexarResult_t nexarScan(const void *sendbuff,
+                        void *recvbuff,
+                        size_t count,
+                        nexarDataType_t datatype,
+                        nexarRedOp_t op,
+                        nexarComm_t comm,
+                        nexarStream_t stream);
+
+/**
+ * As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets the
+ * identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum and the
+ * smallest for a maximum (infinities where the type has them). An operator of nexarRedOpCreate has
+ * none: rank 0's recvbuff is left alone.
+ */
+nexarResult_t nexarExScan(const void *sendbuff,
+                          void *recvbuff,
+                          size_t count,
+                          nexarDataType_t datatype,
+                          nexarRedOp_t op,
+                          nexarComm_t comm,
+                          nexarStream_t stream);
+
+/**
+ * nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about the
+ * time of one buffer of the same total size. Every rank passes the same counts.
+ */
+nexarResult_t nexarAllReduceBucketed(void *const *buffs,
+                                     const size_t *counts,
+                                     size_t nbuffs,
+                                     nexarDataType_t datatype,
+                                     nexarRedOp_t op,
+                                     nexarComm_t comm,
+                                     nexarStream_t stream);
+
+/**
  * Returns when all ranks have called it.
  */
 nexarResult_t nexarBarrier(nexarComm_t comm,
                            nexarStream_t stream);
+
+/**
+ * As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i] elements
+ * into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the blocks follow
+ * each other. In place when sendbuff == recvbuff + rdispls[rank].
+ */
+nexarResult_t nexarAllGatherV(const void *sendbuff,
+                              size_t sendcount,
+                              void *recvbuff,
+                              const size_t *recvcounts,
+                              const size_t *rdispls,
+                              nexarDataType_t datatype,
+                              nexarComm_t comm,
+                              nexarStream_t stream);
+
+/**
+ * As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other in
+ * sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block of
+ * sendbuff.
+ */
+nexarResult_t nexarReduceScatterV(const void *sendbuff,
+                                  void *recvbuff,
+                                  const size_t *recvcounts,
+                                  nexarDataType_t datatype,
+                                  nexarRedOp_t op,
+                                  nexarComm_t comm,
+                                  nexarStream_t stream);
+
+/**
+ * As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
+ * recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
+ * not, every rank gets nexarInvalidUsage. sdispls and rdispls may be NULL: the blocks follow each
+ * other. In place when sendbuff == recvbuff and both have the same counts and displacements.
+ */
+nexarResult_t nexarAllToAllV(const void *sendbuff,
+                             const size_t *sendcounts,
+                             const size_t *sdispls,
+                             void *recvbuff,
+                             const size_t *recvcounts,
+                             const size_t *rdispls,
+                             nexarDataType_t datatype,
+                             nexarComm_t comm,
+                             nexarStream_t stream);
+
+/**
+ * As nexarGather, of sendcount elements of each rank, which root gets rdispls[i] elements into its
+ * recvbuff; there recvcounts[i] must be rank i's sendcount. recvbuff, recvcounts and rdispls are
+ * ignored elsewhere. rdispls may be NULL: the blocks follow each other. In place at the root when
+ * sendbuff == recvbuff + rdispls[root].
+ */
+nexarResult_t nexarGatherV(const void *sendbuff,
+                           size_t sendcount,
+                           void *recvbuff,
+                           const size_t *recvcounts,
+                           const size_t *rdispls,
+                           nexarDataType_t datatype,
+                           int root,
+                           nexarComm_t comm,
+                           nexarStream_t stream);
+
+/**
+ * As nexarScatter, of sendcounts[i] elements for rank i, sdispls[i] elements into root's sendbuff;
+ * they must be rank i's recvcount. sendbuff, sendcounts and sdispls are ignored elsewhere. sdispls
+ * may be NULL: the blocks follow each other. In place at the root when recvbuff == sendbuff +
+ * sdispls[root].
+ */
+nexarResult_t nexarScatterV(const void *sendbuff,
+                            const size_t *sendcounts,
+                            const size_t *sdispls,
+                            void *recvbuff,
+                            size_t recvcount,
+                            nexarDataType_t datatype,
+                            int root,
+                            nexarComm_t comm,
+                            nexarStream_t stream);
+
+/**
+ * Creates an operator for elements of one datatype: a sum of what each rank has multiplied by the
+ * scalar it gave here, one element. Ranks may give different scalars. It can be used with comm
+ * alone.
+ */
+nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
+                                        void *scalar,
+                                        nexarDataType_t datatype,
+                                        nexarScalarResidence_t residence,
+                                        nexarComm_t comm);
+
+/**
+ * Creates an operator from a function of the program, for any datatype. The function folds count
+ * elements, inout[i] = in[i] op inout[i], and must be associative; in comes from the lower ranks.
+ * If commutative is 0, operands are folded in the order of ranks. user is passed on to it. It runs
+ * in the thread of the call that uses it and must not call nexar. It can be used with comm alone,
+ * whose other ranks must use an operator created with the same value of commutative.
+ */
+nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
+                               void (*fold)(const void *in,
+                                            void *inout,
+                                            size_t count,
+                                            nexarDataType_t datatype,
+                                            void *user),
+                               void *user,
+                               int commutative,
+                               nexarComm_t comm);
+
+/**
+ * Destroys an operator that was created for comm. Calls that use it already are not disturbed.
+ */
+nexarResult_t nexarRedOpDestroy(nexarRedOp_t op,
+                                nexarComm_t comm);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -62,6 +62,14 @@ impl<'a> Buffers<'a> {
         Ok(Buffers::Shared { both })
     }
 
+    /// What the call reads.
+    pub fn input(&self) -> &[u8] {
+        match self {
+            Buffers::Apart { input, .. } => input,
+            Buffers::Shared { both } => both,
+        }
+    }
+
     /// For a call whose buffers are equally long: its data in the output, in place or copied.
     pub fn into_output(self) -> &'a mut [u8] {
         match self {
@@ -72,6 +80,26 @@ impl<'a> Buffers<'a> {
             Buffers::Shared { both } => both,
         }
     }
+}
+
+/// The buffers of a list, each of which is read and written. None may overlap another.
+///
+/// # Safety
+/// As for `Buffers::from_raw`.
+pub unsafe fn list_from_raw<'a>(regions: &[Region]) -> Result<Vec<&'a mut [u8]>> {
+    let mut full = Vec::new();
+    for (index, region) in regions.iter().enumerate().filter(|(_, region)| region.bytes > 0) {
+        let range =
+            region.range().map_err(|why| Error::Argument(format!("number {index}: {why}")))?;
+        full.push((range.start, range.end, index));
+    }
+    full.sort_unstable();
+    if let Some(pair) = full.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        let (name, one, other) = (regions[0].name, pair[0].2, pair[1].2);
+        return Err(Error::Argument(format!("{name}[{one}] and {name}[{other}] overlap")));
+    }
+    // SAFETY: the caller vouches for the regions; they were just found not to overlap.
+    Ok(regions.iter().map(|region| unsafe { region.slice_mut() }).collect())
 }
 
 impl Region {

@@ -62,6 +62,10 @@ pub enum Error {
     Aborted,
     #[error("ranks disagree on call #{seq}: {} called {}, {} called {}", .one.0, .one.1, .other.0, .other.1)]
     Mismatch { seq: u64, one: (Rank, Call), other: (Rank, Call) },
+    #[error(
+        "ranks disagree on call #{seq}, {call}: {from} sends {sent} bytes to {to}, which expects {expected}"
+    )]
+    Lengths { seq: u64, call: Call, from: Rank, to: Rank, sent: usize, expected: usize },
     #[error("{peer} {how}")]
     PeerLost { peer: Rank, how: String },
     #[error("{peer} broke the protocol: {what}")]
@@ -87,7 +91,7 @@ impl Error {
         match self {
             Self::Argument(_) | Self::Handle { .. } => Code::InvalidArgument,
             Self::Usage(_) | Self::Forked | Self::Aborted => Code::InvalidUsage,
-            Self::Mismatch { .. } => Code::InvalidUsage,
+            Self::Mismatch { .. } | Self::Lengths { .. } => Code::InvalidUsage,
             Self::PeerLost { .. } | Self::Protocol { .. } => Code::RemoteError,
             Self::Timeout { .. } => Code::Timeout,
             Self::System(_) => Code::SystemError,
@@ -101,7 +105,8 @@ impl Error {
     /// and a mismatch names both calls itself.
     pub fn during(self, rank: Rank, seq: u64, call: Call) -> Self {
         match self {
-            Self::During { .. } | Self::Mismatch { .. } | Self::Told { .. } => self,
+            Self::During { .. } | Self::Mismatch { .. } | Self::Lengths { .. } => self,
+            Self::Told { .. } => self,
             cause => Self::During { rank, seq, call, cause: Arc::new(cause) },
         }
     }

@@ -5,7 +5,9 @@
 //! has refused the rest.
 
 use std::fmt;
+use std::sync::Arc;
 
+use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
@@ -111,14 +113,116 @@ impl Fold {
     }
 }
 
+/// What the ranks of a call that folds must agree on. How this rank does it is a `Reducer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduction {
+    pub dtype: DataType,
+    pub operator: Operator,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    Known(RedOp),
+    /// A sum of what each rank has multiplied by a scalar of its own.
+    PreMulSum,
+    /// A function of the program.
+    User {
+        commutative: bool,
+    },
+}
+
+impl Reduction {
+    /// Whether operands may change places.
+    pub fn is_commutative(&self) -> bool {
+        self.operator != Operator::User { commutative: false }
+    }
+}
+
+/// How this rank does its part of a reduction. `reduce` knows how to apply every value.
+#[derive(Clone)]
+pub enum Reducer {
+    Known(Fold),
+    /// The first bytes of `scalar` are one element.
+    PreMulSum {
+        dtype: DataType,
+        scalar: [u8; 8],
+    },
+    User {
+        dtype: DataType,
+        commutative: bool,
+        function: Arc<UserFunction>,
+    },
+}
+
+/// A function of the program: folds the left operands, which come first, into the right ones.
+pub type UserFunction = dyn Fn(&[u8], &mut [u8]) + Send + Sync;
+
+impl Reducer {
+    pub fn dtype(&self) -> DataType {
+        self.reduction().dtype
+    }
+
+    pub fn reduction(&self) -> Reduction {
+        match *self {
+            Self::Known(fold) => fold.into(),
+            Self::PreMulSum { dtype, .. } => Reduction { dtype, operator: Operator::PreMulSum },
+            Self::User { dtype, commutative, .. } => {
+                Reduction { dtype, operator: Operator::User { commutative } }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operator = match self.operator {
+            Operator::Known(redop) => redop.name(),
+            Operator::PreMulSum => "premulsum",
+            Operator::User { commutative: true } => "user",
+            Operator::User { commutative: false } => "user in rank order",
+        };
+        write!(f, "{}, {operator}", self.dtype)
+    }
+}
+
+impl From<Fold> for Reduction {
+    fn from(fold: Fold) -> Self {
+        Self { dtype: fold.dtype, operator: Operator::Known(fold.redop) }
+    }
+}
+
+/// How many elements a call moves, as far as all ranks know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// As many in every block.
+    Each(usize),
+    /// A list that every rank passes alike, by its sum and its digest.
+    Listed { total: usize, digest: u32 },
+    /// Each pair of ranks has its own.
+    Pairwise,
+}
+
+impl Counts {
+    pub fn listed(counts: &[usize]) -> Self {
+        let bytes: Vec<_> = counts.iter().flat_map(|count| (*count as u64).to_le_bytes()).collect();
+        Self::Listed { total: counts.iter().sum(), digest: crc32c::crc32c(&bytes) }
+    }
+}
+
 /// What every rank of a communicator must say alike when it makes its call number `seq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    AllReduce { count: usize, fold: Fold },
-    Reduce { count: usize, fold: Fold, root: Rank },
+    AllReduce { count: usize, reduction: Reduction },
+    Reduce { count: usize, reduction: Reduction, root: Rank },
     Broadcast { count: usize, dtype: DataType, root: Rank },
-    AllGather { count: usize, dtype: DataType },
-    ReduceScatter { count: usize, fold: Fold },
+    AllGather { counts: Counts, dtype: DataType },
+    ReduceScatter { counts: Counts, reduction: Reduction },
+    AllToAll { counts: Counts, dtype: DataType },
+    Gather { counts: Counts, dtype: DataType, root: Rank },
+    Scatter { counts: Counts, dtype: DataType, root: Rank },
+    Scan { count: usize, reduction: Reduction },
+    ExScan { count: usize, reduction: Reduction },
+    AllReduceBucketed { counts: Counts, reduction: Reduction },
     Barrier,
 }
 
@@ -128,59 +232,204 @@ impl Call {
             Self::AllReduce { .. } => "AllReduce",
             Self::Reduce { .. } => "Reduce",
             Self::Broadcast { .. } => "Broadcast",
-            Self::AllGather { .. } => "AllGather",
-            Self::ReduceScatter { .. } => "ReduceScatter",
+            Self::AllGather { counts: Counts::Each(_), .. } => "AllGather",
+            Self::AllGather { .. } => "AllGatherV",
+            Self::ReduceScatter { counts: Counts::Each(_), .. } => "ReduceScatter",
+            Self::ReduceScatter { .. } => "ReduceScatterV",
+            Self::AllToAll { counts: Counts::Each(_), .. } => "AllToAll",
+            Self::AllToAll { .. } => "AllToAllV",
+            Self::Gather { counts: Counts::Each(_), .. } => "Gather",
+            Self::Gather { .. } => "GatherV",
+            Self::Scatter { counts: Counts::Each(_), .. } => "Scatter",
+            Self::Scatter { .. } => "ScatterV",
+            Self::Scan { .. } => "Scan",
+            Self::ExScan { .. } => "ExScan",
+            Self::AllReduceBucketed { .. } => "AllReduceBucketed",
             Self::Barrier => "Barrier",
         }
     }
 
-    /// Bytes of the count that the caller names.
-    pub fn bytes(&self) -> usize {
-        match *self {
-            Self::AllReduce { count, fold } | Self::Reduce { count, fold, .. } => {
-                count * fold.dtype().size()
-            }
-            Self::ReduceScatter { count, fold } => count * fold.dtype().size(),
-            Self::Broadcast { count, dtype, .. } | Self::AllGather { count, dtype } => {
-                count * dtype.size()
-            }
-            Self::Barrier => 0,
+    /// How the operands are folded, if they are.
+    pub fn reduction(&self) -> Option<&Reduction> {
+        match self {
+            Self::AllReduce { reduction, .. } | Self::Reduce { reduction, .. } => Some(reduction),
+            Self::ReduceScatter { reduction, .. } => Some(reduction),
+            Self::Scan { reduction, .. } | Self::ExScan { reduction, .. } => Some(reduction),
+            Self::AllReduceBucketed { reduction, .. } => Some(reduction),
+            Self::Broadcast { .. } | Self::AllGather { .. } | Self::AllToAll { .. } => None,
+            Self::Gather { .. } | Self::Scatter { .. } | Self::Barrier => None,
         }
     }
 
-    /// Elements named by the caller; a call of zero elements needs no communication.
-    pub fn is_empty(&self) -> bool {
-        match *self {
-            Self::AllReduce { count, .. } | Self::Reduce { count, .. } => count == 0,
-            Self::Broadcast { count, .. } | Self::AllGather { count, .. } => count == 0,
-            Self::ReduceScatter { count, .. } => count == 0,
-            Self::Barrier => false,
+    pub fn dtype(&self) -> Option<DataType> {
+        match self {
+            Self::Broadcast { dtype, .. } | Self::AllGather { dtype, .. } => Some(*dtype),
+            Self::AllToAll { dtype, .. } => Some(*dtype),
+            Self::Gather { dtype, .. } | Self::Scatter { dtype, .. } => Some(*dtype),
+            other => other.reduction().map(|reduction| reduction.dtype),
         }
+    }
+
+    pub fn counts(&self) -> Counts {
+        match *self {
+            Self::AllReduce { count, .. } | Self::Reduce { count, .. } => Counts::Each(count),
+            Self::Broadcast { count, .. } => Counts::Each(count),
+            Self::Scan { count, .. } | Self::ExScan { count, .. } => Counts::Each(count),
+            Self::AllGather { counts, .. } | Self::ReduceScatter { counts, .. } => counts,
+            Self::AllToAll { counts, .. } | Self::AllReduceBucketed { counts, .. } => counts,
+            Self::Gather { counts, .. } | Self::Scatter { counts, .. } => counts,
+            Self::Barrier => Counts::Each(0),
+        }
+    }
+
+    pub fn root(&self) -> Option<Rank> {
+        match *self {
+            Self::Reduce { root, .. } | Self::Broadcast { root, .. } => Some(root),
+            Self::Gather { root, .. } | Self::Scatter { root, .. } => Some(root),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the count that the caller names: of one block, or of all together where a list
+    /// names them. Zero where each rank knows but its own.
+    pub fn bytes(&self) -> usize {
+        let count = match self.counts() {
+            Counts::Each(count) | Counts::Listed { total: count, .. } => count,
+            Counts::Pairwise => 0,
+        };
+        self.dtype().map_or(0, |dtype| count * dtype.size())
+    }
+
+    /// Whether all ranks know that there is nothing to do. A call with a list of counts still
+    /// exchanges its messages, so that a difference between lists shows.
+    pub fn is_empty(&self) -> bool {
+        self.counts() == Counts::Each(0) && *self != Self::Barrier
     }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self {
-            Self::AllReduce { count, fold } | Self::ReduceScatter { count, fold } => {
-                write!(f, "{name}({count} x {}, {})", fold.dtype, fold.redop.name())
-            }
-            Self::Reduce { count, fold, root } => {
-                let redop = fold.redop.name();
-                write!(f, "{name}({count} x {}, {redop}, root {})", fold.dtype, root.0)
-            }
-            Self::Broadcast { count, dtype, root } => {
-                write!(f, "{name}({count} x {dtype}, root {})", root.0)
-            }
-            Self::AllGather { count, dtype } => write!(f, "{name}({count} x {dtype})"),
-            Self::Barrier => write!(f, "{name}()"),
+        write!(f, "{}(", self.name())?;
+        match self.counts() {
+            _ if *self == Self::Barrier => {}
+            Counts::Each(count) => write!(f, "{count} x ")?,
+            Counts::Listed { total, digest } => write!(f, "{total} by list {digest:08x} x ")?,
+            Counts::Pairwise => {}
+        }
+        match (self.reduction(), self.dtype()) {
+            (Some(reduction), _) => write!(f, "{reduction}")?,
+            (None, Some(dtype)) => write!(f, "{dtype}")?,
+            (None, None) => {}
+        }
+        match self.root() {
+            Some(root) => write!(f, ", root {})", root.0),
+            None => write!(f, ")"),
         }
     }
 }
 
 /// A call with this rank's buffers: all that is needed to perform it.
-pub struct Op<'a> {
-    pub call: Call,
-    pub buffers: Buffers<'a>,
+pub enum Op<'a> {
+    AllReduce {
+        count: usize,
+        reducer: Reducer,
+        buffers: Buffers<'a>,
+    },
+    Reduce {
+        count: usize,
+        reducer: Reducer,
+        root: Rank,
+        buffers: Buffers<'a>,
+    },
+    Broadcast {
+        count: usize,
+        dtype: DataType,
+        root: Rank,
+        buffers: Buffers<'a>,
+    },
+    /// `blocks` of the output, one from each rank.
+    AllGather {
+        counts: Counts,
+        dtype: DataType,
+        blocks: Blocks,
+        buffers: Buffers<'a>,
+    },
+    /// `blocks` of the input, one for each rank.
+    ReduceScatter {
+        counts: Counts,
+        reducer: Reducer,
+        blocks: Blocks,
+        buffers: Buffers<'a>,
+    },
+    /// `sent` blocks of the input, `received` of the output: the same if in place.
+    AllToAll {
+        counts: Counts,
+        dtype: DataType,
+        sent: Blocks,
+        received: Blocks,
+        buffers: Buffers<'a>,
+    },
+    /// `blocks` of the root's output.
+    Gather {
+        counts: Counts,
+        dtype: DataType,
+        root: Rank,
+        blocks: Blocks,
+        buffers: Buffers<'a>,
+    },
+    /// `blocks` of the root's input.
+    Scatter {
+        counts: Counts,
+        dtype: DataType,
+        root: Rank,
+        blocks: Blocks,
+        buffers: Buffers<'a>,
+    },
+    Scan {
+        count: usize,
+        reducer: Reducer,
+        buffers: Buffers<'a>,
+    },
+    ExScan {
+        count: usize,
+        reducer: Reducer,
+        buffers: Buffers<'a>,
+    },
+    AllReduceBucketed {
+        counts: Counts,
+        reducer: Reducer,
+        buckets: Vec<&'a mut [u8]>,
+    },
+    Barrier,
+}
+
+impl Op<'_> {
+    pub fn call(&self) -> Call {
+        match *self {
+            Self::AllReduce { count, ref reducer, .. } => {
+                Call::AllReduce { count, reduction: reducer.reduction() }
+            }
+            Self::Reduce { count, ref reducer, root, .. } => {
+                Call::Reduce { count, reduction: reducer.reduction(), root }
+            }
+            Self::Broadcast { count, dtype, root, .. } => Call::Broadcast { count, dtype, root },
+            Self::AllGather { counts, dtype, .. } => Call::AllGather { counts, dtype },
+            Self::ReduceScatter { counts, ref reducer, .. } => {
+                Call::ReduceScatter { counts, reduction: reducer.reduction() }
+            }
+            Self::AllToAll { counts, dtype, .. } => Call::AllToAll { counts, dtype },
+            Self::Gather { counts, dtype, root, .. } => Call::Gather { counts, dtype, root },
+            Self::Scatter { counts, dtype, root, .. } => Call::Scatter { counts, dtype, root },
+            Self::Scan { count, ref reducer, .. } => {
+                Call::Scan { count, reduction: reducer.reduction() }
+            }
+            Self::ExScan { count, ref reducer, .. } => {
+                Call::ExScan { count, reduction: reducer.reduction() }
+            }
+            Self::AllReduceBucketed { counts, ref reducer, .. } => {
+                Call::AllReduceBucketed { counts, reduction: reducer.reduction() }
+            }
+            Self::Barrier => Call::Barrier,
+        }
+    }
 }

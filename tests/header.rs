@@ -24,10 +24,13 @@ fn generate() -> String {
     config.after_includes = Some(macros.replace("@VERSION@\n", &version()));
     let mut builder = cbindgen::Builder::new().with_config(config);
     // The header's functions stand in the order of these files.
-    for file in
-        ["error", "dtype", "op", "capi/types", "capi/version", "capi/comm", "capi/collective"]
-    {
+    let vocabulary = ["error", "dtype", "op"];
+    let functions = ["types", "version", "comm", "collective", "varying", "redop"];
+    for file in vocabulary {
         builder = builder.with_src(root().join(format!("src/{file}.rs")));
+    }
+    for file in functions {
+        builder = builder.with_src(root().join(format!("src/capi/{file}.rs")));
     }
     let mut text = Vec::new();
     builder.generate().expect("the sources can be read").write(&mut text);

@@ -4,24 +4,46 @@ use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use crate::blocks::Blocks;
 use crate::bootstrap::{MOST_RANKS, World};
 use crate::config::Config;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
-use crate::op::{Fold, RedOp};
+use crate::op::{Fold, Operator, RedOp, Reducer};
 use crate::rank::{Place, Rank};
 
-use super::types::{DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarConfig_t, nexarStream_t};
+use super::redop;
+use super::types::{
+    DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarComm_t, nexarConfig_t, nexarStream_t,
+};
 
 pub(super) fn dtype(code: DataTypeCode) -> Result<DataType> {
     DataType::from_code(code)
         .ok_or_else(|| Error::Argument(format!("datatype {code} is not a nexarDataType_t")))
 }
 
-pub(super) fn fold(datatype: DataTypeCode, op: RedOpCode) -> Result<Fold> {
-    let redop = RedOp::from_code(op)
-        .ok_or_else(|| Error::Argument(format!("op {op} is not a nexarRedOp_t")))?;
-    Fold::new(dtype(datatype)?, redop)
+/// How this rank folds: an operator of the header, or one created for the communicator.
+pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) -> Result<Reducer> {
+    let dtype = dtype(datatype)?;
+    match RedOp::from_code(op) {
+        Some(redop) => Ok(Reducer::Known(Fold::new(dtype, redop)?)),
+        None => redop::find(op, dtype, comm),
+    }
+}
+
+/// As `reducer`, for a scan, which has no average.
+pub(super) fn prefix_reducer(
+    datatype: DataTypeCode,
+    op: RedOpCode,
+    comm: nexarComm_t,
+) -> Result<Reducer> {
+    let reducer = reducer(datatype, op, comm)?;
+    match reducer.reduction().operator {
+        Operator::Known(RedOp::Avg) => {
+            Err(Error::Argument("avg: a scan has no average".to_owned()))
+        }
+        _ => Ok(reducer),
+    }
 }
 
 pub(super) fn root(root: c_int, place: Place) -> Result<Rank> {
@@ -102,6 +124,49 @@ pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usiz
             if blocks > 1 { format!(" in each of {blocks} blocks") } else { String::new() };
         Error::Argument(format!("count {count} of {dtype}{blocks} exceeds the address space"))
     })
+}
+
+/// An array of the caller's. An empty one may be NULL.
+///
+/// # Safety
+/// `array` is NULL or has `length` elements.
+pub(super) unsafe fn array<T: Copy>(name: &str, array: *const T, length: usize) -> Result<Vec<T>> {
+    if array.is_null() && length > 0 {
+        return Err(Error::Argument(format!("{name} is NULL")));
+    }
+    // SAFETY: the caller vouches for the elements; C may not have aligned them.
+    Ok((0..length).map(|index| unsafe { array.add(index).read_unaligned() }).collect())
+}
+
+/// All counts together, as bytes that fit a slice.
+pub(super) fn total(counts: &[usize], dtype: DataType) -> Result<usize> {
+    let total = counts.iter().try_fold(0_usize, |total, count| total.checked_add(*count));
+    let what = || Error::Argument("all counts together exceed the address space".to_owned());
+    bytes(total.ok_or_else(what)?, dtype, 1)
+}
+
+/// Blocks of `counts` elements, each rank's `displacement` elements into the buffer; one after
+/// another if there are no displacements.
+pub(super) fn blocks(
+    counts: &[usize],
+    displacements: Option<&[usize]>,
+    dtype: DataType,
+) -> Result<Blocks> {
+    let mut packed = 0;
+    let mut ranges = Vec::with_capacity(counts.len());
+    for (rank, count) in counts.iter().enumerate() {
+        let first = displacements.map_or(packed, |displacements| displacements[rank]);
+        let range = first.checked_add(*count).and_then(|end| {
+            packed = end;
+            let end = bytes(end, dtype, 1).ok()?;
+            Some(end - count * dtype.size()..end)
+        });
+        ranges.push(range.ok_or_else(|| {
+            let what = format!("the block of rank {rank}, {count} of {dtype}");
+            Error::Argument(format!("{what} at {first}, exceeds the address space"))
+        })?);
+    }
+    Ok(Blocks::at(ranges))
 }
 
 /// Where a result goes. Written by `set` alone, so not before the call has succeeded.

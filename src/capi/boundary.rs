@@ -25,7 +25,14 @@ thread_local! {
 pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
     let result = guarded(|| {
         process::prepare();
-        if process::is_forked_child() { Err(Error::Forked) } else { body() }
+        if process::is_forked_child() {
+            return Err(Error::Forked);
+        }
+        if process::is_outside_again() {
+            let what = "called from inside a function given to nexarRedOpCreate";
+            return Err(Error::Usage(what.to_owned()));
+        }
+        body()
     });
     let Err(error) = result else { return Code::Success };
     let remembered = guarded(|| {

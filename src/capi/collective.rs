@@ -2,19 +2,20 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::buffer::{Buffers, Region};
+use crate::blocks::Blocks;
+use crate::buffer::{self, Buffers, Region};
 use crate::error::Code;
-use crate::op::{Call, Op};
+use crate::op::{Counts, Op};
 
 use super::arguments;
 use super::boundary::on_communicator;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
-fn sendbuff(address: *const c_void, bytes: usize) -> Region {
+pub(super) fn sendbuff(address: *const c_void, bytes: usize) -> Region {
     Region { name: "sendbuff", address: address.cast_mut().cast(), bytes }
 }
 
-fn recvbuff(address: *mut c_void, bytes: usize) -> Region {
+pub(super) fn recvbuff(address: *mut c_void, bytes: usize) -> Region {
     Region { name: "recvbuff", address: address.cast(), bytes }
 }
 
@@ -31,13 +32,13 @@ pub unsafe extern "C" fn nexarAllReduce(
     stream: nexarStream_t,
 ) -> Code {
     on_communicator("nexarAllReduce", comm, |communicator| {
-        let fold = arguments::fold(datatype, op)?;
-        let bytes = arguments::bytes(count, fold.dtype(), 1)?;
+        let reducer = arguments::reducer(datatype, op, comm)?;
+        let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
         arguments::stream(stream)?;
         let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op { call: Call::AllReduce { count, fold }, buffers })
+        communicator.run(Op::AllReduce { count, reducer, buffers })
     })
 }
 
@@ -55,16 +56,16 @@ pub unsafe extern "C" fn nexarReduce(
 ) -> Code {
     on_communicator("nexarReduce", comm, |communicator| {
         let place = communicator.place();
-        let fold = arguments::fold(datatype, op)?;
+        let reducer = arguments::reducer(datatype, op, comm)?;
         let root = arguments::root(root, place)?;
-        let bytes = arguments::bytes(count, fold.dtype(), 1)?;
+        let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
         arguments::stream(stream)?;
         let input = self::sendbuff(sendbuff, bytes);
         let at_root = place.rank == root;
         let output = if at_root { self::recvbuff(recvbuff, bytes) } else { Region::UNUSED };
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op { call: Call::Reduce { count, fold, root }, buffers })
+        communicator.run(Op::Reduce { count, reducer, root, buffers })
     })
 }
 
@@ -91,7 +92,7 @@ pub unsafe extern "C" fn nexarBroadcast(
         let output = self::recvbuff(recvbuff, bytes);
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op { call: Call::Broadcast { count, dtype, root }, buffers })
+        communicator.run(Op::Broadcast { count, dtype, root, buffers })
     })
 }
 
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn nexarBcast(
         let buff = Region { name: "buff", address: buff.cast(), bytes };
         // SAFETY: the caller's buffer has `bytes` bytes and lives until the call returns.
         let buffers = unsafe { Buffers::from_raw(buff, buff, 0) }?;
-        communicator.run(Op { call: Call::Broadcast { count, dtype, root }, buffers })
+        communicator.run(Op::Broadcast { count, dtype, root, buffers })
     })
 }
 
@@ -137,7 +138,8 @@ pub unsafe extern "C" fn nexarAllGather(
         let (input, output) = (self::sendbuff(sendbuff, block), self::recvbuff(recvbuff, all));
         // SAFETY: the caller's buffers have `block` and `all` bytes and live until the call returns.
         let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
-        communicator.run(Op { call: Call::AllGather { count: sendcount, dtype }, buffers })
+        let (counts, blocks) = (Counts::Each(sendcount), Blocks::equal(block, place.size));
+        communicator.run(Op::AllGather { counts, dtype, blocks, buffers })
     })
 }
 
@@ -156,14 +158,184 @@ pub unsafe extern "C" fn nexarReduceScatter(
 ) -> Code {
     on_communicator("nexarReduceScatter", comm, |communicator| {
         let place = communicator.place();
-        let fold = arguments::fold(datatype, op)?;
-        let all = arguments::bytes(recvcount, fold.dtype(), place.size)?;
+        let reducer = arguments::reducer(datatype, op, comm)?;
+        let all = arguments::bytes(recvcount, reducer.dtype(), place.size)?;
         arguments::stream(stream)?;
         let block = all / place.size;
         let (input, output) = (self::sendbuff(sendbuff, all), self::recvbuff(recvbuff, block));
         // SAFETY: the caller's buffers have `all` and `block` bytes and live until the call returns.
         let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
-        communicator.run(Op { call: Call::ReduceScatter { count: recvcount, fold }, buffers })
+        let (counts, blocks) = (Counts::Each(recvcount), Blocks::equal(block, place.size));
+        communicator.run(Op::ReduceScatter { counts, reducer, blocks, buffers })
+    })
+}
+
+/// Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its recvbuff.
+/// Both have nranks * count elements. In place when sendbuff == recvbuff.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarAllToAll(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarAllToAll", comm, |communicator| {
+        let size = communicator.place().size;
+        let dtype = arguments::dtype(datatype)?;
+        let all = arguments::bytes(count, dtype, size)?;
+        arguments::stream(stream)?;
+        let (input, output) = (self::sendbuff(sendbuff, all), self::recvbuff(recvbuff, all));
+        // SAFETY: the caller's buffers have `all` bytes each and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
+        let blocks = Blocks::equal(all / size, size);
+        let (sent, received) = (blocks.clone(), blocks);
+        communicator.run(Op::AllToAll {
+            counts: Counts::Each(count),
+            dtype,
+            sent,
+            received,
+            buffers,
+        })
+    })
+}
+
+/// Gathers count elements of every rank, in rank order, in root's recvbuff of nranks * count, which
+/// is ignored elsewhere. In place at the root when sendbuff == recvbuff + root * count.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarGather(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    root: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarGather", comm, |communicator| {
+        let place = communicator.place();
+        let dtype = arguments::dtype(datatype)?;
+        let root = arguments::root(root, place)?;
+        let all = arguments::bytes(count, dtype, place.size)?;
+        arguments::stream(stream)?;
+        let block = all / place.size;
+        let at_root = place.rank == root;
+        let output = if at_root { self::recvbuff(recvbuff, all) } else { Region::UNUSED };
+        let input = self::sendbuff(sendbuff, block);
+        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
+        let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
+        communicator.run(Op::Gather { counts, dtype, root, blocks, buffers })
+    })
+}
+
+/// Sends block i of root's sendbuff, count elements, to rank i's recvbuff. sendbuff has nranks *
+/// count and is ignored elsewhere. In place at the root when recvbuff == sendbuff + root * count.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarScatter(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    root: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarScatter", comm, |communicator| {
+        let place = communicator.place();
+        let dtype = arguments::dtype(datatype)?;
+        let root = arguments::root(root, place)?;
+        let all = arguments::bytes(count, dtype, place.size)?;
+        arguments::stream(stream)?;
+        let block = all / place.size;
+        let at_root = place.rank == root;
+        let input = if at_root { self::sendbuff(sendbuff, all) } else { Region::UNUSED };
+        let output = self::recvbuff(recvbuff, block);
+        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
+        let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
+        communicator.run(Op::Scatter { counts, dtype, root, blocks, buffers })
+    })
+}
+
+/// Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when sendbuff
+/// == recvbuff. nexarAvg is nexarInvalidArgument.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarScan(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    op: RedOpCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarScan", comm, |communicator| {
+        let reducer = arguments::prefix_reducer(datatype, op, comm)?;
+        let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
+        arguments::stream(stream)?;
+        let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
+        // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
+        communicator.run(Op::Scan { count, reducer, buffers })
+    })
+}
+
+/// As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets the
+/// identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum and the
+/// smallest for a maximum (infinities where the type has them). An operator of nexarRedOpCreate has
+/// none: rank 0's recvbuff is left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarExScan(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    op: RedOpCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarExScan", comm, |communicator| {
+        let reducer = arguments::prefix_reducer(datatype, op, comm)?;
+        let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
+        arguments::stream(stream)?;
+        let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
+        // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
+        communicator.run(Op::ExScan { count, reducer, buffers })
+    })
+}
+
+/// nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about the
+/// time of one buffer of the same total size. Every rank passes the same counts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarAllReduceBucketed(
+    buffs: *const *mut c_void,
+    counts: *const usize,
+    nbuffs: usize,
+    datatype: DataTypeCode,
+    op: RedOpCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarAllReduceBucketed", comm, |communicator| {
+        let reducer = arguments::reducer(datatype, op, comm)?;
+        arguments::stream(stream)?;
+        // SAFETY: the caller passes as many counts as buffers.
+        let counts = unsafe { arguments::array("counts", counts, nbuffs) }?;
+        // SAFETY: as above.
+        let buffs = unsafe { arguments::array("buffs", buffs, nbuffs) }?;
+        arguments::total(&counts, reducer.dtype())?;
+        let region = |(buff, count): (&*mut c_void, &usize)| {
+            let bytes = count * reducer.dtype().size();
+            Region { name: "buffs", address: buff.cast(), bytes }
+        };
+        let regions: Vec<_> = buffs.iter().zip(&counts).map(region).collect();
+        // SAFETY: the caller's buffers are as long as counted and live until the call returns.
+        let buckets = unsafe { buffer::list_from_raw(&regions) }?;
+        let counts = Counts::listed(&counts);
+        communicator.run(Op::AllReduceBucketed { counts, reducer, buckets })
     })
 }
 
@@ -172,6 +344,6 @@ pub unsafe extern "C" fn nexarReduceScatter(
 pub unsafe extern "C" fn nexarBarrier(comm: nexarComm_t, stream: nexarStream_t) -> Code {
     on_communicator("nexarBarrier", comm, |communicator| {
         arguments::stream(stream)?;
-        communicator.run(Op { call: Call::Barrier, buffers: Buffers::none() })
+        communicator.run(Op::Barrier)
     })
 }

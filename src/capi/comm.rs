@@ -8,8 +8,8 @@ use crate::{bootstrap, config};
 
 use super::arguments::{self, Out};
 use super::boundary::{boundary, on_communicator};
-use super::handle;
 use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
+use super::{handle, redop};
 
 /// Ranks that one process may hold in one communicator.
 const MOST_RANKS: c_int = 256;
@@ -190,6 +190,7 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     boundary("nexarCommDestroy", || {
         if !comm.is_null() {
             handle::remove(comm)?.close();
+            redop::forget(comm);
         }
         Ok(())
     })
@@ -204,6 +205,7 @@ pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {
         if !comm.is_null() {
             handle::remove(comm)?.abort();
+            redop::forget(comm);
         }
         Ok(())
     })

@@ -14,5 +14,7 @@ pub mod collective;
 pub mod comm;
 mod handle;
 mod process;
+pub mod redop;
 pub mod types;
+pub mod varying;
 pub mod version;

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::LocalKey;
 
 use tracing::{error, info, warn};
 
@@ -13,6 +14,8 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// Set while this thread is inside a nexar call.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Set while nexar has called a function of the program in this thread.
+    static OUTSIDE_AGAIN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Reads the environment, starts the log and arms the fork check, once.
@@ -38,13 +41,26 @@ pub(super) fn is_forked_child() -> bool {
 
 /// Marks this thread as inside nexar while `body` runs.
 pub(super) fn inside<T>(body: impl FnOnce() -> T) -> T {
-    struct Leave(bool);
-    impl Drop for Leave {
+    while_set(&INSIDE, body)
+}
+
+/// Marks this thread as inside a function of the program, which may not call nexar.
+pub(super) fn outside_again<T>(body: impl FnOnce() -> T) -> T {
+    while_set(&OUTSIDE_AGAIN, body)
+}
+
+pub(super) fn is_outside_again() -> bool {
+    OUTSIDE_AGAIN.try_with(Cell::get).unwrap_or(false)
+}
+
+fn while_set<T>(flag: &'static LocalKey<Cell<bool>>, body: impl FnOnce() -> T) -> T {
+    struct Restore(&'static LocalKey<Cell<bool>>, bool);
+    impl Drop for Restore {
         fn drop(&mut self) {
-            let _ = INSIDE.try_with(|inside| inside.set(self.0));
+            let _ = self.0.try_with(|flag| flag.set(self.1));
         }
     }
-    let _leave = Leave(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(false));
+    let _restore = Restore(flag, flag.try_with(|flag| flag.replace(true)).unwrap_or(false));
     body()
 }
 

@@ -60,6 +60,19 @@ impl nexarConfig_t {
     pub(super) const UNDEF_INT: c_int = c_int::MIN;
 }
 
+/// Where the scalar of nexarRedOpCreatePreMulSum is. Values are NCCL's.
+/// cbindgen:rename-all=prefix:nexar
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScalarResidence {
+    /// Read whenever the operator is used, until it is destroyed.
+    ScalarDevice = 0,
+    /// Read by nexarRedOpCreatePreMulSum, at once.
+    ScalarHostImmediate = 1,
+}
+
+/// A `nexarScalarResidence_t` as it comes from C: any integer.
+pub type ResidenceCode = c_int;
 /// A `nexarDataType_t` as it comes from C: any integer.
 pub type DataTypeCode = c_int;
 /// A `nexarRedOp_t` as it comes from C: any integer.

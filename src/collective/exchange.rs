@@ -4,9 +4,9 @@
 //! and one receive from a peer is under way at a time, so the lane keeps them in order.
 
 use crate::error::Result;
-use crate::op::{Call, Fold};
+use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
-use crate::reduce;
+use crate::reduce::Side;
 use crate::transport::{Header, Lane, Mesh};
 
 /// One call under way on this rank.
@@ -37,37 +37,21 @@ impl<'a, M: Mesh> Exchange<'a, M> {
         self.mesh.recv(self.lane, from, &header, into, <[u8]>::copy_from_slice).await
     }
 
-    /// Receives and folds what arrives into `into`, part by part.
+    /// Receives and folds what arrives into `into`, part by part. `side` says which operand it is.
     pub async fn recv_fold(
         &self,
         from: Rank,
         step: usize,
-        fold: Fold,
+        reducer: &Reducer,
+        side: Side,
         into: &mut [u8],
     ) -> Result<()> {
         let header = self.header(step, into.len());
-        let land = |into: &mut [u8], part: &[u8]| reduce::fold(fold, into, part);
+        let land = |into: &mut [u8], part: &[u8]| reducer.fold(into, part, side);
         self.mesh.recv(self.lane, from, &header, into, land).await
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {
         Header { seq: self.seq, call: self.call, previous: self.previous, step: step as u32, bytes }
     }
-}
-
-/// Two parts of one buffer that do not overlap, to read the one while the other is written.
-pub fn two_parts(
-    buffer: &mut [u8],
-    read: std::ops::Range<usize>,
-    write: std::ops::Range<usize>,
-) -> (&[u8], &mut [u8]) {
-    // An empty part may lie inside the other; it needs no bytes of the buffer.
-    if read.is_empty() {
-        return (&[], &mut buffer[write]);
-    }
-    if write.is_empty() {
-        return (&buffer[read], &mut []);
-    }
-    let [read, write] = buffer.get_disjoint_mut([read, write]).expect("chunks do not overlap");
-    (read, write)
 }

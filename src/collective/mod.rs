@@ -6,146 +6,338 @@
 
 mod allgather;
 mod allreduce;
+mod alltoall;
 mod barrier;
 mod broadcast;
-mod chunks;
+mod buckets;
 mod exchange;
+mod gather;
+mod pairs;
 mod reduce;
 mod reduce_scatter;
+mod scan;
+mod scatter;
+pub mod segments;
 pub mod select;
 mod tree;
 
+use std::ops::Range;
+
+use crate::blocks::Blocks;
 use crate::buffer::{self, Buffers};
 use crate::error::Result;
-use crate::op::{Call, Fold, Op};
+use crate::op::{Op, Reducer};
 use crate::rank::Rank;
-use crate::reduce::{finish, prepare};
 use crate::transport::Mesh;
 
+use buckets::Piece;
 pub use exchange::Exchange;
-use select::Algorithm;
+use select::{Algorithm, Selection};
 
 /// Performs one operation on this rank, together with the other ranks that perform it.
 pub async fn perform<M: Mesh>(
     exchange: &Exchange<'_, M>,
-    algorithm: Algorithm,
+    selection: &Selection,
     op: Op<'_>,
 ) -> Result<()> {
-    if op.call.is_empty() {
+    let (call, place) = (op.call(), exchange.place());
+    if call.is_empty() {
         return Ok(());
     }
-    match (op.call, algorithm) {
-        (
-            Call::AllReduce { fold, .. },
-            Algorithm::AllReduceRecursiveDoubling | Algorithm::AllReduceRing,
-        ) => all_reduce(exchange, algorithm, fold, op.buffers).await,
-        (Call::Reduce { fold, root, .. }, Algorithm::ReduceBinomial) => {
-            reduce(exchange, fold, root, op.buffers).await
+    let algorithm = selection.choose(&call, place.size).algorithm;
+    match op {
+        Op::AllReduce { reducer, buffers, .. } => {
+            all_reduce(exchange, algorithm, &reducer, buffers.into_output()).await
         }
-        (Call::Broadcast { root, .. }, Algorithm::BroadcastBinomial) => {
-            broadcast(exchange, root, op.buffers).await
+        Op::Reduce { reducer, root, buffers, .. } => {
+            reduce(exchange, algorithm, &reducer, root, buffers).await
         }
-        (Call::AllGather { .. }, Algorithm::AllGatherRing) => {
-            all_gather(exchange, op.buffers).await
+        Op::Broadcast { root, buffers, .. } => {
+            let data = match buffers {
+                Buffers::Apart { output, .. } if place.rank != root => output,
+                at_root => at_root.into_output(),
+            };
+            match algorithm {
+                Algorithm::BroadcastPipeline => {
+                    broadcast::pipeline::pipeline(exchange, root, data).await
+                }
+                _ => broadcast::binomial::binomial(exchange, root, data).await,
+            }
         }
-        (Call::ReduceScatter { fold, .. }, Algorithm::ReduceScatterRing) => {
-            reduce_scatter(exchange, fold, op.buffers).await
+        Op::AllGather { blocks, buffers, .. } => {
+            let output = with_own_block(buffers, blocks.get(place.rank.0));
+            match algorithm {
+                Algorithm::AllGatherBruck => allgather::bruck::bruck(exchange, output).await,
+                _ => allgather::ring::ring(exchange, &blocks, output).await,
+            }
         }
-        (Call::Barrier, Algorithm::BarrierDissemination) => {
-            barrier::dissemination::dissemination(exchange).await
+        Op::ReduceScatter { reducer, blocks, buffers, .. } => {
+            reduce_scatter(exchange, algorithm, &reducer, &blocks, buffers).await
         }
-        (call, other) => unreachable!("{other:?} is no algorithm for {call}"),
+        Op::AllToAll { sent, received, buffers, .. } => match algorithm {
+            Algorithm::AllToAllBruck => {
+                alltoall::bruck::bruck(exchange, buffers.into_output()).await
+            }
+            _ => alltoall::pairwise::pairwise(exchange, &sent, &received, buffers).await,
+        },
+        Op::Gather { root, blocks, buffers, .. } => {
+            gather(exchange, algorithm, root, &blocks, buffers).await
+        }
+        Op::Scatter { root, blocks, buffers, .. } => {
+            scatter(exchange, algorithm, root, &blocks, buffers).await
+        }
+        Op::Scan { reducer, buffers, .. } => {
+            let data = buffers.into_output();
+            reducer.prepare(data, place.size);
+            scan(exchange, algorithm, &reducer, data).await
+        }
+        Op::ExScan { reducer, buffers, .. } => {
+            exclusive_scan(exchange, algorithm, &reducer, buffers).await
+        }
+        Op::AllReduceBucketed { reducer, buckets, .. } => {
+            all_reduce_bucketed(exchange, selection, &reducer, buckets).await
+        }
+        Op::Barrier => barrier::dissemination::dissemination(exchange).await,
     }
 }
 
 async fn all_reduce<M: Mesh>(
     exchange: &Exchange<'_, M>,
     algorithm: Algorithm,
-    fold: Fold,
-    buffers: Buffers<'_>,
+    reducer: &Reducer,
+    data: &mut [u8],
 ) -> Result<()> {
     let size = exchange.place().size;
-    let data = buffers.into_output();
-    prepare(fold, data, size);
+    reducer.prepare(data, size);
     match algorithm {
-        Algorithm::AllReduceRecursiveDoubling => {
-            allreduce::recursive_doubling::recursive_doubling(exchange, fold, data).await?;
+        Algorithm::AllReduceOneShot => {
+            allreduce::one_shot::one_shot(exchange, reducer, data).await?;
         }
-        Algorithm::AllReduceRing => allreduce::ring::ring(exchange, fold, data).await?,
-        other => unreachable!("select.rs has no {other:?} for all-reduce"),
+        Algorithm::AllReduceRecursiveDoubling => {
+            allreduce::recursive_doubling::recursive_doubling(exchange, reducer, data).await?;
+        }
+        Algorithm::AllReduceRabenseifner => {
+            allreduce::rabenseifner::rabenseifner(exchange, reducer, data).await?;
+        }
+        Algorithm::AllReduceRsAg => allreduce::rs_ag::rs_ag(exchange, reducer, data).await?,
+        _ => allreduce::ring::ring(exchange, reducer, data).await?,
     }
-    finish(fold, data, size);
+    reducer.finish(data, size);
+    Ok(())
+}
+
+async fn all_reduce_bucketed<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    selection: &Selection,
+    reducer: &Reducer,
+    mut buckets: Vec<&mut [u8]>,
+) -> Result<()> {
+    let place = exchange.place();
+    let algorithm = |bytes| selection.all_reduce(bytes, reducer, place.size).algorithm;
+    let (mut list, mut packed) = (&mut buckets[..], Vec::new());
+    while let Some(piece) = buckets::next(&mut list) {
+        match piece {
+            Piece::Long(data) => {
+                all_reduce(exchange, algorithm(data.len()), reducer, data).await?;
+            }
+            Piece::Short(buffers) => {
+                buckets::pack(buffers, &mut packed)?;
+                all_reduce(exchange, algorithm(packed.len()), reducer, &mut packed).await?;
+                buckets::unpack(&packed, buffers);
+            }
+        }
+    }
     Ok(())
 }
 
 async fn reduce<M: Mesh>(
     exchange: &Exchange<'_, M>,
-    fold: Fold,
+    algorithm: Algorithm,
+    reducer: &Reducer,
     root: Rank,
     buffers: Buffers<'_>,
 ) -> Result<()> {
     let size = exchange.place().size;
     if exchange.place().rank == root {
         let data = buffers.into_output();
-        prepare(fold, data, size);
-        reduce::binomial::binomial(exchange, fold, root, data).await?;
-        finish(fold, data, size);
+        reducer.prepare(data, size);
+        match algorithm {
+            Algorithm::ReducePipeline => {
+                // In rank order the root's share goes into the chain before the result comes back.
+                let in_order = !reducer.reduction().is_commutative();
+                let own = if in_order { buffer::copied(data)? } else { Vec::new() };
+                let load = |part: Range<usize>, into: &mut [u8]| into.copy_from_slice(&own[part]);
+                let bytes = data.len();
+                reduce::pipeline::pipeline(exchange, reducer, root, bytes, load, data).await?;
+            }
+            _ => reduce::binomial::binomial(exchange, reducer, root, data).await?,
+        }
+        reducer.finish(data, size);
         return Ok(());
     }
-    let Buffers::Apart { input, .. } = buffers else { unreachable!("recvbuff is the root's") };
-    let mut share = buffer::copied(input)?;
-    prepare(fold, &mut share, size);
-    reduce::binomial::binomial(exchange, fold, root, &mut share).await
-}
-
-async fn broadcast<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    root: Rank,
-    buffers: Buffers<'_>,
-) -> Result<()> {
-    let data = match buffers {
-        Buffers::Apart { output, .. } if exchange.place().rank != root => output,
-        at_root => at_root.into_output(),
-    };
-    broadcast::binomial::binomial(exchange, root, data).await
-}
-
-async fn all_gather<M: Mesh>(exchange: &Exchange<'_, M>, buffers: Buffers<'_>) -> Result<()> {
-    let blocks = match buffers {
-        Buffers::Apart { input, output } => {
-            let own = exchange.place().rank.0 * input.len();
-            output[own..own + input.len()].copy_from_slice(input);
-            output
+    let input = buffers.input();
+    match algorithm {
+        Algorithm::ReducePipeline => {
+            let load = loader(reducer, input, size);
+            let bytes = input.len();
+            reduce::pipeline::pipeline(exchange, reducer, root, bytes, load, &mut []).await
         }
-        Buffers::Shared { both } => both,
-    };
-    allgather::ring::ring(exchange, blocks).await
+        _ => {
+            let mut share = buffer::copied(input)?;
+            reducer.prepare(&mut share, size);
+            reduce::binomial::binomial(exchange, reducer, root, &mut share).await
+        }
+    }
 }
 
 async fn reduce_scatter<M: Mesh>(
     exchange: &Exchange<'_, M>,
-    fold: Fold,
+    algorithm: Algorithm,
+    reducer: &Reducer,
+    blocks: &Blocks,
     buffers: Buffers<'_>,
 ) -> Result<()> {
     let place = exchange.place();
-    let (rank, size) = (place.rank.0, place.size);
-    let input: &[u8] = match &buffers {
-        Buffers::Apart { input, .. } => input,
-        Buffers::Shared { both } => both,
+    let own = blocks.get(place.rank.0);
+    let input = buffers.input();
+    let prepared = || {
+        let mut share = buffer::copied(input)?;
+        reducer.prepare(&mut share, place.size);
+        Ok(share)
     };
-    let bytes = input.len() / size;
-    let share = |block: usize, into: &mut [u8]| {
-        into.copy_from_slice(&input[block * bytes..(block + 1) * bytes]);
-        prepare(fold, into, size);
-    };
-    let (mut partial, mut next) = (buffer::zeroed(bytes)?, buffer::zeroed(bytes)?);
-    reduce_scatter::ring::ring(exchange, fold, share, &mut partial, &mut next).await?;
-    finish(fold, &mut partial, size);
-    match buffers {
-        Buffers::Apart { output, .. } => output.copy_from_slice(&partial),
-        Buffers::Shared { both } => {
-            both[rank * bytes..(rank + 1) * bytes].copy_from_slice(&partial)
+    let mut result = buffer::zeroed(own.len())?;
+    match algorithm {
+        Algorithm::ReduceScatterRecursiveHalving => {
+            let (mut data, result) = (prepared()?, &mut result);
+            reduce_scatter::recursive_halving::recursive_halving(
+                exchange, reducer, blocks, &mut data, result,
+            )
+            .await?;
+        }
+        Algorithm::ReduceScatterPairwise => {
+            let (data, result) = (prepared()?, &mut result);
+            reduce_scatter::pairwise::pairwise(exchange, reducer, blocks, &data, result).await?;
+        }
+        _ => {
+            let load = loader(reducer, input, place.size);
+            reduce_scatter::ring::ring(exchange, reducer, blocks, load, &mut result).await?;
         }
     }
+    reducer.finish(&mut result, place.size);
+    match buffers {
+        Buffers::Apart { output, .. } => output.copy_from_slice(&result),
+        Buffers::Shared { both } => both[own].copy_from_slice(&result),
+    }
     Ok(())
+}
+
+/// Writes a part of this rank's share, ready to be folded.
+fn loader(reducer: &Reducer, input: &[u8], size: usize) -> impl Fn(Range<usize>, &mut [u8]) {
+    move |part, into| {
+        into.copy_from_slice(&input[part]);
+        reducer.prepare(into, size);
+    }
+}
+
+/// The output of a call that collects blocks, with this rank's own in its place.
+fn with_own_block(buffers: Buffers<'_>, own: Range<usize>) -> &mut [u8] {
+    match buffers {
+        Buffers::Apart { input, output } => {
+            output[own].copy_from_slice(input);
+            output
+        }
+        Buffers::Shared { both } => both,
+    }
+}
+
+async fn gather<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    root: Rank,
+    blocks: &Blocks,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    if exchange.place().rank != root {
+        let own = buffers.input();
+        return match algorithm {
+            Algorithm::GatherBinomial => {
+                gather::binomial::binomial(exchange, root, own, &mut []).await
+            }
+            _ => gather::linear::linear(exchange, root, blocks, own, &mut []).await,
+        };
+    }
+    let place = blocks.get(root.0);
+    let output = with_own_block(buffers, place.clone());
+    match algorithm {
+        Algorithm::GatherBinomial => {
+            let own = buffer::copied(&output[place])?;
+            gather::binomial::binomial(exchange, root, &own, output).await
+        }
+        _ => gather::linear::linear(exchange, root, blocks, &[], output).await,
+    }
+}
+
+async fn scatter<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    root: Rank,
+    blocks: &Blocks,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    let (input, own): (&[u8], &mut [u8]) = match buffers {
+        Buffers::Apart { input, output } => {
+            if exchange.place().rank == root {
+                output.copy_from_slice(&input[blocks.get(root.0)]);
+            }
+            (input, output)
+        }
+        // In place at the root, which sends all blocks but its own and receives none.
+        Buffers::Shared { both } => (both, &mut []),
+    };
+    match algorithm {
+        Algorithm::ScatterBinomial => scatter::binomial::binomial(exchange, root, input, own).await,
+        _ => scatter::linear::linear(exchange, root, blocks, input, own).await,
+    }
+}
+
+async fn scan<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    reducer: &Reducer,
+    data: &mut [u8],
+) -> Result<()> {
+    match algorithm {
+        Algorithm::ScanPipeline => scan::pipeline::pipeline(exchange, reducer, data).await,
+        _ => scan::hillis_steele::hillis_steele(exchange, reducer, data, None).await,
+    }
+}
+
+async fn exclusive_scan<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    reducer: &Reducer,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    let place = exchange.place();
+    if place.rank == Rank(0) {
+        // Sends as in a scan. Its result is the identity, if the operator has one.
+        let mut own = buffer::copied(buffers.input())?;
+        reducer.prepare(&mut own, place.size);
+        scan(exchange, algorithm, reducer, &mut own).await?;
+        match buffers {
+            Buffers::Apart { output, .. } => reducer.identity(output),
+            Buffers::Shared { both } => reducer.identity(both),
+        }
+        return Ok(());
+    }
+    let data = buffers.into_output();
+    reducer.prepare(data, place.size);
+    match algorithm {
+        Algorithm::ScanPipeline => scan::pipeline::exclusive(exchange, reducer, data).await,
+        _ => {
+            let mut up_to = buffer::copied(data)?;
+            let before = Some(data);
+            scan::hillis_steele::hillis_steele(exchange, reducer, &mut up_to, before).await
+        }
+    }
 }

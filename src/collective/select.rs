@@ -4,16 +4,32 @@
 //! talking. `NEXAR_ALGO` overrides the table by the names in it.
 
 use crate::error::{Error, Result};
-use crate::op::Call;
+use crate::op::{Call, Counts, Reducer, Reduction};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
+    AllReduceOneShot,
     AllReduceRecursiveDoubling,
+    AllReduceRabenseifner,
     AllReduceRing,
+    AllReduceRsAg,
     ReduceBinomial,
+    ReducePipeline,
     BroadcastBinomial,
+    BroadcastPipeline,
+    AllGatherBruck,
     AllGatherRing,
+    ReduceScatterRecursiveHalving,
     ReduceScatterRing,
+    ReduceScatterPairwise,
+    AllToAllBruck,
+    AllToAllPairwise,
+    GatherBinomial,
+    GatherLinear,
+    ScatterBinomial,
+    ScatterLinear,
+    ScanHillisSteele,
+    ScanPipeline,
     BarrierDissemination,
 }
 
@@ -22,26 +38,58 @@ pub struct Row {
     pub collective: &'static str,
     pub name: &'static str,
     pub algorithm: Algorithm,
-    /// Chosen for buffers of at most this many bytes.
+    /// Chosen for at most this many bytes, as `Call::bytes` counts them.
     up_to: usize,
     /// Chosen for at most this many ranks.
     most_ranks: usize,
+    /// What the algorithm can do.
+    able: Able,
 }
 
-/// The first row of a collective that fits is taken; the last one fits always.
-pub const TABLE: [Row; 8] = [
+/// What an algorithm can do. None is chosen for what it cannot, not even by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Able {
+    /// Everything.
+    All,
+    /// Operators that commute.
+    Commuting,
+    /// Blocks of equal length.
+    Equal,
+}
+
+use Algorithm::*;
+
+/// The first row of a collective that fits is taken; one that is able to do everything fits always.
+pub const TABLE: [Row; 25] = [
+    most_ranks(8, row("allreduce", "one_shot", AllReduceOneShot, 1 << 10)),
     // Two ranks send as much in one step as a ring in two.
-    Row {
-        most_ranks: 2,
-        ..row("allreduce", "recursive_doubling", Algorithm::AllReduceRecursiveDoubling, 256 << 10)
-    },
-    row("allreduce", "recursive_doubling", Algorithm::AllReduceRecursiveDoubling, 32 << 10),
-    row("allreduce", "ring", Algorithm::AllReduceRing, usize::MAX),
-    row("reduce", "binomial", Algorithm::ReduceBinomial, usize::MAX),
-    row("broadcast", "binomial", Algorithm::BroadcastBinomial, usize::MAX),
-    row("allgather", "ring", Algorithm::AllGatherRing, usize::MAX),
-    row("reduce_scatter", "ring", Algorithm::ReduceScatterRing, usize::MAX),
-    row("barrier", "dissemination", Algorithm::BarrierDissemination, usize::MAX),
+    most_ranks(2, row("allreduce", "recursive_doubling", AllReduceRecursiveDoubling, 256 << 10)),
+    row("allreduce", "recursive_doubling", AllReduceRecursiveDoubling, 16 << 10),
+    row("allreduce", "rabenseifner", AllReduceRabenseifner, 256 << 10),
+    able(Able::Commuting, row("allreduce", "ring", AllReduceRing, usize::MAX)),
+    able(Able::Commuting, row("allreduce", "rs_ag", AllReduceRsAg, 0)),
+    row("allreduce", "rabenseifner", AllReduceRabenseifner, usize::MAX),
+    row("reduce", "binomial", ReduceBinomial, 64 << 10),
+    row("reduce", "pipeline", ReducePipeline, usize::MAX),
+    row("broadcast", "binomial", BroadcastBinomial, 64 << 10),
+    row("broadcast", "pipeline", BroadcastPipeline, usize::MAX),
+    able(Able::Equal, row("allgather", "bruck", AllGatherBruck, 4 << 10)),
+    row("allgather", "ring", AllGatherRing, usize::MAX),
+    able(
+        Able::Commuting,
+        row("reduce_scatter", "recursive_halving", ReduceScatterRecursiveHalving, 16 << 10),
+    ),
+    able(Able::Commuting, row("reduce_scatter", "ring", ReduceScatterRing, usize::MAX)),
+    row("reduce_scatter", "pairwise", ReduceScatterPairwise, usize::MAX),
+    able(Able::Equal, row("alltoall", "bruck", AllToAllBruck, 256)),
+    row("alltoall", "pairwise", AllToAllPairwise, usize::MAX),
+    able(Able::Equal, row("gather", "binomial", GatherBinomial, 4 << 10)),
+    row("gather", "linear", GatherLinear, usize::MAX),
+    able(Able::Equal, row("scatter", "binomial", ScatterBinomial, 4 << 10)),
+    row("scatter", "linear", ScatterLinear, usize::MAX),
+    row("scan", "hillis_steele", ScanHillisSteele, 64 << 10),
+    row("scan", "pipeline", ScanPipeline, usize::MAX),
+    row("barrier", "dissemination", BarrierDissemination, usize::MAX),
 ];
 
 const fn row(
@@ -50,7 +98,15 @@ const fn row(
     algorithm: Algorithm,
     up_to: usize,
 ) -> Row {
-    Row { collective, name, algorithm, up_to, most_ranks: usize::MAX }
+    Row { collective, name, algorithm, up_to, most_ranks: usize::MAX, able: Able::All }
+}
+
+const fn most_ranks(most_ranks: usize, row: Row) -> Row {
+    Row { most_ranks, ..row }
+}
+
+const fn able(able: Able, row: Row) -> Row {
+    Row { able, ..row }
 }
 
 /// The table, with the user's own choices before it.
@@ -70,20 +126,41 @@ impl Selection {
     pub fn choose(&self, call: &Call, ranks: usize) -> &'static Row {
         let collective = collective(call);
         let bytes = call.bytes();
-        let of_this = |row: &&Row| row.collective == collective;
-        let forced = self.forced.iter().copied().find(of_this);
+        let possible = |row: &&Row| row.collective == collective && row.can(call);
+        let forced = self.forced.iter().copied().find(possible);
         let fitting = || {
-            TABLE.iter().filter(of_this).find(|row| bytes <= row.up_to && ranks <= row.most_ranks)
+            let fits = |row: &&Row| bytes <= row.up_to && ranks <= row.most_ranks;
+            TABLE.iter().filter(possible).find(fits)
         };
-        forced.or_else(fitting).expect("the last row of every collective fits")
+        forced.or_else(fitting).expect("a row of every collective fits always")
+    }
+
+    /// How a part of this many bytes of an all-reduce is reduced.
+    pub fn all_reduce(&self, bytes: usize, reducer: &Reducer, ranks: usize) -> &'static Row {
+        let reduction = reducer.reduction();
+        let count = bytes / reduction.dtype.size();
+        self.choose(&Call::AllReduce { count, reduction }, ranks)
+    }
+}
+
+impl Row {
+    /// Whether the algorithm can perform the call at all.
+    pub fn can(&self, call: &Call) -> bool {
+        match self.able {
+            Able::All => true,
+            Able::Commuting => call.reduction().is_none_or(Reduction::is_commutative),
+            Able::Equal => matches!(call.counts(), Counts::Each(_)),
+        }
     }
 }
 
 fn find(entry: &str) -> Result<&'static Row> {
     let known = |row: &&Row| format!("{}:{}", row.collective, row.name) == entry;
     TABLE.iter().find(known).ok_or_else(|| {
-        let names: Vec<_> =
+        let mut names: Vec<_> =
             TABLE.iter().map(|row| format!("{}:{}", row.collective, row.name)).collect();
+        names.sort();
+        names.dedup();
         Error::Argument(format!("NEXAR_ALGO: {entry} is none of {}", names.join(", ")))
     })
 }
@@ -96,6 +173,12 @@ fn collective(call: &Call) -> &'static str {
         Call::Broadcast { .. } => "broadcast",
         Call::AllGather { .. } => "allgather",
         Call::ReduceScatter { .. } => "reduce_scatter",
+        Call::AllToAll { .. } => "alltoall",
+        Call::Gather { .. } => "gather",
+        Call::Scatter { .. } => "scatter",
+        Call::Scan { .. } | Call::ExScan { .. } => "scan",
+        // By its parts, which are all-reduces.
+        Call::AllReduceBucketed { .. } => "allreduce",
         Call::Barrier => "barrier",
     }
 }
@@ -107,7 +190,8 @@ mod tests {
     use crate::op::{Fold, RedOp};
 
     fn allreduce(count: usize) -> Call {
-        Call::AllReduce { count, fold: Fold::new(DataType::Float32, RedOp::Sum).unwrap() }
+        let reduction = Fold::new(DataType::Float32, RedOp::Sum).unwrap().into();
+        Call::AllReduce { count, reduction }
     }
 
     #[test]

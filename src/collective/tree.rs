@@ -8,6 +8,10 @@ pub struct Tree {
     pub parent: Option<Rank>,
     /// Largest subtree first.
     pub children: Vec<Rank>,
+    /// This rank, counted from the root.
+    pub from_root: usize,
+    /// How many ranks its subtree has, itself included. They follow it, counted from the root.
+    pub span: usize,
 }
 
 /// With ranks counted from the root, a rank's parent is itself without its lowest set bit, and
@@ -22,6 +26,8 @@ pub fn binomial(place: Place, root: Rank) -> Tree {
     Tree {
         parent: (from_root > 0).then(|| absolute(from_root & (from_root - 1))),
         children: below.filter(|child| *child < size).map(absolute).collect(),
+        from_root,
+        span: (1 << lowest).min(size - from_root),
     }
 }
 
@@ -40,6 +46,9 @@ mod tests {
                         assert_eq!(tree(child.0).parent, Some(Rank(rank)));
                         seen[child.0] += 1;
                     }
+                    let below: usize =
+                        tree(rank).children.iter().map(|child| tree(child.0).span).sum();
+                    assert_eq!(tree(rank).span, 1 + below, "rank {rank} of {size}");
                 }
                 assert_eq!(tree(root.0).parent, None);
                 for (rank, seen) in seen.into_iter().enumerate() {

@@ -21,7 +21,7 @@ use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::op::{Call, Op};
+use crate::op::{Call, Counts, Op};
 use crate::rank::{Place, Rank};
 use crate::runtime;
 use crate::transport::mem::{MemWorld, Trouble};
@@ -171,7 +171,7 @@ impl Communicator {
 
     /// Runs one operation to its end on the calling thread.
     pub fn run(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call;
+        let call = op.call();
         let turn = self.begin(call)?;
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let deadline = Instant::now() + self.op_timeout;
@@ -196,15 +196,17 @@ impl Communicator {
     fn leaves_work(&self, call: &Call) -> bool {
         let rank = self.place().rank;
         match *call {
-            Call::Broadcast { root, .. } if root == rank => true,
-            Call::Reduce { root, .. } if root != rank => true,
+            Call::Broadcast { root, .. } | Call::Scatter { root, .. } if root == rank => true,
+            Call::Reduce { root, .. } | Call::Gather { root, .. } if root != rank => true,
+            Call::Scan { .. } | Call::ExScan { .. } if rank == Rank(0) => true,
+            Call::AllToAll { counts: Counts::Pairwise, .. } => true,
             _ => call.bytes() > LARGE,
         }
     }
 
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
     pub async fn run_async(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call;
+        let call = op.call();
         let turn = self.begin(call)?;
         let result = self.perform(&turn, op).await;
         self.end(turn, call, result)
@@ -215,15 +217,12 @@ impl Communicator {
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        let (seq, row, rank) =
-            (turn.seq, self.selection.choose(&op.call, self.place().size), self.place().rank);
-        let name = &self.name;
-        trace!(
-            rank = rank.0 as u64,
-            "communicator {name}: {rank}, {} #{seq}, {}", op.call, row.name
-        );
-        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, op.call, turn.previous);
-        collective::perform(&exchange, row.algorithm, op).await
+        let (call, seq, place) = (op.call(), turn.seq, self.place());
+        let (name, rank) = (&self.name, place.rank);
+        let algorithm = self.selection.choose(&call, place.size).name;
+        trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call} #{seq}, {algorithm}");
+        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, call, turn.previous);
+        collective::perform(&exchange, &self.selection, op).await
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.

@@ -7,6 +7,7 @@
 //! - an array may begin at any address.
 
 mod element;
+mod reducer;
 
 use bytemuck::{Pod, bytes_of, pod_read_unaligned};
 use half::{bf16, f16};
@@ -15,6 +16,8 @@ use crate::dtype::DataType;
 use crate::op::{Fold, RedOp};
 
 use element::{Element, Integer, Real};
+
+pub use reducer::Side;
 
 /// `into[i] = into[i] op from[i]`. Both hold the same number of whole elements.
 pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
@@ -46,6 +49,34 @@ pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {
         _ if size == 1 => scale(fold.dtype(), data, 1),
         _ => {}
     }
+}
+
+/// Each element times `scalar`, which is one element.
+fn premultiply(dtype: DataType, scalar: &[u8], data: &mut [u8]) {
+    match dtype {
+        DataType::Int8 => times::<i8>(scalar, data, i8::multiply),
+        DataType::Uint8 => times::<u8>(scalar, data, u8::multiply),
+        DataType::Int16 => times::<i16>(scalar, data, i16::multiply),
+        DataType::Uint16 => times::<u16>(scalar, data, u16::multiply),
+        DataType::Int32 => times::<i32>(scalar, data, i32::multiply),
+        DataType::Uint32 => times::<u32>(scalar, data, u32::multiply),
+        DataType::Int64 => times::<i64>(scalar, data, i64::multiply),
+        DataType::Uint64 => times::<u64>(scalar, data, u64::multiply),
+        DataType::Float32 => times(scalar, data, f32::multiply),
+        DataType::Float64 => times(scalar, data, f64::multiply),
+        DataType::Float16 => times(scalar, data, |a: f16, b| a.with(b, f32::multiply)),
+        DataType::Bfloat16 => times(scalar, data, |a: bf16, b| a.with(b, f32::multiply)),
+        DataType::Float8e4m3 | DataType::Float8e5m2 => unreachable!("Fold::new refuses them"),
+    }
+}
+
+fn identity(_fold: Fold, data: &mut [u8]) {
+    data.fill(0);
+}
+
+fn times<T: Pod>(scalar: &[u8], data: &mut [u8], multiply: impl Fn(T, T) -> T) {
+    let scalar = pod_read_unaligned(scalar);
+    each(data, |x| multiply(x, scalar));
 }
 
 fn scale(dtype: DataType, data: &mut [u8], size: usize) {

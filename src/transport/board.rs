@@ -49,9 +49,10 @@ impl Board {
 mod tests {
     use super::*;
     use crate::dtype::DataType;
+    use crate::op::Counts;
 
     fn gather(count: usize) -> Call {
-        Call::AllGather { count, dtype: DataType::Int8 }
+        Call::AllGather { counts: Counts::Each(count), dtype: DataType::Int8 }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What precedes every message: enough to know that it is the one the receiver waits for.
 
 use crate::error::{Error, Result};
-use crate::op::Call;
+use crate::op::{Call, Counts};
 use crate::rank::Rank;
 
 /// The call as a whole travels with each message, not a hash of it: equality is exact, and the
@@ -38,6 +38,12 @@ impl Header {
             if self.call != arrived.call {
                 return mismatch(self.seq, self.call, arrived.call);
             }
+            // Only the two of them know how much one sends the other.
+            if self.step == arrived.step && self.call.counts() == Counts::Pairwise {
+                let (sent, expected) = (arrived.bytes, self.bytes);
+                let (seq, call) = (self.seq, self.call);
+                return Err(Error::Lengths { seq, call, from: peer, to: me, sent, expected });
+            }
         }
         Err(Error::Protocol {
             peer,
@@ -72,7 +78,7 @@ mod tests {
     #[test]
     fn another_call_under_the_same_number_is_a_mismatch_with_the_same_text_on_both_sides() {
         let dtype = crate::dtype::DataType::Int8;
-        let other = Header { call: Call::AllGather { count: 2, dtype }, ..HEADER };
+        let other = Header { call: Call::AllGather { counts: Counts::Each(2), dtype }, ..HEADER };
         let here = HEADER.check(Rank(0), Rank(1), &other).unwrap_err();
         let there = other.check(Rank(1), Rank(0), &HEADER).unwrap_err();
         assert_eq!(here.code(), Code::InvalidUsage);
@@ -86,11 +92,23 @@ mod tests {
     #[test]
     fn another_call_before_this_one_is_a_mismatch_too() {
         let dtype = crate::dtype::DataType::Int8;
-        let previous = Some(Call::AllGather { count: 2, dtype });
+        let previous = Some(Call::AllGather { counts: Counts::Each(2), dtype });
         let error = HEADER.check(Rank(1), Rank(0), &Header { previous, ..HEADER }).unwrap_err();
         assert_eq!(
             error.to_string(),
             "ranks disagree on call #2: rank 0 called AllGather(2 x int8), rank 1 called Barrier()"
+        );
+    }
+
+    #[test]
+    fn another_length_where_each_pair_has_its_own_is_a_mismatch() {
+        let call = Call::AllToAll { counts: Counts::Pairwise, dtype: crate::dtype::DataType::Int8 };
+        let expected = Header { call, ..HEADER };
+        let error = expected.check(Rank(0), Rank(1), &Header { bytes: 7, ..expected }).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidUsage);
+        assert_eq!(
+            error.to_string(),
+            "ranks disagree on call #3, AllToAllV(int8): rank 1 sends 7 bytes to rank 0, which expects 8"
         );
     }
 

@@ -3,15 +3,15 @@
 //! ```text
 //! header, 56 bytes   0        8          16        20    24    40
 //!                    seq u64  bytes u64  step u32  zero  call  previous call, or zero
-//! call, 16 bytes     0          8         12       13        14        15
-//!                    count u64  root u32  kind u8  dtype u8  redop u8  zero
+//! call, 16 bytes     0          8                   12       13        14           15
+//!                    count u64  root or digest u32  kind u8  dtype u8  operator u8  counts u8
 //! ```
 //!
 //! A decoder returns `None` for anything that no encoder writes: reserved bytes that are not
 //! zero, unknown codes, bytes left over.
 
 use crate::dtype::DataType;
-use crate::op::{Call, Fold, RedOp};
+use crate::op::{Call, Counts, Fold, Operator, RedOp, Reduction};
 use crate::rank::Rank;
 
 use super::Header;
@@ -83,39 +83,92 @@ impl Header {
     }
 }
 
+/// Codes of the operators that have none in the header.
+const PRE_MUL_SUM: u8 = 64;
+const USER: u8 = 65;
+const USER_IN_RANK_ORDER: u8 = 66;
+
+/// Codes of the forms of counts.
+const EACH: u8 = 0;
+const LISTED: u8 = 1;
+const PAIRWISE: u8 = 2;
+
 /// Fields a call lacks are zero; the kind never is.
 pub fn encode_call(call: &Call) -> [u8; 16] {
-    let folded = |fold: Fold| (fold.dtype() as u8, fold.redop() as u8);
-    let (kind, count, root, (dtype, redop)) = match *call {
-        Call::AllReduce { count, fold } => (1, count, 0, folded(fold)),
-        Call::Reduce { count, fold, root } => (2, count, root.0, folded(fold)),
-        Call::Broadcast { count, dtype, root } => (3, count, root.0, (dtype as u8, 0)),
-        Call::AllGather { count, dtype } => (4, count, 0, (dtype as u8, 0)),
-        Call::ReduceScatter { count, fold } => (5, count, 0, folded(fold)),
-        Call::Barrier => (6, 0, 0, (0, 0)),
+    let kind = match call {
+        Call::AllReduce { .. } => 1,
+        Call::Reduce { .. } => 2,
+        Call::Broadcast { .. } => 3,
+        Call::AllGather { .. } => 4,
+        Call::ReduceScatter { .. } => 5,
+        Call::Barrier => 6,
+        Call::AllToAll { .. } => 7,
+        Call::Gather { .. } => 8,
+        Call::Scatter { .. } => 9,
+        Call::Scan { .. } => 10,
+        Call::ExScan { .. } => 11,
+        Call::AllReduceBucketed { .. } => 12,
+    };
+    // A call with a list of counts has no root.
+    let root = call.root().map_or(0, |root| root.0 as u32);
+    let (count, root_or_digest, form) = match call.counts() {
+        Counts::Each(count) => (count, root, EACH),
+        Counts::Listed { total, digest } => (total, digest, LISTED),
+        Counts::Pairwise => (0, root, PAIRWISE),
+    };
+    let dtype = call.dtype().map_or(0, |dtype| dtype as u8);
+    let operator = match call.reduction().map(|reduction| reduction.operator) {
+        None => 0,
+        Some(Operator::Known(redop)) => redop as u8,
+        Some(Operator::PreMulSum) => PRE_MUL_SUM,
+        Some(Operator::User { commutative: true }) => USER,
+        Some(Operator::User { commutative: false }) => USER_IN_RANK_ORDER,
     };
     let mut out = [0; 16];
     out[0..8].copy_from_slice(&(count as u64).to_le_bytes());
-    out[8..12].copy_from_slice(&(root as u32).to_le_bytes());
-    out[12..15].copy_from_slice(&[kind, dtype, redop]);
+    out[8..12].copy_from_slice(&root_or_digest.to_le_bytes());
+    out[12..16].copy_from_slice(&[kind, dtype, operator, form]);
     out
 }
 
 pub fn decode_call(bytes: &[u8; 16]) -> Option<Call> {
     let mut reader = Reader(bytes);
     let count = usize::try_from(reader.u64()?).ok()?;
-    let root = Rank(reader.u32()? as usize);
-    let (kind, dtype, redop) = (reader.u8()?, reader.u8()?, reader.u8()?);
-    reader.zeros(1)?;
-    let dtype = DataType::from_code(dtype.into())?;
-    let fold = || Fold::new(dtype, RedOp::from_code(redop.into())?).ok();
+    let root_or_digest = reader.u32()?;
+    let (kind, dtype) = (reader.u8()?, DataType::from_code(reader.u8()?.into())?);
+    let (operator, form) = (reader.u8()?, reader.u8()?);
+    let root = Rank(root_or_digest as usize);
+    let counts = match form {
+        EACH => Counts::Each(count),
+        LISTED => Counts::Listed { total: count, digest: root_or_digest },
+        PAIRWISE => Counts::Pairwise,
+        _ => return None,
+    };
+    let reduction = || {
+        let operator = match operator {
+            PRE_MUL_SUM => Operator::PreMulSum,
+            USER => Operator::User { commutative: true },
+            USER_IN_RANK_ORDER => Operator::User { commutative: false },
+            known => {
+                let redop = RedOp::from_code(known.into())?;
+                return Fold::new(dtype, redop).ok().map(Reduction::from);
+            }
+        };
+        Some(Reduction { dtype, operator })
+    };
     let call = match kind {
-        1 => Call::AllReduce { count, fold: fold()? },
-        2 => Call::Reduce { count, fold: fold()?, root },
+        1 => Call::AllReduce { count, reduction: reduction()? },
+        2 => Call::Reduce { count, reduction: reduction()?, root },
         3 => Call::Broadcast { count, dtype, root },
-        4 => Call::AllGather { count, dtype },
-        5 => Call::ReduceScatter { count, fold: fold()? },
+        4 => Call::AllGather { counts, dtype },
+        5 => Call::ReduceScatter { counts, reduction: reduction()? },
         6 => Call::Barrier,
+        7 => Call::AllToAll { counts, dtype },
+        8 => Call::Gather { counts, dtype, root },
+        9 => Call::Scatter { counts, dtype, root },
+        10 => Call::Scan { count, reduction: reduction()? },
+        11 => Call::ExScan { count, reduction: reduction()? },
+        12 => Call::AllReduceBucketed { counts, reduction: reduction()? },
         _ => return None,
     };
     // Fields the call lacks must be zero: one call has one encoding.
@@ -128,20 +181,43 @@ mod tests {
 
     use super::*;
 
-    fn calls() -> impl Strategy<Value = Call> {
-        let fold = (0..DataType::ALL.len(), 0..RedOp::ALL.len())
+    fn reductions() -> impl Strategy<Value = Reduction> {
+        let known = (0..DataType::ALL.len(), 0..RedOp::ALL.len())
             .prop_filter_map("refused", |(d, r)| Fold::new(DataType::ALL[d], RedOp::ALL[r]).ok());
-        (0..6, any::<usize>(), fold, any::<u32>()).prop_map(|(kind, count, fold, root)| {
-            let (dtype, root) = (fold.dtype(), Rank(root as usize));
-            match kind {
-                0 => Call::AllReduce { count, fold },
-                1 => Call::Reduce { count, fold, root },
-                2 => Call::Broadcast { count, dtype, root },
-                3 => Call::AllGather { count, dtype },
-                4 => Call::ReduceScatter { count, fold },
-                _ => Call::Barrier,
-            }
-        })
+        let created = prop_oneof![
+            Just(Operator::PreMulSum),
+            any::<bool>().prop_map(|commutative| Operator::User { commutative }),
+        ];
+        let created = (0..DataType::ALL.len(), created)
+            .prop_map(|(dtype, operator)| Reduction { dtype: DataType::ALL[dtype], operator });
+        prop_oneof![known.prop_map(Reduction::from), created]
+    }
+
+    fn calls() -> impl Strategy<Value = Call> {
+        let list = (any::<usize>(), any::<u32>())
+            .prop_map(|(total, digest)| Counts::Listed { total, digest });
+        let each = || any::<usize>().prop_map(Counts::Each);
+        let lists = prop_oneof![each(), list.clone()];
+        let pairs = prop_oneof![each(), Just(Counts::Pairwise)];
+        (0..12, any::<usize>(), lists, pairs, list, reductions(), any::<u32>()).prop_map(
+            |(kind, count, counts, pairs, list, reduction, root)| {
+                let (dtype, root) = (reduction.dtype, Rank(root as usize));
+                match kind {
+                    0 => Call::AllReduce { count, reduction },
+                    1 => Call::Reduce { count, reduction, root },
+                    2 => Call::Broadcast { count, dtype, root },
+                    3 => Call::AllGather { counts, dtype },
+                    4 => Call::ReduceScatter { counts, reduction },
+                    5 => Call::AllToAll { counts: pairs, dtype },
+                    6 => Call::Gather { counts: pairs, dtype, root },
+                    7 => Call::Scatter { counts: pairs, dtype, root },
+                    8 => Call::Scan { count, reduction },
+                    9 => Call::ExScan { count, reduction },
+                    10 => Call::AllReduceBucketed { counts: list, reduction },
+                    _ => Call::Barrier,
+                }
+            },
+        )
     }
 
     proptest! {

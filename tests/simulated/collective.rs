@@ -1,150 +1,174 @@
 //! Every collective, algorithm and shape against an oracle: the exact bits, on every rank.
 
-use nexar::collective::select::TABLE;
+use nexar::collective::segments::SEGMENT;
+use nexar::collective::select::{Row, TABLE};
 use nexar::dtype::DataType;
-use nexar::op::{Call, Fold, RedOp};
-use nexar::rank::Rank;
-use nexar::transport::mem::{MemWorld, Traffic, Trouble};
+use nexar::op::{RedOp, Reducer};
+use nexar::transport::mem::{MemWorld, Trouble};
 use proptest::prelude::*;
 
+use crate::case::{Case, Form, known, maps, sum};
+use crate::oracle::oracle;
 use crate::world::Placement::{InPlace, OutOfPlace};
-use crate::world::{make, oracle, quiet, run};
+use crate::world::{make, run};
 
-fn sum() -> Fold {
-    Fold::new(DataType::Float32, RedOp::Sum).unwrap()
+/// Every algorithm with the forms of calls of its collective.
+pub fn algorithms() -> Vec<(&'static Row, Form)> {
+    let mut rows: Vec<&Row> = TABLE.iter().collect();
+    rows.sort_by_key(|row| (row.collective, row.name));
+    rows.dedup_by_key(|row| row.algorithm);
+    let forms = |row: &'static Row| {
+        let of_this = Form::ALL.into_iter().filter(|form| form.collective() == row.collective);
+        of_this.map(move |form| (row, form))
+    };
+    rows.into_iter().flat_map(forms).collect()
 }
 
-/// All calls of a collective with this count: one for each root, if it has roots.
-fn calls(collective: &str, count: usize, fold: Fold, size: usize) -> Vec<Call> {
-    let dtype = fold.dtype();
-    let roots = (0..size).map(Rank);
-    match collective {
-        "allreduce" => vec![Call::AllReduce { count, fold }],
-        "reduce_scatter" => vec![Call::ReduceScatter { count, fold }],
-        "allgather" => vec![Call::AllGather { count, dtype }],
-        "reduce" => roots.map(|root| Call::Reduce { count, fold, root }).collect(),
-        "broadcast" => roots.map(|root| Call::Broadcast { count, dtype, root }).collect(),
-        "barrier" => vec![Call::Barrier],
-        other => panic!("no calls of {other}"),
-    }
+/// The calls of a form with this count: one for each root, if it has roots. Those that the
+/// algorithm cannot perform are left out.
+pub fn cases(row: &Row, form: Form, count: usize, reducer: &Reducer, size: usize) -> Vec<Case> {
+    let roots = if form.has_root() { size } else { 1 };
+    let case = |root| Case { form, count, reducer: reducer.clone(), root, size };
+    (0..roots).map(case).filter(|case| row.can(&case.call())).collect()
 }
 
-/// Makes the calls one after another in one world, in place and out of place.
-fn check(algo: &str, calls: &[Call], size: usize, trouble: Trouble) {
-    let algorithm = algo.split(':').nth(1).unwrap();
+/// Makes the calls one after another in one world, out of place and in place.
+fn check(row: &Row, cases: &[Case], size: usize, trouble: Trouble) {
+    let algo = format!("{}:{}", row.collective, row.name);
     let world = MemWorld::new(size, trouble).unwrap();
-    let mine = calls.to_vec();
-    let results = run(&world, algo, move |communicator| {
-        let calls = mine.clone();
+    let mine = cases.to_vec();
+    let results = run(&world, &algo, move |communicator| {
+        let cases = mine.clone();
         async move {
             let mut results = Vec::new();
-            for call in calls {
+            for case in &cases {
                 for placement in [OutOfPlace, InPlace] {
-                    results.push(make(&communicator, call, placement).await.unwrap());
+                    results.push(make(&communicator, case, placement).await.unwrap());
                 }
             }
             results
         }
     });
     for (rank, results) in results.iter().enumerate() {
-        for (call, got) in calls.iter().zip(results.chunks(2)) {
-            let expected = oracle(call, algorithm, rank, size);
-            assert!(got[0] == expected, "{algo}, {call}, rank {rank} of {size}, out of place");
-            assert!(got[1] == expected, "{algo}, {call}, rank {rank} of {size}, in place");
+        for (case, got) in cases.iter().zip(results.chunks(2)) {
+            let expected = oracle(case, row.name, rank);
+            let untouched = || (vec![crate::world::UNTOUCHED; got[0].len()], case.input(rank));
+            let expected = expected.map_or_else(untouched, |bytes| (bytes.clone(), bytes));
+            assert!(got[0] == expected.0, "{algo}, {case:?}, rank {rank}, out of place");
+            assert!(got[1] == expected.1, "{algo}, {case:?}, rank {rank}, in place");
         }
     }
 }
 
 #[test]
-fn every_algorithm_is_right_for_1_to_9_ranks_and_counts_that_divide_nothing() {
-    for row in &TABLE {
-        let algo = format!("{}:{}", row.collective, row.name);
-        for size in 1..=9 {
-            let counts = [0, 1, size - 1, size, size + 1, 1000, 65_537];
-            let calls: Vec<_> = counts
+fn every_algorithm_is_right_for_1_to_17_and_32_ranks_and_counts_that_divide_nothing() {
+    for size in (1..=17).chain([32]) {
+        let counts = [0, 1, size - 1, size, size + 1, 2 * size + 1, 257];
+        for (row, form) in algorithms() {
+            for reducer in [sum(), maps()] {
+                let cases: Vec<_> = counts
+                    .iter()
+                    .flat_map(|count| cases(row, form, *count, &reducer, size))
+                    .collect();
+                check(row, &cases, size, Trouble::default());
+            }
+        }
+    }
+}
+
+/// A list that is long is reduced in pieces, each in its own order: only integers have one result.
+fn of_pieces(form: Form) -> Reducer {
+    match form {
+        Form::AllReduceBucketed => known(DataType::Int32, RedOp::Sum).unwrap(),
+        _ => sum(),
+    }
+}
+
+#[test]
+fn every_algorithm_is_right_at_the_boundaries_of_segments() {
+    for size in [1, 2, 3, 4, 5] {
+        for (row, form) in algorithms().into_iter().filter(|(_, form)| *form != Form::Barrier) {
+            // Segments of a chunk, of a block and of the whole.
+            let whole = SEGMENT / 4;
+            let counts = [whole - 1, whole + 1, size * whole + size - 1, 5 * whole + 3];
+            let counts = if size > 3 { &counts[1..2] } else { &counts[..] };
+            let cases: Vec<_> = counts
                 .iter()
-                .flat_map(|count| calls(row.collective, *count, sum(), size))
+                .flat_map(|count| cases(row, form, *count, &of_pieces(form), size).pop())
                 .collect();
-            check(&algo, &calls, size, Trouble::default());
+            check(row, &cases, size, Trouble::default());
         }
     }
 }
 
 #[test]
 fn every_type_and_operator_is_right_at_3_and_4_ranks() {
-    let folds = DataType::ALL.into_iter().flat_map(|dtype| {
-        RedOp::ALL.into_iter().filter_map(move |redop| Fold::new(dtype, redop).ok())
+    let reducers = DataType::ALL.into_iter().flat_map(|dtype| {
+        let scalar = [3, 0, 0x40, 0x3f, 0, 0, 0xf8, 0x3f];
+        let known = RedOp::ALL.into_iter().filter_map(move |redop| known(dtype, redop));
+        known.chain([Reducer::PreMulSum { dtype, scalar }])
     });
-    let folds: Vec<_> = folds.collect();
-    // 4 floats and 8 integers take the 5 common operators, integers 6 more; 8-bit floats none.
-    assert_eq!(folds.len(), 12 * 5 + 8 * 6);
-    for row in TABLE.iter().filter(|row| row.collective != "barrier") {
-        let algo = format!("{}:{}", row.collective, row.name);
+    let reduced = |reducer: &Reducer| known(reducer.dtype(), RedOp::Sum).is_some();
+    let reducers: Vec<_> = reducers.filter(reduced).collect();
+    // 4 floats and 8 integers take the 5 common operators and PreMulSum, integers 6 more.
+    assert_eq!(reducers.len(), 12 * 6 + 8 * 6);
+    for (row, form) in algorithms().into_iter().filter(|(_, form)| form.folds()) {
         for size in [3, 4] {
-            for fold in &folds {
-                check(
-                    &algo,
-                    &calls(row.collective, 257, *fold, size)[..1],
-                    size,
-                    Trouble::default(),
-                );
+            for reducer in &reducers {
+                let is_avg = matches!(reducer, Reducer::Known(fold) if fold.redop() == RedOp::Avg);
+                if is_avg && form.collective() == "scan" {
+                    continue;
+                }
+                let cases = cases(row, form, 67, reducer, size);
+                check(row, &cases[..1], size, Trouble::default());
             }
+        }
+    }
+}
+
+#[test]
+fn every_type_is_moved_right() {
+    for (row, form) in algorithms().into_iter().filter(|(_, form)| !form.folds()) {
+        for dtype in DataType::ALL {
+            let Some(reducer) = known(dtype, RedOp::Sum) else { continue };
+            check(row, &cases(row, form, 67, &reducer, 5), 5, Trouble::default());
         }
     }
 }
 
 #[test]
 fn delayed_messages_change_no_bit() {
-    for seed in 0..20 {
-        for row in &TABLE {
-            let algo = format!("{}:{}", row.collective, row.name);
+    for seed in 0..10 {
+        for (row, form) in algorithms() {
             for size in [2, 3, 5, 8] {
-                let calls = calls(row.collective, 100, sum(), size);
-                check(&algo, &calls, size, Trouble::delays(seed));
+                check(row, &cases(row, form, 100, &sum(), size), size, Trouble::delays(seed));
             }
         }
     }
 }
 
 #[test]
-fn ranks_send_as_much_as_the_cards_say() {
-    const COUNT: u64 = 840; // divides by 1 to 8
-    let whole = 4 * COUNT;
-    for size in 1..=8_u64 {
-        let sent = |algo: &str, collective: &str| -> Vec<Traffic> {
-            let call = calls(collective, COUNT as usize, sum(), size as usize)[0];
-            let world = quiet(size as usize);
-            run(&world, algo, move |communicator| async move {
-                make(&communicator, call, OutOfPlace).await.unwrap();
-            });
-            (0..size as usize).map(|rank| world.traffic(Rank(rank))).collect()
-        };
-        let each = |messages, bytes| vec![Traffic { messages, bytes }; size as usize];
-        let total = |traffic: &[Traffic]| -> (u64, u64) {
-            (traffic.iter().map(|t| t.messages).sum(), traffic.iter().map(|t| t.bytes).sum())
-        };
-
-        let ring = sent("allreduce:ring", "allreduce");
-        assert_eq!(ring, each(2 * (size - 1), 2 * (size - 1) * whole / size), "{size}");
-        assert_eq!(sent("", "allgather"), each(size - 1, (size - 1) * whole), "{size}");
-        assert_eq!(sent("", "reduce_scatter"), each(size - 1, (size - 1) * whole), "{size}");
-        assert_eq!(total(&sent("", "broadcast")), (size - 1, (size - 1) * whole), "{size}");
-        assert_eq!(total(&sent("", "reduce")), (size - 1, (size - 1) * whole), "{size}");
-        let steps = u64::from(size.next_power_of_two().ilog2());
-        assert_eq!(sent("", "barrier"), each(steps, 0), "{size}");
-
-        let (rounds, extra) = (u64::from(size.ilog2()), size - (1 << size.ilog2()));
-        let messages = (size - extra) * rounds + 2 * extra;
-        let doubling = sent("allreduce:recursive_doubling", "allreduce");
-        assert_eq!(total(&doubling), (messages, messages * whole), "{size}");
+fn buffers_much_larger_than_a_queue_go_through() {
+    for (row, form) in algorithms() {
+        let mut cases = cases(row, form, (1 << 20) + 1, &of_pieces(form), 3);
+        cases.truncate(1);
+        check(row, &cases, 3, Trouble::default());
     }
 }
 
 #[test]
-fn a_buffer_much_larger_than_a_queue_goes_through() {
-    let count = 3 * (1 << 20) + 1;
-    for algo in ["allreduce:ring", "allreduce:recursive_doubling"] {
-        check(algo, &calls("allreduce", count, sum(), 3), 3, Trouble::default());
+fn without_a_name_every_call_takes_an_algorithm_that_can_perform_it() {
+    for form in Form::ALL {
+        for reducer in [sum(), maps()] {
+            for count in [1, 1000, 100_000] {
+                let case = Case { form, count, reducer: reducer.clone(), root: 0, size: 4 };
+                let world = MemWorld::new(4, Trouble::default()).unwrap();
+                run(&world, "", move |communicator| {
+                    let case = case.clone();
+                    async move { make(&communicator, &case, OutOfPlace).await.unwrap() }
+                });
+            }
+        }
     }
 }
 
@@ -152,16 +176,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_sequences_of_calls_are_right(
-        size in 1_usize..10,
+    fn random_shapes_are_right(
+        size in 1_usize..18,
         seed: u64,
-        picks in prop::collection::vec((0..TABLE.len(), 0_usize..3000, 0_usize..10), 1..12),
+        picks in prop::collection::vec((0..1000_usize, 0_usize..3000, 0_usize..18, any::<bool>()), 1..6),
     ) {
-        let call = |(row, count, root): &(usize, usize, usize)| {
-            let calls = calls(TABLE[*row].collective, *count, sum(), size);
-            calls[root % calls.len()]
-        };
-        let picked: Vec<Call> = picks.iter().map(call).collect();
-        check("allreduce:ring", &picked, size, Trouble::delays(seed));
+        let algorithms = algorithms();
+        for (pick, count, root, in_order) in picks {
+            let (row, form) = algorithms[pick % algorithms.len()];
+            let reducer = if in_order { maps() } else { sum() };
+            let cases = cases(row, form, count, &reducer, size);
+            if let Some(case) = cases.get(root % cases.len().max(1)) {
+                check(row, std::slice::from_ref(case), size, Trouble::delays(seed));
+            }
+        }
     }
 }

@@ -7,78 +7,80 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use nexar::buffer::Buffers;
-use nexar::collective::select::TABLE;
+use nexar::collective::select::Row;
 use nexar::config::Config;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Error};
-use nexar::op::{Call, Fold, Op, RedOp};
+use nexar::op::{Op, RedOp};
 use nexar::rank::Rank;
 use nexar::transport::LANES;
 use nexar::transport::mem::{MemWorld, Trouble};
 
+use crate::case::{Case, Form, known, maps};
+use crate::collective::{algorithms, cases};
+use crate::oracle::oracle;
 use crate::world::Placement::OutOfPlace;
-use crate::world::{make, oracle, quiet, run};
+use crate::world::{make, quiet, run};
 
-fn fold(dtype: DataType, redop: RedOp) -> Fold {
-    Fold::new(dtype, redop).unwrap()
+/// A call on enough elements that every chunk has some.
+fn case(form: Form, size: usize) -> Case {
+    let reducer = known(DataType::Int32, RedOp::Sum).unwrap();
+    Case { form, count: 50, reducer, root: 0, size }
 }
 
-/// One call of each collective, on enough elements that every chunk has some.
-fn call(collective: &str) -> Call {
-    let (count, fold, dtype) = (50, fold(DataType::Int32, RedOp::Sum), DataType::Int32);
-    let root = Rank(0);
-    match collective {
-        "allreduce" => Call::AllReduce { count, fold },
-        "reduce_scatter" => Call::ReduceScatter { count, fold },
-        "allgather" => Call::AllGather { count, dtype },
-        "reduce" => Call::Reduce { count, fold, root },
-        "broadcast" => Call::Broadcast { count, dtype, root },
-        "barrier" => Call::Barrier,
-        other => panic!("no call of {other}"),
-    }
+fn barrier(size: usize) -> Case {
+    case(Form::Barrier, size)
 }
 
 #[test]
 fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
-    for row in &TABLE {
-        let algo = format!("{}:{}", row.collective, row.name);
-        let call = call(row.collective);
+    for (row, form) in algorithms() {
         for size in 2..=9 {
+            let case = case(form, size);
+            if cases(row, form, case.count, &case.reducer, size).is_empty() {
+                continue;
+            }
             for victim in 0..size {
                 let mut kills = 0;
-                while kill(&algo, call, size, victim, kills) {
+                while kill(row, &case, victim, kills) {
                     kills += 1;
-                    assert!(kills < 100, "{algo}: the victim never gets through the call");
+                    assert!(kills < 100, "{row:?}: the victim never gets through the call");
                 }
-                assert!(kills > 0, "{algo}: rank {victim} of {size} takes no part");
+                assert!(kills > 0, "{row:?}, {case:?}: rank {victim} takes no part");
             }
         }
     }
 }
 
 /// Kills `victim` at its step `at` of the call. False if the call has no such step.
-fn kill(algo: &str, call: Call, size: usize, victim: usize, at: u64) -> bool {
+fn kill(row: &Row, case: &Case, victim: usize, at: u64) -> bool {
+    let size = case.size;
+    let algo = format!("{}:{}", row.collective, row.name);
     let world = MemWorld::new(size, Trouble::kill(Rank(victim), at)).unwrap();
-    let results = run(&world, algo, move |communicator| async move {
-        let first = make(&communicator, call, OutOfPlace).await;
-        let dead = first.is_err() && communicator.place().rank == Rank(victim);
-        // Who got through the call without the victim meets its absence in the next.
-        let second = if dead {
-            Ok(Vec::new())
-        } else {
-            make(&communicator, Call::Barrier, OutOfPlace).await
-        };
-        (first, second)
+    let mine = case.clone();
+    let results = run(&world, &algo, move |communicator| {
+        let case = mine.clone();
+        async move {
+            let first = make(&communicator, &case, OutOfPlace).await;
+            let dead = first.is_err() && communicator.place().rank == Rank(victim);
+            // Who got through the call without the victim meets its absence in the next.
+            let second = if dead {
+                Ok(Vec::new())
+            } else {
+                make(&communicator, &barrier(size), OutOfPlace).await
+            };
+            (first, second)
+        }
     });
     if results[victim].0.is_ok() {
         return false;
     }
-    let context =
-        |rank| format!("{algo}, {call}: rank {victim} of {size} killed at {at}, rank {rank}");
-    let algorithm = algo.split(':').nth(1).unwrap();
+    let context = |rank| format!("{algo}, {case:?}: rank {victim} killed at {at}, rank {rank}");
     for (rank, (first, second)) in results.iter().enumerate().filter(|(rank, _)| *rank != victim) {
         match first {
-            Ok(got) => assert!(*got == oracle(&call, algorithm, rank, size), "{}", context(rank)),
+            Ok(got) => {
+                assert!(Some(got) == oracle(case, row.name, rank).as_ref(), "{}", context(rank))
+            }
             Err(error) => assert_names(error, victim, &context(rank)),
         }
         assert_names(second.as_ref().expect_err(&context(rank)), victim, &context(rank));
@@ -99,9 +101,9 @@ fn a_cut_link_is_an_error_with_the_same_text_on_every_rank() {
     for size in 2..=6 {
         let world = quiet(size);
         world.cut(Rank(0), Rank(1));
-        let call = call("allreduce");
         let results = run(&world, "allreduce:ring", move |communicator| async move {
-            make(&communicator, call, OutOfPlace).await.unwrap_err().to_string()
+            let case = case(Form::AllReduce, size);
+            make(&communicator, &case, OutOfPlace).await.unwrap_err().to_string()
         });
         assert!(results[0].contains("cannot be reached"), "{}", results[0]);
         assert!(results.iter().all(|text| *text == results[0]), "{results:?}");
@@ -113,7 +115,7 @@ fn a_rank_that_leaves_is_named_to_those_who_wait_for_it() {
     let results = run(&quiet(3), "", |communicator| async move {
         match communicator.place().rank {
             Rank(2) => None,
-            _ => make(&communicator, Call::Barrier, OutOfPlace).await.err(),
+            _ => make(&communicator, &barrier(3), OutOfPlace).await.err(),
         }
     });
     for error in results[..2].iter().flatten() {
@@ -125,7 +127,7 @@ fn a_rank_that_leaves_is_named_to_those_who_wait_for_it() {
 
 #[test]
 fn what_a_rank_has_sent_arrives_after_it_left() {
-    let call = Call::Broadcast { count: 1000, dtype: DataType::Int8, root: Rank(0) };
+    let broadcast = || case(Form::Broadcast, 2);
     let results = run(&quiet(2), "", move |communicator| async move {
         if communicator.place().rank == Rank(1) {
             // The root is done and gone before this rank begins.
@@ -133,61 +135,96 @@ fn what_a_rank_has_sent_arrives_after_it_left() {
                 tokio::task::yield_now().await;
             }
         }
-        make(&communicator, call, OutOfPlace).await
+        make(&communicator, &broadcast(), OutOfPlace).await
     });
-    assert_eq!(*results[1].as_ref().unwrap(), oracle(&call, "binomial", 1, 2));
+    assert_eq!(results[1].as_ref().ok(), oracle(&broadcast(), "binomial", 1).as_ref());
 }
 
 #[test]
 fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank() {
-    let right = Call::Reduce { count: 8, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(0) };
-    let wrong = [
-        Call::AllReduce { count: 8, fold: fold(DataType::Int32, RedOp::Sum) },
-        Call::Barrier,
-        Call::Reduce { count: 9, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(0) },
-        Call::Reduce { count: 0, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(0) },
-        Call::Reduce { count: 8, fold: fold(DataType::Uint32, RedOp::Sum), root: Rank(0) },
-        Call::Reduce { count: 8, fold: fold(DataType::Int32, RedOp::Max), root: Rank(0) },
-        Call::Reduce { count: 8, fold: fold(DataType::Int32, RedOp::Sum), root: Rank(1) },
-    ];
+    let reducer = |dtype, redop| known(dtype, redop).unwrap();
+    let right = |size| Case { count: 8, ..case(Form::Reduce, size) };
+    let wrong = |size| {
+        let (right, uint32) = (right(size), reducer(DataType::Uint32, RedOp::Sum));
+        [
+            Case { form: Form::AllReduce, ..right.clone() },
+            Case { form: Form::Scan, ..right.clone() },
+            Case { form: Form::AllGatherV, ..right.clone() },
+            Case { form: Form::ReduceScatterV, ..right.clone() },
+            Case { form: Form::AllReduceBucketed, ..right.clone() },
+            barrier(size),
+            Case { count: 9, ..right.clone() },
+            Case { count: 0, ..right.clone() },
+            Case { reducer: uint32, ..right.clone() },
+            Case { reducer: reducer(DataType::Int32, RedOp::Max), ..right.clone() },
+            Case { reducer: maps(), ..right.clone() },
+            Case { root: 1, ..right.clone() },
+        ]
+    };
     for size in 2..=5 {
-        for wrong in wrong {
+        for wrong in wrong(size) {
             for odd in 0..size {
-                let results = run(&quiet(size), "", move |communicator| async move {
+                let (right, mine) = (right(size), wrong.clone());
+                let results = run(&quiet(size), "", move |communicator| {
                     let is_odd = communicator.place().rank == Rank(odd);
-                    let call = if is_odd { wrong } else { right };
-                    let first = make(&communicator, call, OutOfPlace).await;
-                    // Whoever got out of the call before it was found wrong learns it here.
-                    let second = make(&communicator, Call::Barrier, OutOfPlace).await.unwrap_err();
-                    if let Err(first) = first {
-                        assert_eq!(first.to_string(), second.to_string());
+                    let case = if is_odd { mine.clone() } else { right.clone() };
+                    async move {
+                        let first = make(&communicator, &case, OutOfPlace).await;
+                        // Whoever got out of the call before it was found wrong learns it here.
+                        let second = make(&communicator, &barrier(size), OutOfPlace).await;
+                        let second = second.unwrap_err();
+                        if let Err(first) = first {
+                            assert_eq!(first.to_string(), second.to_string());
+                        }
+                        assert_eq!(second.code(), Code::InvalidUsage);
+                        second.to_string()
                     }
-                    assert_eq!(second.code(), Code::InvalidUsage);
-                    second.to_string()
                 });
                 let text = &results[0];
                 assert!(results.iter().all(|other| other == text), "{results:?}");
-                assert!(text.contains(&format!("rank {odd} called {wrong}")), "{text}");
-                assert!(text.contains(&format!(" called {right}")), "{text}");
+                assert!(text.contains(&format!("rank {odd} called {}", wrong.call())), "{text}");
+                assert!(text.contains(" called Reduce(8 x int32, sum, root 0)"), "{text}");
             }
         }
     }
 }
 
 #[test]
+fn a_length_that_two_ranks_see_differently_is_a_mismatch_on_every_rank() {
+    for form in [Form::AllToAllV, Form::GatherV, Form::ScatterV] {
+        let results = run(&quiet(4), "", move |communicator| async move {
+            let odd = communicator.place().rank == Rank(3);
+            let case = Case { count: if odd { 51 } else { 50 }, ..case(form, 4) };
+            let first = make(&communicator, &case, OutOfPlace).await;
+            let second = make(&communicator, &barrier(4), OutOfPlace).await.unwrap_err();
+            if let Err(first) = first {
+                assert_eq!(first.to_string(), second.to_string());
+            }
+            second
+        });
+        for error in &results {
+            assert_eq!(error.code(), Code::InvalidUsage, "{form:?}: {error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("{form:?}(int32")), "{text}");
+            assert!(text.contains("which expects"), "{text}");
+            assert_eq!(text, results[0].to_string());
+        }
+    }
+}
+
+#[test]
 fn every_message_is_checked_where_no_announcement_has_warned() {
+    use nexar::collective::select::Selection;
     use nexar::collective::{Exchange, perform};
-    let sum = fold(DataType::Int32, RedOp::Sum);
-    let calls = [Call::AllReduce { count: 2, fold: sum }, Call::AllReduce { count: 3, fold: sum }];
     let mut meshes = quiet(2).meshes().into_iter();
     let ranks = [meshes.next().unwrap(), meshes.next().unwrap()];
     let one_rank = async |rank: usize| {
-        let (call, mesh) = (calls[rank], &ranks[rank]);
-        let exchange = Exchange::new(mesh, nexar::transport::Lane(0), 0, call, None);
-        let algorithm = nexar::collective::select::Selection::default().choose(&call, 2).algorithm;
+        let case = Case { count: rank + 2, ..case(Form::AllReduce, 2) };
+        let lane = nexar::transport::Lane(0);
+        let exchange = Exchange::new(&ranks[rank], lane, 0, case.call(), None);
         let mut memory = vec![7; 4 * (rank + 2)];
-        let buffers = Buffers::Shared { both: &mut memory };
-        let error = perform(&exchange, algorithm, Op { call, buffers }).await.unwrap_err();
+        let op = case.op(rank, Buffers::Shared { both: &mut memory });
+        let error = perform(&exchange, &Selection::default(), op).await.unwrap_err();
         assert!(memory.iter().all(|byte| *byte == 7), "a byte of the wrong message landed");
         error.to_string()
     };
@@ -200,7 +237,6 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
 
 #[test]
 fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
-    let call = Call::AllReduce { count: 2, fold: fold(DataType::Int32, RedOp::Sum) };
     let config = Config { op_timeout: Duration::from_secs(30), ..Config::default() };
     let communicators = nexar::comm::create_in_process(3, &config).unwrap();
     let ranks = communicators.into_iter().map(|communicator| {
@@ -209,7 +245,8 @@ fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
             // layer, which must not become a hang of the others.
             let input = vec![0; if communicator.place().rank == Rank(1) { 4 } else { 8 }];
             let buffers = Buffers::Apart { input: &input, output: &mut [0; 8] };
-            communicator.run(Op { call, buffers }).unwrap_err()
+            let case = Case { count: 2, ..case(Form::AllReduce, 3) };
+            communicator.run(case.op(1, buffers)).unwrap_err()
         })
     });
     let errors: Vec<_> =
@@ -225,19 +262,19 @@ fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
 
 #[test]
 fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
-    let broadcast = Call::Broadcast { count: 8, dtype: DataType::Int8, root: Rank(0) };
+    let broadcast = || case(Form::Broadcast, 3);
     for seed in 0..50 {
         // Held back messages keep rank 1 or 2 inside the first call while the second goes wrong.
         let world = MemWorld::new(3, Trouble::delays(seed)).unwrap();
         let results = run(&world, "", move |communicator| async move {
-            let first = make(&communicator, broadcast, OutOfPlace).await;
+            let first = make(&communicator, &broadcast(), OutOfPlace).await;
             tokio::task::yield_now().await; // all ranks have begun the first call now
             let wrong = communicator.place().rank == Rank(0);
-            let second = if wrong { Call::Barrier } else { call("allreduce") };
-            (first, make(&communicator, second, OutOfPlace).await.map_err(|error| error.code()))
+            let second = case(if wrong { Form::Barrier } else { Form::AllReduce }, 3);
+            (first, make(&communicator, &second, OutOfPlace).await.map_err(|error| error.code()))
         });
         for (first, second) in results {
-            assert_eq!(first.unwrap(), oracle(&broadcast, "binomial", 0, 3));
+            assert_eq!(first.ok(), oracle(&broadcast(), "binomial", 0));
             assert_eq!(second, Err(Code::InvalidUsage));
         }
     }
@@ -247,18 +284,18 @@ fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
 fn an_abort_never_mixes_the_messages_of_two_calls_in_one_lane() {
     // Longer than a queue, so that the root is inside the first call when it aborts, with others
     // waiting behind it in the same lane.
-    let call = Call::Broadcast { count: 3 << 20, dtype: DataType::Int8, root: Rank(0) };
+    let broadcast = || Case { count: 3 << 18, ..case(Form::Broadcast, 2) };
     for moment in 0..40 {
         let results = run(&quiet(2), "", move |communicator| async move {
             if communicator.place().rank == Rank(1) {
-                return Some(make(&communicator, call, OutOfPlace).await);
+                return Some(make(&communicator, &broadcast(), OutOfPlace).await);
             }
             let behind = (0..2 * LANES).map(|_| {
                 let communicator = Arc::clone(&communicator);
                 tokio::task::spawn_local(async move {
                     let other = vec![0xbb; 3 << 20];
                     let buffers = Buffers::Apart { input: &other, output: &mut vec![0; 3 << 20] };
-                    communicator.run_async(Op { call, buffers }).await
+                    communicator.run_async(broadcast().op(0, buffers)).await
                 })
             });
             let behind: Vec<_> = behind.collect();
@@ -281,9 +318,8 @@ fn an_abort_never_mixes_the_messages_of_two_calls_in_one_lane() {
 fn finalize_waits_for_an_operation_that_runs() {
     let config = Config { op_timeout: Duration::from_secs(30), ..Config::default() };
     let ranks = nexar::comm::create_in_process(2, &config).unwrap();
-    let barrier = || Op { call: Call::Barrier, buffers: Buffers::none() };
     let finalized = AtomicBool::new(false);
-    let mut running = Box::pin(ranks[0].run_async(barrier()));
+    let mut running = Box::pin(ranks[0].run_async(Op::Barrier));
     let mut context = Context::from_waker(Waker::noop());
     assert!(running.as_mut().poll(&mut context).is_pending());
     std::thread::scope(|scope| {
@@ -294,7 +330,7 @@ fn finalize_waits_for_an_operation_that_runs() {
         // Gives a finalize that does not wait every chance to show itself.
         (0..1000).for_each(|_| std::thread::yield_now());
         assert!(!finalized.load(Ordering::Acquire), "an operation is still running");
-        let peer = scope.spawn(|| ranks[1].run(barrier()).unwrap());
+        let peer = scope.spawn(|| ranks[1].run(Op::Barrier).unwrap());
         while running.as_mut().poll(&mut context).is_pending() {
             std::thread::yield_now();
         }

@@ -1,5 +1,8 @@
 //! Communicators over the memory mesh, all ranks on one thread: no sockets, no clock, no chance.
 
+mod case;
 mod collective;
 mod fault;
+mod oracle;
+mod traffic;
 mod world;

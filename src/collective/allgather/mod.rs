@@ -1,3 +1,4 @@
-//! All-gather: every rank gets all ranks' blocks, in rank order.
+//! All-gather: every rank gets every block.
 
+pub mod bruck;
 pub mod ring;

@@ -1,14 +1,14 @@
 //! | card       | all-gather, ring                                                          |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | n - 1                                                                     |
-//! | bytes sent | n - 1 blocks per rank                                                     |
+//! | bytes sent | all blocks but the right neighbour's, a message per segment               |
 //! | scratch    | none                                                                      |
 //! | restricted | no                                                                        |
 //! | fold order | nothing is folded                                                         |
-//! | chosen     | always                                                                    |
+//! | chosen     | large blocks, and blocks that differ in length                            |
 //!
-//! Each rank sends on to the right what it got from the left, its own block first. n = 4, block
-//! sent in each step:
+//! Each rank sends on to the right what it got from the left, its own block first, each segment as
+//! soon as it is there. n = 4, block sent in each step:
 //!
 //! ```text
 //! rank 0:  b0   b3   b2
@@ -19,22 +19,40 @@
 
 use tokio::try_join;
 
-use crate::collective::exchange::{Exchange, two_parts};
+use crate::blocks::Blocks;
+use crate::collective::exchange::Exchange;
+use crate::collective::segments::Segments;
 use crate::error::Result;
 use crate::transport::Mesh;
 
-/// `blocks` holds all ranks' blocks of equal length; this rank's own is in its place already.
-pub async fn ring<M: Mesh>(exchange: &Exchange<'_, M>, blocks: &mut [u8]) -> Result<()> {
+/// `output` holds all ranks' blocks; this rank's own is in its place already.
+pub async fn ring<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    blocks: &Blocks,
+    output: &mut [u8],
+) -> Result<()> {
     let place = exchange.place();
     let (left, right) = (place.before(1), place.after(1));
-    let bytes = blocks.len() / place.size;
-    let block = |index: usize| index * bytes..(index + 1) * bytes;
+    let segments = Segments::new(output, blocks.iter());
 
-    for step in 0..place.size - 1 {
-        let known = block(place.before(step).0);
-        let next = block(place.before(step + 1).0);
-        let (known, next) = two_parts(blocks, known, next);
-        try_join!(exchange.send(right, step, known), exchange.recv(left, step, next))?;
-    }
+    let sending = async {
+        for step in 0..place.size - 1 {
+            for segment in segments.of(place.before(step).0) {
+                let known = segments.hold(segment, step.min(1)).await;
+                exchange.send(right, step, &known).await?;
+            }
+        }
+        Ok(())
+    };
+    let receiving = async {
+        for step in 0..place.size - 1 {
+            for segment in segments.of(place.before(step + 1).0) {
+                let mut next = segments.hold(segment, 0).await;
+                exchange.recv(left, step, &mut next).await?;
+            }
+        }
+        Ok(())
+    };
+    try_join!(sending, receiving)?;
     Ok(())
 }

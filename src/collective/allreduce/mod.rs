@@ -1,4 +1,7 @@
-//! All-reduce: every rank gets the fold of all ranks' buffers.
+//! All-reduce: every rank gets the fold of all.
 
+pub mod one_shot;
+pub mod rabenseifner;
 pub mod recursive_doubling;
 pub mod ring;
+pub mod rs_ag;

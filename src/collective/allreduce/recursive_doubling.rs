@@ -2,11 +2,11 @@
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | log2 p, and 2 more if n > p, where p is the largest power of two <= n     |
 //! | bytes sent | log2 p buffers; if n > p one more by the odd rank of a pair, one in all by |
-//! |            | the even one                                                              |
+//! |            | the even one. Each is a message                                           |
 //! | scratch    | one buffer                                                                |
 //! | restricted | no                                                                        |
 //! | fold order | neighbouring groups: ((0 1)(2 3))((4 5)(6 7)); a pair is one: ((0 1)2)(3 4) |
-//! | chosen     | small buffers; up to 256 KiB between two ranks                            |
+//! | chosen     | small buffers                                                             |
 //!
 //! Groups of 1, 2, 4, ... ranks exchange their folds whole. If n is not a power of two, each of
 //! the first n - p even ranks first hands its buffer to its right neighbour, which takes part for
@@ -23,45 +23,40 @@ use tokio::try_join;
 
 use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::pairs::{Pairs, Part};
 use crate::error::Result;
-use crate::op::Fold;
-use crate::rank::Rank;
-use crate::reduce;
+use crate::op::Reducer;
+use crate::reduce::Side;
 use crate::transport::Mesh;
 
 pub async fn recursive_doubling<M: Mesh>(
     exchange: &Exchange<'_, M>,
-    fold: Fold,
+    reducer: &Reducer,
     data: &mut [u8],
 ) -> Result<()> {
-    let place = exchange.place();
-    let me = place.rank.0;
-    let groups = 1 << place.size.ilog2();
-    let pairs = place.size - groups;
-    let paired = me < 2 * pairs;
-    let last_step = groups.ilog2() as usize + 1;
-
-    if paired && me.is_multiple_of(2) {
-        let partner = Rank(me + 1);
-        exchange.send(partner, 0, data).await?;
-        return exchange.recv(partner, last_step, data).await;
-    }
-    if paired {
-        exchange.recv_fold(Rank(me - 1), 0, fold, data).await?;
+    let pairs = Pairs::new(exchange.place());
+    let last_step = pairs.rounds() + 1;
+    let (number, partner) = match pairs.part() {
+        Part::Idle { partner } => {
+            exchange.send(partner, 0, data).await?;
+            return exchange.recv(partner, last_step, data).await;
+        }
+        Part::Active { number, partner } => (number, partner),
+    };
+    if let Some(partner) = partner {
+        exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
     }
 
-    // Number the ranks that go on, in rank order: pair p is p, a single rank s is s - pairs.
-    let number = if paired { me / 2 } else { me - pairs };
-    let rank_of = |number| Rank(if number < pairs { 2 * number + 1 } else { number + pairs });
     let mut theirs = buffer::zeroed(data.len())?;
     for step in 1..last_step {
-        let partner = rank_of(number ^ (1 << (step - 1)));
-        try_join!(exchange.send(partner, step, data), exchange.recv(partner, step, &mut theirs))?;
-        reduce::fold(fold, data, &theirs);
+        let other = number ^ (1 << (step - 1));
+        let peer = pairs.rank(other);
+        try_join!(exchange.send(peer, step, data), exchange.recv(peer, step, &mut theirs))?;
+        reducer.fold(data, &theirs, Side::of(other, number));
     }
 
-    if paired {
-        exchange.send(Rank(me - 1), last_step, data).await?;
+    match partner {
+        Some(partner) => exchange.send(partner, last_step, data).await,
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -1,15 +1,17 @@
 //! | card       | all-reduce, ring                                                          |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | 2 (n - 1)                                                                 |
-//! | bytes sent | 2 (n - 1) / n of the buffer per rank, if n divides the count              |
+//! | bytes sent | 2 (n - 1) / n of the buffer per rank, if n divides the count, a message   |
+//! |            | per segment                                                               |
 //! | scratch    | none                                                                      |
-//! | restricted | no                                                                        |
+//! | restricted | operators that commute                                                    |
 //! | fold order | chunk c: ranks c+1, c+2, ..., round the ring, c last                      |
 //! | chosen     | large buffers                                                             |
 //!
 //! The buffer is cut into n chunks, one per rank. Chunk c starts at rank c+1 and travels once
 //! round the ring, growing by each rank's share, until it is complete at rank c; then each
-//! complete chunk travels round once more. n = 4, chunk sent in each step:
+//! complete chunk travels round once more. A segment goes on as soon as it is there. n = 4, chunk
+//! sent in each step:
 //!
 //! ```text
 //!            reduce       |      gather
@@ -21,33 +23,62 @@
 
 use tokio::try_join;
 
-use crate::collective::chunks::Chunks;
-use crate::collective::exchange::{Exchange, two_parts};
+use crate::blocks::Blocks;
+use crate::collective::exchange::Exchange;
+use crate::collective::segments::Segments;
 use crate::error::Result;
-use crate::op::Fold;
+use crate::op::Reducer;
+use crate::reduce::Side;
 use crate::transport::Mesh;
 
-pub async fn ring<M: Mesh>(exchange: &Exchange<'_, M>, fold: Fold, data: &mut [u8]) -> Result<()> {
+pub async fn ring<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    data: &mut [u8],
+) -> Result<()> {
     let place = exchange.place();
-    let (me, size) = (place.rank.0, place.size);
+    let size = place.size;
     let (left, right) = (place.before(1), place.after(1));
-    let element = fold.dtype().size();
-    let chunks = Chunks::new(data.len() / element, size, element);
+    let element = reducer.dtype().size();
+    let chunks = Blocks::even(data.len() / element, element, size);
+    let segments = Segments::new(data, chunks.iter());
 
-    for step in 0..size - 1 {
-        let partial = chunks.bytes(me + 2 * size - 1 - step);
-        let next = chunks.bytes(me + 2 * size - 2 - step);
-        let (partial, next) = two_parts(data, partial, next);
-        try_join!(exchange.send(right, step, partial), exchange.recv_fold(left, step, fold, next))?;
-    }
-    for step in 0..size - 1 {
-        let complete = chunks.bytes(me + size - step);
-        let next = chunks.bytes(me + size - 1 - step);
-        let (complete, next) = two_parts(data, complete, next);
-        try_join!(
-            exchange.send(right, size - 1 + step, complete),
-            exchange.recv(left, size - 1 + step, next)
-        )?;
-    }
+    // How often this rank has held a chunk in the first half: its own it only receives, its left
+    // neighbour's it only sends.
+    let reduced = |chunk| if chunk == place.rank || chunk == left { 1 } else { 2 };
+
+    let sending = async {
+        for step in 0..size - 1 {
+            for segment in segments.of(place.before(step + 1).0) {
+                let partial = segments.hold(segment, step.min(1)).await;
+                exchange.send(right, step, &partial).await?;
+            }
+        }
+        for step in 0..size - 1 {
+            let chunk = place.before(step);
+            for segment in segments.of(chunk.0) {
+                let complete = segments.hold(segment, reduced(chunk) + step.min(1)).await;
+                exchange.send(right, size - 1 + step, &complete).await?;
+            }
+        }
+        Ok(())
+    };
+    let receiving = async {
+        for step in 0..size - 1 {
+            for segment in segments.of(place.before(step + 2).0) {
+                let mut partial = segments.hold(segment, 0).await;
+                exchange.recv_fold(left, step, reducer, Side::Left, &mut partial).await?;
+            }
+        }
+        for step in 0..size - 1 {
+            let chunk = place.before(step + 1);
+            for segment in segments.of(chunk.0) {
+                let mut complete = segments.hold(segment, reduced(chunk)).await;
+                exchange.recv(left, size - 1 + step, &mut complete).await?;
+            }
+        }
+        Ok(())
+    };
+    try_join!(sending, receiving)?;
     Ok(())
 }

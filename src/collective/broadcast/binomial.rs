@@ -1,11 +1,12 @@
 //! | card       | broadcast, binomial tree                                                  |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | log2 n, rounded up                                                        |
-//! | bytes sent | n - 1 buffers over all ranks, log2 n, rounded up, by the root             |
+//! | bytes sent | n - 1 buffers over all ranks, log2 n, rounded up, by the root; each a     |
+//! |            | message                                                                   |
 //! | scratch    | none                                                                      |
 //! | restricted | no                                                                        |
 //! | fold order | nothing is folded                                                         |
-//! | chosen     | always                                                                    |
+//! | chosen     | small buffers                                                             |
 //!
 //! Ranks are counted from the root. Whoever has the buffer sends it to the rank half as far away
 //! as before. n = 4, root 0:

@@ -1,3 +1,4 @@
-//! Broadcast: every rank gets the root's buffer.
+//! Broadcast: every rank gets what the root has.
 
 pub mod binomial;
+pub mod pipeline;

@@ -1,3 +1,4 @@
-//! Reduce: the root gets the fold of all ranks' buffers.
+//! Reduce: the root gets the fold of all.
 
 pub mod binomial;
+pub mod pipeline;

@@ -1,3 +1,5 @@
-//! Reduce-scatter: rank i gets block i of the fold of all ranks' buffers.
+//! Reduce-scatter: every rank gets its block of the fold of all.
 
+pub mod pairwise;
+pub mod recursive_halving;
 pub mod ring;

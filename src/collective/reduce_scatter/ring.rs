@@ -1,14 +1,14 @@
 //! | card       | reduce-scatter, ring                                                      |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | n - 1                                                                     |
-//! | bytes sent | n - 1 blocks per rank                                                     |
-//! | scratch    | two blocks                                                                |
-//! | restricted | no                                                                        |
+//! | bytes sent | all blocks but this rank's own, a message per segment                     |
+//! | scratch    | two of the longest block                                                  |
+//! | restricted | operators that commute                                                    |
 //! | fold order | block b: ranks b+1, b+2, ..., round the ring, b last                      |
-//! | chosen     | always                                                                    |
+//! | chosen     | large blocks                                                              |
 //!
 //! Block b starts at rank b+1 and travels round the ring, growing by each rank's share, until it
-//! is complete at rank b. n = 4, block sent in each step:
+//! is complete at rank b. A segment goes on as soon as it is there. n = 4, block sent in each step:
 //!
 //! ```text
 //! rank 0:  b3   b2   b1
@@ -17,30 +17,80 @@
 //! rank 3:  b2   b1   b0
 //! ```
 
+use std::ops::Range;
+
 use tokio::try_join;
 
+use crate::blocks::Blocks;
+use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::segments::{SEGMENT, Segments, segments};
 use crate::error::Result;
-use crate::op::Fold;
+use crate::op::Reducer;
+use crate::reduce::Side;
 use crate::transport::Mesh;
 
-/// `load(i, into)` writes this rank's share of block `i`. `partial` and `next` are two blocks of
-/// memory; at the end `partial` holds this rank's block of the result.
+/// `load(part, into)` writes a part of this rank's input; `output` becomes this rank's block.
 pub async fn ring<M: Mesh>(
     exchange: &Exchange<'_, M>,
-    fold: Fold,
-    load: impl Fn(usize, &mut [u8]),
-    partial: &mut Vec<u8>,
-    next: &mut Vec<u8>,
+    reducer: &Reducer,
+    blocks: &Blocks,
+    load: impl Fn(Range<usize>, &mut [u8]),
+    output: &mut [u8],
 ) -> Result<()> {
     let place = exchange.place();
     let (left, right) = (place.before(1), place.after(1));
+    let longest = blocks.longest();
+    let (mut even, mut odd) = (buffer::zeroed(longest)?, buffer::zeroed(longest)?);
+    let scratch = [Segments::whole(&mut even), Segments::whole(&mut odd)];
+    // Every step receives into one half of the scratch and sends from the other, so the turn of
+    // each segment is the step; a block that lacks a segment leaves its turn unused.
+    let part = |block: usize, segment: usize| {
+        let block = blocks.get(block);
+        let start = block.end.min(block.start + segment * SEGMENT);
+        start..block.end.min(start + SEGMENT)
+    };
+    let all = scratch[0].of(0);
 
-    load(left.0, partial);
-    for step in 0..place.size - 1 {
-        load(place.before(step + 2).0, next);
-        try_join!(exchange.send(right, step, partial), exchange.recv_fold(left, step, fold, next))?;
-        std::mem::swap(partial, next);
+    let sending = async {
+        for step in 0..place.size - 1 {
+            for segment in all.clone() {
+                let part = part(place.before(step + 1).0, segment);
+                let mut partial = scratch[(step + 1) % 2].hold(segment, step).await;
+                let partial = &mut partial[..part.len()];
+                if step == 0 {
+                    load(part.clone(), partial);
+                }
+                if !part.is_empty() {
+                    exchange.send(right, step, partial).await?;
+                }
+            }
+        }
+        Ok(())
+    };
+    let receiving = async {
+        for step in 0..place.size - 1 {
+            for segment in all.clone() {
+                let part = part(place.before(step + 2).0, segment);
+                let mut partial = scratch[step % 2].hold(segment, step).await;
+                let partial = &mut partial[..part.len()];
+                load(part.clone(), partial);
+                if !part.is_empty() {
+                    exchange.recv_fold(left, step, reducer, Side::Left, partial).await?;
+                }
+            }
+        }
+        Ok(())
+    };
+    try_join!(sending, receiving)?;
+
+    if place.size == 1 {
+        load(blocks.get(0), output);
+        return Ok(());
+    }
+    for (segment, part) in segments(0..output.len()).enumerate() {
+        let complete = scratch[place.size % 2].hold(segment, place.size - 1).await;
+        output[part.clone()].copy_from_slice(&complete[..part.len()]);
     }
     Ok(())
 }

@@ -1,0 +1,122 @@
+//! How a buffer is shared out among ranks: one block for each, in bytes.
+
+use std::ops::Range;
+
+/// Where each rank's block lies. Blocks may leave gaps and come in any order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks(Vec<Range<usize>>);
+
+impl Blocks {
+    /// One block after another, each as long.
+    pub fn equal(bytes: usize, size: usize) -> Self {
+        Self((0..size).map(|index| index * bytes..(index + 1) * bytes).collect())
+    }
+
+    /// `count` elements of `element` bytes, shared out evenly: the first `count % size` blocks have
+    /// one element more.
+    pub fn even(count: usize, element: usize, size: usize) -> Self {
+        let start = |index: usize| element * (index * (count / size) + index.min(count % size));
+        Self((0..size).map(|index| start(index)..start(index + 1)).collect())
+    }
+
+    /// At places that a caller named.
+    pub fn at(ranges: Vec<Range<usize>>) -> Self {
+        Self(ranges)
+    }
+
+    /// Block `index`, which counts round the ring: block `size` is block 0 again.
+    pub fn get(&self, index: usize) -> Range<usize> {
+        self.0[index % self.0.len()].clone()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.0.iter().cloned()
+    }
+
+    /// How long a buffer must be that holds all blocks.
+    pub fn extent(&self) -> usize {
+        self.0.iter().map(|block| block.end).max().unwrap_or(0)
+    }
+
+    pub fn longest(&self) -> usize {
+        self.0.iter().map(Range::len).max().unwrap_or(0)
+    }
+
+    /// Two blocks that share a byte.
+    pub fn overlapping(&self) -> Option<(usize, usize)> {
+        let mut full: Vec<_> =
+            (0..self.0.len()).filter(|index| !self.0[*index].is_empty()).collect();
+        full.sort_unstable_by_key(|index| self.0[*index].start);
+        let pairs = full.windows(2).map(|pair| (pair[0], pair[1]));
+        pairs.into_iter().find(|(one, other)| self.0[*one].end > self.0[*other].start)
+    }
+}
+
+/// Cuts a buffer into the given parts, which do not overlap.
+pub fn cut<'a>(mut buffer: &'a mut [u8], ranges: &[Range<usize>]) -> Vec<&'a mut [u8]> {
+    let mut by_place: Vec<_> = (0..ranges.len()).collect();
+    by_place.sort_unstable_by_key(|index| (ranges[*index].start, ranges[*index].end));
+    let mut parts: Vec<&mut [u8]> = Vec::new();
+    parts.resize_with(ranges.len(), Default::default);
+    let mut begin = 0;
+    for index in by_place {
+        let Range { start, end } = ranges[index];
+        // An empty part may lie inside another; it needs no bytes of the buffer.
+        if start < end {
+            let rest = &mut buffer[start - begin..];
+            (parts[index], buffer) = rest.split_at_mut(end - start);
+            begin = end;
+        }
+    }
+    parts
+}
+
+/// Two parts of a buffer that do not overlap.
+pub fn two_parts<'a>(
+    buffer: &'a mut [u8],
+    one: &Range<usize>,
+    other: &Range<usize>,
+) -> (&'a mut [u8], &'a mut [u8]) {
+    let mut parts = cut(buffer, &[one.clone(), other.clone()]).into_iter();
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_blocks_follow_each_other_without_gap_and_differ_by_one_element_at_most() {
+        for size in 1..20 {
+            for count in 0..100 {
+                let blocks = Blocks::even(count, 4, size);
+                let mut end = 0;
+                for index in 0..size {
+                    let block = blocks.get(index);
+                    assert_eq!(block.start, end);
+                    end = block.end;
+                    let expected = count / size + usize::from(index < count % size);
+                    assert_eq!(block.len(), 4 * expected, "block {index} of {count} in {size}");
+                }
+                assert_eq!(end, 4 * count);
+                assert_eq!(blocks.get(size), blocks.get(0));
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_that_share_a_byte_are_found_and_empty_ones_share_none() {
+        let overlapping = |ranges: &[Range<usize>]| Blocks::at(ranges.to_vec()).overlapping();
+        assert_eq!(overlapping(&[4..8, 0..4, 8..9]), None);
+        assert_eq!(overlapping(&[4..8, 5..5, 0..4]), None);
+        assert_eq!(overlapping(&[0..4, 8..12, 3..5]), Some((0, 2)));
+        assert_eq!(overlapping(&[0..9, 2..3]), Some((0, 1)));
+    }
+
+    #[test]
+    fn a_buffer_is_cut_where_it_was_asked() {
+        let mut buffer: Vec<u8> = (0..20).collect();
+        let parts = cut(&mut buffer, &[10..12, 0..0, 3..4, 11..11, 12..20]);
+        assert_eq!(parts, [&[10, 11][..], &[], &[3], &[], &[12, 13, 14, 15, 16, 17, 18, 19]]);
+    }
+}

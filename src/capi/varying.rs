@@ -1,0 +1,245 @@
+//! Collectives whose blocks differ in length: the v-forms.
+
+use std::ffi::{c_int, c_void};
+
+use crate::blocks::Blocks;
+use crate::buffer::{Buffers, Region};
+use crate::dtype::DataType;
+use crate::error::{Code, Error, Result};
+use crate::op::{Counts, Op};
+
+use super::arguments;
+use super::boundary::on_communicator;
+use super::collective::{recvbuff, sendbuff};
+use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
+
+/// Counts and places of the blocks of a buffer, from two arrays of a C caller.
+struct Layout {
+    counts: Vec<usize>,
+    blocks: Blocks,
+}
+
+impl Layout {
+    /// # Safety
+    /// Each array is NULL or has `size` elements.
+    unsafe fn new(
+        [counts_name, displs_name]: [&str; 2],
+        [counts, displs]: [*const usize; 2],
+        dtype: DataType,
+        size: usize,
+    ) -> Result<Self> {
+        // SAFETY: as for this function.
+        let counts = unsafe { arguments::array(counts_name, counts, size) }?;
+        let displs = match displs.is_null() {
+            true => None,
+            // SAFETY: as for this function.
+            false => Some(unsafe { arguments::array(displs_name, displs, size) }?),
+        };
+        arguments::total(&counts, dtype)?;
+        let blocks = arguments::blocks(&counts, displs.as_deref(), dtype)?;
+        Ok(Self { counts, blocks })
+    }
+
+    /// Blocks that are written: no two of them in one place.
+    fn apart(self, displs_name: &str) -> Result<Self> {
+        match self.blocks.overlapping() {
+            None => Ok(self),
+            Some((one, other)) => Err(Error::Argument(format!(
+                "{displs_name}: the blocks of rank {one} and rank {other} overlap"
+            ))),
+        }
+    }
+}
+
+/// A count that is given twice must be the same.
+fn agree(one: (&str, usize), other: (&str, usize), rank: usize) -> Result<()> {
+    if one.1 == other.1 {
+        return Ok(());
+    }
+    let (name, count) = one;
+    Err(Error::Argument(format!("{name} {count} is not {}[{rank}], which is {}", other.0, other.1)))
+}
+
+const RECEIVED: [&str; 2] = ["recvcounts", "rdispls"];
+const SENT: [&str; 2] = ["sendcounts", "sdispls"];
+
+/// As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i] elements
+/// into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the blocks follow
+/// each other. In place when sendbuff == recvbuff + rdispls[rank].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarAllGatherV(
+    sendbuff: *const c_void,
+    sendcount: usize,
+    recvbuff: *mut c_void,
+    recvcounts: *const usize,
+    rdispls: *const usize,
+    datatype: DataTypeCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarAllGatherV", comm, |communicator| {
+        let place = communicator.place();
+        let dtype = arguments::dtype(datatype)?;
+        arguments::stream(stream)?;
+        // SAFETY: the caller's arrays have an element for each rank.
+        let layout = unsafe { Layout::new(RECEIVED, [recvcounts, rdispls], dtype, place.size) }?;
+        let Layout { counts, blocks } = layout.apart("rdispls")?;
+        let own = place.rank.0;
+        agree(("sendcount", sendcount), ("recvcounts", counts[own]), own)?;
+        let input = self::sendbuff(sendbuff, blocks.get(own).len());
+        let output = self::recvbuff(recvbuff, blocks.extent());
+        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, blocks.get(own).start) }?;
+        let counts = Counts::listed(&counts);
+        communicator.run(Op::AllGather { counts, dtype, blocks, buffers })
+    })
+}
+
+/// As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other in
+/// sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block of
+/// sendbuff.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarReduceScatterV(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    recvcounts: *const usize,
+    datatype: DataTypeCode,
+    op: RedOpCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarReduceScatterV", comm, |communicator| {
+        let place = communicator.place();
+        let reducer = arguments::reducer(datatype, op, comm)?;
+        arguments::stream(stream)?;
+        let arrays = [recvcounts, std::ptr::null()];
+        // SAFETY: the caller's array has an element for each rank.
+        let layout = unsafe { Layout::new(RECEIVED, arrays, reducer.dtype(), place.size) }?;
+        let Layout { counts, blocks } = layout;
+        let own = blocks.get(place.rank.0);
+        let input = self::sendbuff(sendbuff, blocks.extent());
+        let output = self::recvbuff(recvbuff, own.len());
+        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, own.start) }?;
+        let counts = Counts::listed(&counts);
+        communicator.run(Op::ReduceScatter { counts, reducer, blocks, buffers })
+    })
+}
+
+/// As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
+/// recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
+/// not, every rank gets nexarInvalidUsage. sdispls and rdispls may be NULL: the blocks follow each
+/// other. In place when sendbuff == recvbuff and both have the same counts and displacements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarAllToAllV(
+    sendbuff: *const c_void,
+    sendcounts: *const usize,
+    sdispls: *const usize,
+    recvbuff: *mut c_void,
+    recvcounts: *const usize,
+    rdispls: *const usize,
+    datatype: DataTypeCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarAllToAllV", comm, |communicator| {
+        let place = communicator.place();
+        let dtype = arguments::dtype(datatype)?;
+        arguments::stream(stream)?;
+        // SAFETY: the caller's arrays have an element for each rank.
+        let sent = unsafe { Layout::new(SENT, [sendcounts, sdispls], dtype, place.size) }?;
+        // SAFETY: as above.
+        let received = unsafe { Layout::new(RECEIVED, [recvcounts, rdispls], dtype, place.size) }?;
+        let received = received.apart("rdispls")?;
+        let own = place.rank.0;
+        agree(("sendcounts[rank]", sent.counts[own]), ("recvcounts", received.counts[own]), own)?;
+        let (sent, received) = (sent.blocks, received.blocks);
+        let input = self::sendbuff(sendbuff, sent.extent());
+        let output = self::recvbuff(recvbuff, received.extent());
+        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
+        if matches!(buffers, Buffers::Shared { .. }) && sent != received {
+            let what = "in place, sendcounts and sdispls must be recvcounts and rdispls";
+            return Err(Error::Argument(what.to_owned()));
+        }
+        let counts = Counts::Pairwise;
+        communicator.run(Op::AllToAll { counts, dtype, sent, received, buffers })
+    })
+}
+
+/// As nexarGather, of sendcount elements of each rank, which root gets rdispls[i] elements into its
+/// recvbuff; there recvcounts[i] must be rank i's sendcount. recvbuff, recvcounts and rdispls are
+/// ignored elsewhere. rdispls may be NULL: the blocks follow each other. In place at the root when
+/// sendbuff == recvbuff + rdispls[root].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarGatherV(
+    sendbuff: *const c_void,
+    sendcount: usize,
+    recvbuff: *mut c_void,
+    recvcounts: *const usize,
+    rdispls: *const usize,
+    datatype: DataTypeCode,
+    root: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarGatherV", comm, |communicator| {
+        let place = communicator.place();
+        let dtype = arguments::dtype(datatype)?;
+        let root = arguments::root(root, place)?;
+        let input = self::sendbuff(sendbuff, arguments::bytes(sendcount, dtype, 1)?);
+        arguments::stream(stream)?;
+        let (mut blocks, mut output, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
+        if place.rank == root {
+            let arrays = [recvcounts, rdispls];
+            // SAFETY: the root's arrays have an element for each rank.
+            let layout = unsafe { Layout::new(RECEIVED, arrays, dtype, place.size) }?;
+            let layout = layout.apart("rdispls")?;
+            agree(("sendcount", sendcount), ("recvcounts", layout.counts[root.0]), root.0)?;
+            blocks = layout.blocks;
+            (output, offset) =
+                (self::recvbuff(recvbuff, blocks.extent()), blocks.get(root.0).start);
+        }
+        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, offset) }?;
+        let counts = Counts::Pairwise;
+        communicator.run(Op::Gather { counts, dtype, root, blocks, buffers })
+    })
+}
+
+/// As nexarScatter, of sendcounts[i] elements for rank i, sdispls[i] elements into root's sendbuff;
+/// they must be rank i's recvcount. sendbuff, sendcounts and sdispls are ignored elsewhere. sdispls
+/// may be NULL: the blocks follow each other. In place at the root when recvbuff == sendbuff +
+/// sdispls[root].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarScatterV(
+    sendbuff: *const c_void,
+    sendcounts: *const usize,
+    sdispls: *const usize,
+    recvbuff: *mut c_void,
+    recvcount: usize,
+    datatype: DataTypeCode,
+    root: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    on_communicator("nexarScatterV", comm, |communicator| {
+        let place = communicator.place();
+        let dtype = arguments::dtype(datatype)?;
+        let root = arguments::root(root, place)?;
+        let output = self::recvbuff(recvbuff, arguments::bytes(recvcount, dtype, 1)?);
+        arguments::stream(stream)?;
+        let (mut blocks, mut input, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
+        if place.rank == root {
+            // SAFETY: the root's arrays have an element for each rank.
+            let layout = unsafe { Layout::new(SENT, [sendcounts, sdispls], dtype, place.size) }?;
+            agree(("recvcount", recvcount), ("sendcounts", layout.counts[root.0]), root.0)?;
+            blocks = layout.blocks;
+            (input, offset) = (self::sendbuff(sendbuff, blocks.extent()), blocks.get(root.0).start);
+        }
+        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        let buffers = unsafe { Buffers::from_raw(input, output, offset) }?;
+        let counts = Counts::Pairwise;
+        communicator.run(Op::Scatter { counts, dtype, root, blocks, buffers })
+    })
+}

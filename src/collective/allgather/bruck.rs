@@ -1,0 +1,47 @@
+//! | card       | all-gather, Bruck's                                                       |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 n, rounded up                                                        |
+//! | bytes sent | n - 1 blocks per rank, a message per step                                 |
+//! | scratch    | n blocks                                                                  |
+//! | restricted | blocks of equal length                                                    |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | small blocks                                                              |
+//!
+//! In step k each rank sends all it has, up to 2^k blocks, to the rank 2^k before it, and so has
+//! twice as many. n = 4, blocks of rank 0 after each step:
+//!
+//! ```text
+//! b0   |   b0 b1   |   b0 b1 b2 b3
+//! ```
+
+use tokio::try_join;
+
+use crate::buffer;
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::transport::Mesh;
+
+/// `output` holds all ranks' blocks; this rank's own is in its place already.
+pub async fn bruck<M: Mesh>(exchange: &Exchange<'_, M>, output: &mut [u8]) -> Result<()> {
+    let place = exchange.place();
+    let bytes = output.len() / place.size;
+    let own = place.rank.0 * bytes;
+
+    // Blocks in the order in which they come: this rank's, its right neighbour's, ...
+    let mut known = buffer::zeroed(output.len())?;
+    known[..bytes].copy_from_slice(&output[own..own + bytes]);
+    let mut count = 1;
+    for step in 0..place.size.next_power_of_two().ilog2() as usize {
+        let more = count.min(place.size - count);
+        let (mine, theirs) = known.split_at_mut(count * bytes);
+        try_join!(
+            exchange.send(place.before(count), step, &mine[..more * bytes]),
+            exchange.recv(place.after(count), step, &mut theirs[..more * bytes])
+        )?;
+        count += more;
+    }
+    let (from_here, from_first) = known.split_at(output.len() - own);
+    output[own..].copy_from_slice(from_here);
+    output[..own].copy_from_slice(from_first);
+    Ok(())
+}

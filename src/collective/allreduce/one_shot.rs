@@ -1,0 +1,50 @@
+//! | card       | all-reduce, one shot                                                      |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | 1                                                                         |
+//! | bytes sent | n - 1 buffers per rank, each a message                                    |
+//! | scratch    | one buffer                                                                |
+//! | restricted | no                                                                        |
+//! | fold order | rank order: ((0 1) 2) 3                                                   |
+//! | chosen     | a few bytes between a few ranks                                           |
+//!
+//! Each rank sends its buffer to every other and folds what it gets, in the order of ranks. n = 4:
+//!
+//! ```text
+//! 0 -> 1 2 3   1 -> 2 3 0   2 -> 3 0 1   3 -> 0 1 2
+//! ```
+
+use futures_util::future::try_join_all;
+use tokio::try_join;
+
+use crate::buffer;
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::rank::Rank;
+use crate::reduce::Side;
+use crate::transport::Mesh;
+
+pub async fn one_shot<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    data: &mut [u8],
+) -> Result<()> {
+    let place = exchange.place();
+    let own = buffer::copied(data)?;
+    let sending = try_join_all((1..place.size).map(|k| exchange.send(place.after(k), 0, &own)));
+    let folding = async {
+        if place.rank != Rank(0) {
+            exchange.recv(Rank(0), 0, data).await?;
+        }
+        for peer in (1..place.size).map(Rank) {
+            if peer == place.rank {
+                reducer.fold(data, &own, Side::Right);
+            } else {
+                exchange.recv_fold(peer, 0, reducer, Side::Right, data).await?;
+            }
+        }
+        Ok(())
+    };
+    try_join!(sending, folding)?;
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! | card       | all-reduce, Rabenseifner's                                                |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | 2 log2 p, and 2 more if n > p, where p is the largest power of two <= n   |
+//! | bytes sent | 2 (p - 1) / p of the buffer; if n > p one buffer more by the odd rank of  |
+//! |            | a pair, one in all by the even one. A message per step                    |
+//! | scratch    | none                                                                      |
+//! | restricted | no                                                                        |
+//! | fold order | neighbouring groups: ((0 1)(2 3))((4 5)(6 7)); a pair is one: ((0 1)2)(3 4) |
+//! | chosen     | buffers of middle size                                                    |
+//!
+//! Groups of 1, 2, 4, ... ranks exchange the half of their part that the other keeps, so that parts
+//! halve while groups double; then the same steps backwards put the parts together. Pairs as in
+//! recursive doubling. n = 4, quarters kept:
+//!
+//! ```text
+//! 0 <-> 1   2 <-> 3     rank 0: 0 1   rank 1: 2 3   rank 2: 0 1   rank 3: 2 3
+//! 0 <-> 2   1 <-> 3     rank 0: 0     rank 1: 2     rank 2: 1     rank 3: 3
+//! ```
+
+use std::ops::Range;
+
+use tokio::try_join;
+
+use crate::blocks::two_parts;
+use crate::collective::exchange::Exchange;
+use crate::collective::pairs::{Pairs, Part};
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::reduce::Side;
+use crate::transport::Mesh;
+
+pub async fn rabenseifner<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    data: &mut [u8],
+) -> Result<()> {
+    let pairs = Pairs::new(exchange.place());
+    let rounds = pairs.rounds();
+    let last_step = 2 * rounds + 1;
+    let (number, partner) = match pairs.part() {
+        Part::Idle { partner } => {
+            exchange.send(partner, 0, data).await?;
+            return exchange.recv(partner, last_step, data).await;
+        }
+        Part::Active { number, partner } => (number, partner),
+    };
+    if let Some(partner) = partner {
+        exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
+    }
+
+    let parts = parts(number, rounds, data.len(), reducer.dtype().size());
+    for (round, (kept, given)) in parts.iter().enumerate() {
+        let other = number ^ (1 << round);
+        let (peer, side) = (pairs.rank(other), Side::of(other, number));
+        let (kept, given) = two_parts(data, kept, given);
+        try_join!(
+            exchange.send(peer, 1 + round, given),
+            exchange.recv_fold(peer, 1 + round, reducer, side, kept)
+        )?;
+    }
+    for (round, (kept, given)) in parts.iter().enumerate().rev() {
+        let (peer, step) = (pairs.rank(number ^ (1 << round)), 2 * rounds - round);
+        let (kept, given) = two_parts(data, kept, given);
+        try_join!(exchange.send(peer, step, kept), exchange.recv(peer, step, given))?;
+    }
+
+    match partner {
+        Some(partner) => exchange.send(partner, last_step, data).await,
+        None => Ok(()),
+    }
+}
+
+/// Of its part of the buffer, what a number keeps and what it gives away in each round.
+fn parts(
+    number: usize,
+    rounds: usize,
+    bytes: usize,
+    element: usize,
+) -> Vec<(Range<usize>, Range<usize>)> {
+    let mut part = 0..bytes;
+    let halve = |round: usize| {
+        let middle = part.start + (part.len() / element).div_ceil(2) * element;
+        let (low, high) = (part.start..middle, middle..part.end);
+        let lower = number & (1_usize << round) == 0;
+        let (kept, given) = if lower { (low, high) } else { (high, low) };
+        part = kept.clone();
+        (kept, given)
+    };
+    (0..rounds).map(halve).collect()
+}

@@ -1,0 +1,55 @@
+//! | card       | all-to-all, Bruck's                                                       |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 n, rounded up                                                        |
+//! | bytes sent | in step k the blocks whose distance has bit k set, in one message         |
+//! | scratch    | 2 n blocks                                                                |
+//! | restricted | blocks of equal length                                                    |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | small blocks                                                              |
+//!
+//! A block has as far to go as its receiver is from its sender, counted round the ring. In step k
+//! all blocks whose distance has bit k set go on by 2^k ranks, together. n = 4, distances sent:
+//!
+//! ```text
+//! step 0: 1 3 to the right neighbour     step 1: 2 3 to the one after it
+//! ```
+
+use tokio::try_join;
+
+use crate::buffer;
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::transport::Mesh;
+
+/// `output` holds this rank's blocks, one for each rank, and then one from each.
+pub async fn bruck<M: Mesh>(exchange: &Exchange<'_, M>, output: &mut [u8]) -> Result<()> {
+    let place = exchange.place();
+    let bytes = output.len() / place.size;
+    let block = |index: usize| index * bytes..(index + 1) * bytes;
+
+    let mut travelling = buffer::zeroed(output.len())?;
+    for distance in 0..place.size {
+        let to = place.after(distance).0;
+        travelling[block(distance)].copy_from_slice(&output[block(to)]);
+    }
+    let mut arrived = buffer::zeroed(output.len())?;
+    for step in 0..place.size.next_power_of_two().ilog2() as usize {
+        let going: Vec<_> =
+            (0..place.size).filter(|distance| distance & (1 << step) != 0).collect();
+        let packed = going.iter().flat_map(|distance| &travelling[block(*distance)]);
+        let packed: Vec<u8> = packed.copied().collect();
+        let arrived = &mut arrived[..packed.len()];
+        try_join!(
+            exchange.send(place.after(1 << step), step, &packed),
+            exchange.recv(place.before(1 << step), step, arrived)
+        )?;
+        for (index, distance) in going.into_iter().enumerate() {
+            travelling[block(distance)].copy_from_slice(&arrived[block(index)]);
+        }
+    }
+    for distance in 0..place.size {
+        let from = place.before(distance).0;
+        output[block(from)].copy_from_slice(&travelling[block(distance)]);
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! All-to-all: every rank gets a block from every rank.
+
+pub mod bruck;
+pub mod pairwise;

@@ -1,0 +1,71 @@
+//! | card       | all-to-all, pairwise                                                      |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | n, a few of them at once                                                  |
+//! | bytes sent | all blocks but this rank's own, each a message                            |
+//! | scratch    | none; in place a few blocks                                               |
+//! | restricted | no                                                                        |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | large blocks, and blocks that differ in length                            |
+//!
+//! In step k the ranks whose sum is k, counted round the ring, exchange their blocks. n = 4:
+//!
+//! ```text
+//! step 0: 1 <-> 3   0   2     step 1: 0 <-> 1   2 <-> 3
+//! step 2: 0 <-> 2   1   3     step 3: 0 <-> 3   1 <-> 2
+//! ```
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::try_join;
+
+use crate::blocks::{self, Blocks};
+use crate::buffer::{self, Buffers};
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::rank::Rank;
+use crate::transport::Mesh;
+
+/// How many exchanges are under way at once.
+const AT_ONCE: usize = 4;
+
+pub async fn pairwise<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    sent: &Blocks,
+    received: &Blocks,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    let place = exchange.place();
+    let ranges: Vec<_> = received.iter().collect();
+    let (input, output) = match buffers {
+        Buffers::Apart { input, output } => (Some(input), output),
+        Buffers::Shared { both } => (None, both),
+    };
+    let mut parts = blocks::cut(output, &ranges).into_iter().enumerate().collect::<Vec<_>>();
+    parts.sort_by_key(|(peer, _)| (place.rank.0 + peer) % place.size);
+
+    let with_peer = |(peer, theirs)| exchange_blocks(exchange, sent, input, Rank(peer), theirs);
+    stream::iter(parts).map(Ok).try_for_each_concurrent(AT_ONCE, with_peer).await
+}
+
+/// Sends a peer its block and receives this rank's from it. In place, both have the same place.
+async fn exchange_blocks<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    sent: &Blocks,
+    input: Option<&[u8]>,
+    peer: Rank,
+    theirs: &mut [u8],
+) -> Result<()> {
+    let kept;
+    let ours = match input {
+        Some(input) => &input[sent.get(peer.0)],
+        None => {
+            kept = buffer::copied(theirs)?;
+            &kept
+        }
+    };
+    if peer == exchange.place().rank {
+        theirs.copy_from_slice(ours);
+        return Ok(());
+    }
+    try_join!(exchange.send(peer, 0, ours), exchange.recv(peer, 0, theirs))?;
+    Ok(())
+}

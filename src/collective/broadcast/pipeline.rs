@@ -1,0 +1,51 @@
+//! | card       | broadcast, pipeline                                                       |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | n - 1, a segment behind each other                                        |
+//! | bytes sent | one buffer per rank, none by the last, a message per segment              |
+//! | scratch    | none                                                                      |
+//! | restricted | no                                                                        |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | large buffers                                                             |
+//!
+//! The ranks form a chain that begins at the root. Each sends a segment on as soon as it has it, so
+//! the whole takes little longer than one buffer on one link. n = 4, root 0:
+//!
+//! ```text
+//! 0 -> 1 -> 2 -> 3
+//! ```
+
+use tokio::try_join;
+
+use crate::collective::exchange::Exchange;
+use crate::collective::segments::Segments;
+use crate::error::Result;
+use crate::rank::Rank;
+use crate::transport::Mesh;
+
+pub async fn pipeline<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    root: Rank,
+    data: &mut [u8],
+) -> Result<()> {
+    let place = exchange.place();
+    let (left, right) = (place.before(1), place.after(1));
+    let (is_first, is_last) = (place.rank == root, right == root);
+    let segments = Segments::whole(data);
+
+    let receiving = async {
+        for segment in segments.of(0).filter(|_| !is_first) {
+            let mut next = segments.hold(segment, 0).await;
+            exchange.recv(left, 0, &mut next).await?;
+        }
+        Ok(())
+    };
+    let sending = async {
+        for segment in segments.of(0).filter(|_| !is_last) {
+            let known = segments.hold(segment, usize::from(!is_first)).await;
+            exchange.send(right, 0, &known).await?;
+        }
+        Ok(())
+    };
+    try_join!(receiving, sending)?;
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! | card       | gather, binomial tree                                                     |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 n, rounded up                                                        |
+//! | bytes sent | the blocks of its subtree by each rank but the root, in one message       |
+//! | scratch    | the blocks of the subtree                                                 |
+//! | restricted | blocks of equal length                                                    |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | small blocks                                                              |
+//!
+//! The reduce's tree; blocks are collected instead of folded. n = 4, root 0:
+//!
+//! ```text
+//! 0 <- 1   2 <- 3
+//! 0 <- 2
+//! ```
+
+use crate::buffer;
+use crate::collective::exchange::Exchange;
+use crate::collective::tree;
+use crate::error::Result;
+use crate::rank::{Place, Rank};
+use crate::transport::Mesh;
+
+/// `own` is this rank's block. At the root, `output` gets all blocks.
+pub async fn binomial<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    root: Rank,
+    own: &[u8],
+    output: &mut [u8],
+) -> Result<()> {
+    let place = exchange.place();
+    let tree = tree::binomial(place, root);
+    let bytes = own.len();
+
+    // The blocks of the subtree, counted from the root.
+    let mut collected = buffer::zeroed(tree.span * bytes)?;
+    collected[..bytes].copy_from_slice(own);
+    for child in tree.children.into_iter().rev() {
+        let below = tree::binomial(Place::new(child, place.size), root);
+        let first = below.from_root - tree.from_root;
+        let part = first * bytes..(first + below.span) * bytes;
+        exchange.recv(child, 0, &mut collected[part]).await?;
+    }
+    match tree.parent {
+        Some(parent) => exchange.send(parent, 0, &collected).await,
+        None => {
+            let (to_last, from_first) = collected.split_at((place.size - root.0) * bytes);
+            output[root.0 * bytes..].copy_from_slice(to_last);
+            output[..root.0 * bytes].copy_from_slice(from_first);
+            Ok(())
+        }
+    }
+}

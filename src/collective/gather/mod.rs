@@ -1,0 +1,4 @@
+//! Gather: the root gets every block.
+
+pub mod binomial;
+pub mod linear;

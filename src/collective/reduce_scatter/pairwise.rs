@@ -1,0 +1,59 @@
+//! | card       | reduce-scatter, pairwise                                                  |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | 1, in which every rank receives from one rank after another               |
+//! | bytes sent | all blocks but this rank's own, each a message                            |
+//! | scratch    | the input, if the operator changes it first; else none                    |
+//! | restricted | no                                                                        |
+//! | fold order | rank order: ((0 1) 2) 3                                                   |
+//! | chosen     | operators that do not commute                                             |
+//!
+//! Each rank sends every other its block and folds what it gets in the order of ranks. As all wait
+//! for rank 0 first, large blocks come one sender after another. n = 4, blocks sent:
+//!
+//! ```text
+//! rank 0:  b1 b2 b3
+//! rank 1:  b2 b3 b0
+//! rank 2:  b3 b0 b1
+//! rank 3:  b0 b1 b2
+//! ```
+
+use futures_util::future::try_join_all;
+use tokio::try_join;
+
+use crate::blocks::Blocks;
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::rank::Rank;
+use crate::reduce::Side;
+use crate::transport::Mesh;
+
+/// `output` becomes this rank's block of the fold of all ranks' `input`.
+pub async fn pairwise<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    blocks: &Blocks,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<()> {
+    let place = exchange.place();
+    let own = &input[blocks.get(place.rank.0)];
+    let send_block = |peer: Rank| exchange.send(peer, 0, &input[blocks.get(peer.0)]);
+    let sending = try_join_all((1..place.size).map(|k| send_block(place.after(k))));
+    let folding = async {
+        match place.rank {
+            Rank(0) => output.copy_from_slice(own),
+            _ => exchange.recv(Rank(0), 0, output).await?,
+        }
+        for peer in (1..place.size).map(Rank) {
+            if peer == place.rank {
+                reducer.fold(output, own, Side::Right);
+            } else {
+                exchange.recv_fold(peer, 0, reducer, Side::Right, output).await?;
+            }
+        }
+        Ok(())
+    };
+    try_join!(sending, folding)?;
+    Ok(())
+}

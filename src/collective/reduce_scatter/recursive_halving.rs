@@ -1,0 +1,76 @@
+//! | card       | reduce-scatter, recursive halving                                         |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 p, and 2 more if n > p, where p is the largest power of two <= n     |
+//! | bytes sent | of equal blocks, (p - 1) / p of the input; if n > p the odd rank of a pair |
+//! |            | a block more, the even one all of its input. A message per step           |
+//! | scratch    | the input                                                                 |
+//! | restricted | operators that commute                                                    |
+//! | fold order | halves: ((0 4)(2 6))((1 5)(3 7)); a pair is one                           |
+//! | chosen     | small blocks                                                              |
+//!
+//! A group exchanges with the other half of it what the other half needs, and then goes on as two
+//! groups. If n is not a power of two, each of the first n - p even ranks hands its input to its
+//! right neighbour and gets its block from it. n = 4, blocks that each rank keeps:
+//!
+//! ```text
+//! 0 <-> 2   1 <-> 3     rank 0: 0 1   rank 1: 0 1   rank 2: 2 3   rank 3: 2 3
+//! 0 <-> 1   2 <-> 3     rank 0: 0     rank 1: 1     rank 2: 2     rank 3: 3
+//! ```
+
+use tokio::try_join;
+
+use crate::blocks::{Blocks, two_parts};
+use crate::collective::exchange::Exchange;
+use crate::collective::pairs::{Pairs, Part};
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::reduce::Side;
+use crate::transport::Mesh;
+
+/// `data` holds this rank's input, which is used up; `blocks` lie in it one after another.
+/// `output` becomes this rank's block.
+pub async fn recursive_halving<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    blocks: &Blocks,
+    data: &mut [u8],
+    output: &mut [u8],
+) -> Result<()> {
+    let pairs = Pairs::new(exchange.place());
+    let last_step = pairs.rounds() + 1;
+    let (number, partner) = match pairs.part() {
+        Part::Idle { partner } => {
+            exchange.send(partner, 0, data).await?;
+            return exchange.recv(partner, last_step, output).await;
+        }
+        Part::Active { number, partner } => (number, partner),
+    };
+    if let Some(partner) = partner {
+        exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
+    }
+
+    // The bytes of the blocks of a row of numbers.
+    let bytes = |first: usize, count: usize| {
+        let (first, last) = (pairs.ranks(first).start, pairs.ranks(first + count - 1).end - 1);
+        blocks.get(first).start..blocks.get(last).end
+    };
+    let mut group = 0;
+    for step in 1..last_step {
+        let half = pairs.numbers >> step;
+        let (mine, theirs) =
+            if number < group + half { (group, group + half) } else { (group + half, group) };
+        let peer = pairs.rank(number ^ half);
+        let (keep, give) = two_parts(data, &bytes(mine, half), &bytes(theirs, half));
+        try_join!(
+            exchange.send(peer, step, give),
+            exchange.recv_fold(peer, step, reducer, Side::Right, keep)
+        )?;
+        group = mine;
+    }
+
+    if let Some(partner) = partner {
+        exchange.send(partner, last_step, &data[blocks.get(partner.0)]).await?;
+    }
+    output.copy_from_slice(&data[blocks.get(exchange.place().rank.0)]);
+    Ok(())
+}

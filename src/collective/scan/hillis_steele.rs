@@ -1,0 +1,64 @@
+//! | card       | scan and exclusive scan, Hillis and Steele's                              |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 n, rounded up                                                        |
+//! | bytes sent | in step k one buffer, a message, by each rank r with r + 2^k < n          |
+//! | scratch    | one buffer; the exclusive scan two                                        |
+//! | restricted | no                                                                        |
+//! | fold order | rank r after step k: the 2^(k+1) ranks up to r, as two halves; the        |
+//! |            | exclusive scan folds what each step brings to the left of what it has     |
+//! | chosen     | small buffers                                                             |
+//!
+//! In step k each rank sends its fold of the last 2^k ranks to the one 2^k after it. n = 4:
+//!
+//! ```text
+//! 0 -> 1   1 -> 2   2 -> 3
+//! 0 -> 2   1 -> 3
+//! ```
+
+use tokio::try_join;
+
+use crate::buffer;
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::rank::Rank;
+use crate::reduce::Side;
+use crate::transport::Mesh;
+
+/// `up_to` holds this rank's share and becomes the fold of all ranks up to this one; `before`, if
+/// it is wanted, that of all ranks before it. On rank 0, `before` stays as it is.
+pub async fn hillis_steele<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    up_to: &mut [u8],
+    mut before: Option<&mut [u8]>,
+) -> Result<()> {
+    let place = exchange.place();
+    let me = place.rank.0;
+    let mut theirs = buffer::zeroed(up_to.len())?;
+    for step in 0..place.size.next_power_of_two().ilog2() as usize {
+        let distance = 1 << step;
+        let sending = async {
+            if me + distance < place.size {
+                exchange.send(Rank(me + distance), step, up_to).await?;
+            }
+            Ok(())
+        };
+        let receiving = async {
+            if me >= distance {
+                exchange.recv(Rank(me - distance), step, &mut theirs).await?;
+            }
+            Ok(())
+        };
+        try_join!(sending, receiving)?;
+        if me >= distance {
+            reducer.fold(up_to, &theirs, Side::Left);
+            match &mut before {
+                Some(before) if step == 0 => before.copy_from_slice(&theirs),
+                Some(before) => reducer.fold(before, &theirs, Side::Left),
+                None => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Scan: every rank gets the fold of all ranks up to it, or before it.
+
+pub mod hillis_steele;
+pub mod pipeline;

@@ -1,0 +1,92 @@
+//! | card       | scan and exclusive scan, pipeline                                         |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | n - 1, a segment behind each other                                        |
+//! | bytes sent | one buffer per rank, none by the last, a message per segment              |
+//! | scratch    | none; the exclusive scan a few segments                                   |
+//! | restricted | no                                                                        |
+//! | fold order | rank order: ((0 1) 2) 3                                                   |
+//! | chosen     | large buffers                                                             |
+//!
+//! The ranks form a chain. Each folds its share into a segment and sends it on, so the whole takes
+//! little longer than one buffer on one link. n = 4:
+//!
+//! ```text
+//! 0 -> 1 -> 2 -> 3
+//! ```
+
+use tokio::try_join;
+
+use crate::buffer;
+use crate::collective::exchange::Exchange;
+use crate::collective::segments::{SEGMENT, SLOTS, Segments, Slots, segments};
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::reduce::Side;
+use crate::transport::Mesh;
+
+/// `data` holds this rank's share and becomes the fold of all ranks up to this one.
+pub async fn pipeline<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    data: &mut [u8],
+) -> Result<()> {
+    let place = exchange.place();
+    let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 == place.size - 1);
+    let segments = Segments::whole(data);
+
+    let folding = async {
+        for segment in segments.of(0).filter(|_| !is_first) {
+            let mut up_to = segments.hold(segment, 0).await;
+            exchange.recv_fold(place.before(1), 0, reducer, Side::Left, &mut up_to).await?;
+        }
+        Ok(())
+    };
+    let sending = async {
+        for segment in segments.of(0).filter(|_| !is_last) {
+            let up_to = segments.hold(segment, usize::from(!is_first)).await;
+            exchange.send(place.after(1), 0, &up_to).await?;
+        }
+        Ok(())
+    };
+    try_join!(folding, sending)?;
+    Ok(())
+}
+
+/// `data` holds this rank's share and becomes the fold of all ranks before this one. On rank 0 it
+/// stays as it is.
+pub async fn exclusive<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    data: &mut [u8],
+) -> Result<()> {
+    let place = exchange.place();
+    let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 == place.size - 1);
+    let bytes = data.len();
+    let mut scratch = buffer::zeroed(bytes.min(SLOTS * SEGMENT))?;
+    let slots = Slots::new(&mut scratch);
+
+    let folding = async {
+        for (number, part) in segments(0..bytes).enumerate() {
+            let data = &mut data[part];
+            let mut up_to = slots.fill(number).await;
+            let up_to = &mut up_to[..data.len()];
+            up_to.copy_from_slice(data);
+            if !is_first {
+                exchange.recv(place.before(1), 0, data).await?;
+                reducer.fold(up_to, data, Side::Left);
+            }
+        }
+        Ok(())
+    };
+    let sending = async {
+        for (number, part) in segments(0..bytes).enumerate() {
+            let up_to = slots.empty(number).await;
+            if !is_last {
+                exchange.send(place.after(1), 0, &up_to[..part.len()]).await?;
+            }
+        }
+        Ok(())
+    };
+    try_join!(folding, sending)?;
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! | card       | scatter, binomial tree                                                    |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | log2 n, rounded up                                                        |
+//! | bytes sent | to each child the blocks of its subtree, in one message                   |
+//! | scratch    | the blocks of the subtree                                                 |
+//! | restricted | blocks of equal length                                                    |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | small blocks                                                              |
+//!
+//! The gather's tree downwards. n = 4, root 0:
+//!
+//! ```text
+//! 0 -> 2
+//! 0 -> 1   2 -> 3
+//! ```
+
+use crate::buffer;
+use crate::collective::exchange::Exchange;
+use crate::collective::tree;
+use crate::error::Result;
+use crate::rank::{Place, Rank};
+use crate::transport::Mesh;
+
+/// At the root, `input` holds all blocks, its own included. Elsewhere `own` becomes this rank's.
+pub async fn binomial<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    root: Rank,
+    input: &[u8],
+    own: &mut [u8],
+) -> Result<()> {
+    let place = exchange.place();
+    let tree = tree::binomial(place, root);
+    let bytes = if place.rank == root { input.len() / place.size } else { own.len() };
+
+    // The blocks of the subtree, counted from the root.
+    let mut held = buffer::zeroed(tree.span * bytes)?;
+    match tree.parent {
+        Some(parent) => exchange.recv(parent, 0, &mut held).await?,
+        None => {
+            let (from_first, to_last) = input.split_at(root.0 * bytes);
+            held[..to_last.len()].copy_from_slice(to_last);
+            held[to_last.len()..].copy_from_slice(from_first);
+        }
+    }
+    for child in tree.children {
+        let below = tree::binomial(Place::new(child, place.size), root);
+        let first = below.from_root - tree.from_root;
+        let part = first * bytes..(first + below.span) * bytes;
+        exchange.send(child, 0, &held[part]).await?;
+    }
+    if place.rank != root {
+        own.copy_from_slice(&held[..bytes]);
+    }
+    Ok(())
+}

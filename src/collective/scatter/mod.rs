@@ -1,0 +1,4 @@
+//! Scatter: every rank gets its block of what the root has.
+
+pub mod binomial;
+pub mod linear;

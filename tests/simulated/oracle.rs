@@ -1,0 +1,220 @@
+//! What every rank must get, computed by one process in the order the algorithm's card states.
+
+use nexar::blocks::Blocks;
+use nexar::op::Reducer;
+use nexar::reduce::Side;
+
+use crate::case::{Case, Form};
+use crate::world::UNTOUCHED;
+
+/// The output of `rank`, if the call writes any.
+pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
+    let size = case.size;
+    let input = |rank| case.input(rank);
+    let all = || (0..size).map(input).collect::<Vec<_>>();
+    let folded = |order: &Order, shares| fold_tree(&case.reducer, order, shares);
+    let result = match case.form {
+        Form::Barrier => Vec::new(),
+        Form::AllReduce | Form::AllReduceBucketed => {
+            let (inputs, element) = (all(), case.reducer.dtype().size());
+            let chunks = Blocks::even(inputs[0].len() / element, element, size);
+            let share = |chunk| {
+                let shares = inputs.iter().map(|input| input[chunks.get(chunk)].to_vec()).collect();
+                let order = match algorithm {
+                    "ring" | "rs_ag" => ring(chunk, size),
+                    "recursive_doubling" | "rabenseifner" => doubling(size),
+                    "one_shot" => row(0..size),
+                    other => panic!("no oracle for {other}"),
+                };
+                folded(&order, shares)
+            };
+            (0..size).flat_map(share).collect()
+        }
+        Form::ReduceScatter | Form::ReduceScatterV => {
+            let block = case.blocks(rank).get(rank);
+            let shares = all().iter().map(|input| input[block.clone()].to_vec()).collect();
+            let order = match algorithm {
+                "ring" => ring(rank, size),
+                "recursive_halving" => halving(rank, size),
+                "pairwise" => row(0..size),
+                other => panic!("no oracle for {other}"),
+            };
+            folded(&order, shares)
+        }
+        Form::Reduce if rank != case.root => Vec::new(),
+        Form::Reduce => {
+            let order = match algorithm {
+                "binomial" => binomial(case.root, 0, size),
+                "pipeline" => ring(case.root, size),
+                other => panic!("no oracle for {other}"),
+            };
+            folded(&order, all())
+        }
+        Form::Scan => {
+            let order = match algorithm {
+                "hillis_steele" => hillis_steele(rank, steps(size)),
+                "pipeline" => row(0..rank + 1),
+                other => panic!("no oracle for {other}"),
+            };
+            folded(&order, all())
+        }
+        Form::ExScan if rank == 0 => {
+            let mut output = vec![0; case.output_bytes(0)];
+            if matches!(case.reducer, Reducer::User { .. }) {
+                return None;
+            }
+            case.reducer.identity(&mut output);
+            output
+        }
+        Form::ExScan => {
+            let order = match algorithm {
+                "hillis_steele" => before(rank, steps(size)).unwrap(),
+                "pipeline" => row(0..rank),
+                other => panic!("no oracle for {other}"),
+            };
+            folded(&order, all())
+        }
+        Form::Broadcast => input(case.root),
+        Form::AllGather | Form::AllGatherV => collected(case, rank, input),
+        Form::Gather | Form::GatherV if rank != case.root => Vec::new(),
+        Form::Gather | Form::GatherV => collected(case, rank, input),
+        Form::Scatter | Form::ScatterV => input(case.root)[case.blocks(rank).get(rank)].to_vec(),
+        Form::AllToAll | Form::AllToAllV => {
+            collected(case, rank, |peer| input(peer)[case.blocks(peer).get(rank)].to_vec())
+        }
+    };
+    Some(result)
+}
+
+/// A buffer with a block from each rank, and nothing between them.
+fn collected(case: &Case, rank: usize, block: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
+    let mut output = vec![UNTOUCHED; case.output_bytes(rank)];
+    for peer in 0..case.size {
+        output[case.blocks(rank).get(peer)].copy_from_slice(&block(peer));
+    }
+    output
+}
+
+/// In which order ranks' shares are folded.
+enum Order {
+    Rank(usize),
+    Both(Box<Self>, Box<Self>),
+}
+
+impl Order {
+    fn then(self, next: Self) -> Self {
+        Self::Both(Box::new(self), Box::new(next))
+    }
+}
+
+/// One after the other.
+fn row(ranks: impl Iterator<Item = usize>) -> Order {
+    ranks.map(Order::Rank).reduce(Order::then).unwrap()
+}
+
+/// The right neighbour of a rank first, round the ring, the rank itself last.
+fn ring(last: usize, size: usize) -> Order {
+    row((1..=size).map(|step| (last + step) % size))
+}
+
+/// The ranks in order, the first of them in pairs, so that their number is a power of two.
+fn numbers(size: usize) -> Vec<Vec<usize>> {
+    let pairs = size - (1 << size.ilog2());
+    let mut numbers: Vec<_> = (0..pairs).map(|pair| vec![2 * pair, 2 * pair + 1]).collect();
+    numbers.extend((2 * pairs..size).map(|rank| vec![rank]));
+    numbers
+}
+
+/// Neighbouring groups of equal size.
+fn doubling(size: usize) -> Order {
+    let mut groups: Vec<_> =
+        numbers(size).into_iter().map(|number| row(number.into_iter())).collect();
+    while groups.len() > 1 {
+        let mut fewer = Vec::new();
+        let mut left = groups.into_iter();
+        while let (Some(one), Some(other)) = (left.next(), left.next()) {
+            fewer.push(one.then(other));
+        }
+        groups = fewer;
+    }
+    groups.pop().unwrap()
+}
+
+/// Each number with the one half of all numbers away, then a quarter, ...
+fn halving(rank: usize, size: usize) -> Order {
+    let numbers = numbers(size);
+    fn after(number: usize, step: u32, numbers: &[Vec<usize>]) -> Order {
+        if step == 0 {
+            return row(numbers[number].iter().copied());
+        }
+        let other = number ^ (numbers.len() >> step);
+        after(number, step - 1, numbers).then(after(other, step - 1, numbers))
+    }
+    let number = numbers.iter().position(|ranks| ranks.contains(&rank)).unwrap();
+    after(number, numbers.len().ilog2(), &numbers)
+}
+
+/// A rank, counted from the root, folds its subtrees, nearest first.
+fn binomial(root: usize, from_root: usize, size: usize) -> Order {
+    let own = Order::Rank((root + from_root) % size);
+    let bits = (0..usize::BITS).map(|bit| 1_usize << bit);
+    let lower = bits
+        .take_while(|bit| (from_root == 0 || from_root & (bit | (bit - 1)) == 0) && *bit < size);
+    let children = lower.map(|bit| from_root + bit).filter(|child| *child < size);
+    children.fold(own, |order, child| order.then(binomial(root, child, size)))
+}
+
+fn steps(size: usize) -> u32 {
+    size.next_power_of_two().ilog2()
+}
+
+/// The ranks up to this one after a number of steps.
+fn hillis_steele(rank: usize, step: u32) -> Order {
+    let Some(step) = step.checked_sub(1) else { return Order::Rank(rank) };
+    match rank.checked_sub(1 << step) {
+        Some(lower) => hillis_steele(lower, step).then(hillis_steele(rank, step)),
+        None => hillis_steele(rank, step),
+    }
+}
+
+/// The ranks before this one after a number of steps.
+fn before(rank: usize, step: u32) -> Option<Order> {
+    let step = step.checked_sub(1)?;
+    let known = before(rank, step);
+    match (rank.checked_sub(1 << step), known) {
+        (Some(lower), Some(known)) => Some(hillis_steele(lower, step).then(known)),
+        (Some(lower), None) => Some(hillis_steele(lower, step)),
+        (None, known) => known,
+    }
+}
+
+/// Functions of programs are associative and keep the order of ranks, whatever the algorithm.
+fn fold_tree(reducer: &Reducer, order: &Order, mut shares: Vec<Vec<u8>>) -> Vec<u8> {
+    fn ranks(order: &Order) -> Vec<usize> {
+        match order {
+            Order::Rank(rank) => vec![*rank],
+            Order::Both(one, other) => [ranks(one), ranks(other)].concat(),
+        }
+    }
+    fn walk(reducer: &Reducer, order: &Order, shares: &[Vec<u8>]) -> Vec<u8> {
+        match order {
+            Order::Rank(rank) => shares[*rank].clone(),
+            Order::Both(one, other) => {
+                let mut result = walk(reducer, one, shares);
+                reducer.fold(&mut result, &walk(reducer, other, shares), Side::Right);
+                result
+            }
+        }
+    }
+    let size = shares.len();
+    shares.iter_mut().for_each(|share| reducer.prepare(share, size));
+    let mut in_rank_order = ranks(order);
+    in_rank_order.sort_unstable();
+    let order = match reducer {
+        Reducer::User { .. } => &row(in_rank_order.into_iter()),
+        _ => order,
+    };
+    let mut result = walk(reducer, order, &shares);
+    reducer.finish(&mut result, size);
+    result
+}
