@@ -69,17 +69,6 @@ impl<'a> Buffers<'a> {
             Buffers::Shared { both } => both,
         }
     }
-
-    /// For a call whose buffers are equally long: its data in the output, in place or copied.
-    pub fn into_output(self) -> &'a mut [u8] {
-        match self {
-            Buffers::Apart { input, output } => {
-                output.copy_from_slice(input);
-                output
-            }
-            Buffers::Shared { both } => both,
-        }
-    }
 }
 
 /// The buffers of a list, each of which is read and written. None may overlap another.
@@ -139,14 +128,6 @@ impl Region {
         // SAFETY: `range` found it neither NULL nor wrapping; the caller vouches for the rest.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }
     }
-}
-
-/// Memory of our own, zeroed.
-pub fn zeroed(bytes: usize) -> Result<Vec<u8>> {
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory(bytes))?;
-    memory.resize(bytes, 0);
-    Ok(memory)
 }
 
 /// A copy of our own.

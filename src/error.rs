@@ -66,6 +66,9 @@ pub enum Error {
         "ranks disagree on call #{seq}, {call}: {from} sends {sent} bytes to {to}, which expects {expected}"
     )]
     Lengths { seq: u64, call: Call, from: Rank, to: Rank, sent: usize, expected: usize },
+    /// Found when it was too late to say which call it was.
+    #[error("{one} and {other} disagree on a call before #{}", .seq - 1)]
+    Past { seq: u64, one: Rank, other: Rank },
     #[error("{peer} {how}")]
     PeerLost { peer: Rank, how: String },
     #[error("{peer} broke the protocol: {what}")]
@@ -91,7 +94,7 @@ impl Error {
         match self {
             Self::Argument(_) | Self::Handle { .. } => Code::InvalidArgument,
             Self::Usage(_) | Self::Forked | Self::Aborted => Code::InvalidUsage,
-            Self::Mismatch { .. } | Self::Lengths { .. } => Code::InvalidUsage,
+            Self::Mismatch { .. } | Self::Lengths { .. } | Self::Past { .. } => Code::InvalidUsage,
             Self::PeerLost { .. } | Self::Protocol { .. } => Code::RemoteError,
             Self::Timeout { .. } => Code::Timeout,
             Self::System(_) => Code::SystemError,
@@ -106,6 +109,7 @@ impl Error {
     pub fn during(self, rank: Rank, seq: u64, call: Call) -> Self {
         match self {
             Self::During { .. } | Self::Mismatch { .. } | Self::Lengths { .. } => self,
+            Self::Past { .. } => self,
             Self::Told { .. } => self,
             cause => Self::During { rank, seq, call, cause: Arc::new(cause) },
         }

@@ -3,9 +3,10 @@
 //!
 //! Leaves to others what the future does. Invariant: a wake-up that comes while the future is
 //! being polled is never lost.
-#![expect(unsafe_code, reason = "signals are blocked in the threads started here")]
+#![expect(unsafe_code, reason = "signals and cancellation of threads are held off here")]
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,9 @@ use crate::error::{Error, Result};
 thread_local! {
     /// This thread's parker, while no `block_on` uses it.
     static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+    /// Gone when the thread's variables are being destroyed. Made after those of the runtime, so
+    /// that it goes before them.
+    static CAN_DRIVE: Box<()> = Box::new(());
 }
 
 /// Polls `future` on this thread: spins briefly after each poll, then sleeps until woken.
@@ -89,11 +93,16 @@ pub fn io_if_started() -> Option<&'static Handle> {
 /// As `block_on`, for a future that waits for the network, which it drives meanwhile.
 /// `leaves_work`: the network will have something to do afterwards.
 pub fn drive<F: Future>(future: F, deadline: Instant, leaves_work: bool) -> Option<F::Output> {
-    // Inside a runtime, or in a thread that is ending, another thread must drive.
-    let outside = Handle::try_current().is_err_and(|error| error.is_missing_context());
     match NETWORK.get() {
-        Some(Ok(network)) if network.calls_drive && outside => {
-            network.drive(future, deadline, leaves_work)
+        Some(Ok(network)) if network.calls_drive => {
+            // Inside a runtime, or in a thread that is ending, another thread must drive.
+            let outside = Handle::try_current().is_err_and(|error| error.is_missing_context());
+            if outside && network.can_drive_here() {
+                return network.drive(future, deadline, leaves_work);
+            }
+            network.wheel().work_left = true;
+            network.left_work.notify_one();
+            block_on(future, deadline)
         }
         _ => block_on(future, deadline),
     }
@@ -129,6 +138,16 @@ impl Network {
         })
     }
 
+    /// Whether this thread still has all that the runtime keeps in it. The first time, makes the
+    /// runtime put it there.
+    fn can_drive_here(&self) -> bool {
+        thread_local! { static IS_FIRST: Cell<bool> = const { Cell::new(true) } }
+        if IS_FIRST.try_with(|first| first.replace(false)).unwrap_or(false) {
+            self.runtime.handle().block_on(async {});
+        }
+        CAN_DRIVE.try_with(|_| ()).is_ok()
+    }
+
     fn drive<F: Future>(
         &self,
         future: F,
@@ -160,13 +179,20 @@ impl Network {
             self.wanted.notify_one();
         }
         let stays_awake = wheel.last_was_short && cores() > 1;
+        let drives_alone = wheel.calls == 1 && !wheel.io_drives;
         drop(wheel);
         let _driving = Driving { network: self, start, leaves_work };
+        let _uncancelled = Uncancelled::new();
         self.runtime.block_on(async {
             let _awake = stays_awake.then(|| Awake::until(start + SHORT));
             let output = tokio::time::timeout_at(deadline.into(), future).await.ok();
-            // Lets the connections send what the future has written last.
-            tokio::task::yield_now().await;
+            // Lets the connections send what the future has written last, on this thread or on the
+            // one that drives: there, a new task comes behind theirs.
+            if drives_alone {
+                tokio::task::yield_now().await;
+            } else {
+                let _ = tokio::spawn(async {}).await;
+            }
             output
         })
     }
@@ -218,6 +244,33 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// While it lives, pthread_cancel of this thread waits: the calls of a runtime would be points of
+/// cancellation, and nothing in it is prepared to end there.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: the old state is written to a variable of ours.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: a state that was in force before; the one that ends is not asked for.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
+}
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+// The crate libc lacks it.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 /// Signals of the program are for its own threads.

@@ -177,7 +177,7 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
 fn gone(error: &dyn std::fmt::Display) -> Error {
     Error::Told {
         code: Code::RemoteError,
-        text: format!("the other side of the initialisation was lost: {error}"),
+        text: format!("the root, where the unique id is served, was lost: {error}"),
     }
 }
 

@@ -66,6 +66,16 @@ pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
     Ok(id.encode())
 }
 
+/// Lets roots tell waiting ranks what they have to tell, and closes the socket: for a process that
+/// ends.
+pub async fn leave() {
+    let _ = tokio::time::timeout(root::ANSWER, root::idle()).await;
+    let endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(endpoint) = endpoint {
+        endpoint.close().await;
+    }
+}
+
 /// Takes an id out of service if this process serves it: a rank alone needs no root.
 pub fn retire(id: &[u8; BYTES]) -> Result<()> {
     let id = UniqueId::decode(id)?;

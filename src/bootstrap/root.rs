@@ -3,11 +3,11 @@
 //! It lives in the process that made the id and serves it once. Everything a stranger could do ends
 //! in TLS; a member that contradicts the others ends the initialisation for all, with the reason.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use quinn::{Connection, RecvStream, SendStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
@@ -20,9 +20,33 @@ use super::message::{Join, MOST_RANKS, Message, encode_table};
 /// An id that nobody has joined is forgotten after this time.
 const UNUSED: Duration = Duration::from_secs(15 * 60);
 /// Time for a rank to say who it is, and to confirm the table.
-const ANSWER: Duration = Duration::from_secs(5);
+pub const ANSWER: Duration = Duration::from_secs(5);
 /// Ranks that come this long after a failed initialisation are told why it failed.
 const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// How many roots of this process have something to tell.
+static BUSY: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// One of them.
+struct Busy;
+
+impl Busy {
+    fn new() -> Self {
+        BUSY.send_modify(|count| *count += 1);
+        Self
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Waits until no root of this process has anything to tell.
+pub async fn idle() {
+    let _ = BUSY.subscribe().wait_for(|count| *count == 0).await;
+}
 
 /// A rank that has said who it is.
 struct Joined {
@@ -47,7 +71,7 @@ pub async fn serve(mut service: Service, nonce: u64) {
             Some(joined) = joins.recv() => {
                 debug!("id {nonce:016x}: rank {} is here", joined.join.rank);
                 if let Some(error) = &verdict {
-                    tokio::spawn(refuse(vec![joined], error.clone()));
+                    tokio::spawn(refuse(vec![joined], error.clone(), Busy::new()));
                     continue;
                 }
                 // A rank that has gone meanwhile may come again.
@@ -60,11 +84,11 @@ pub async fn serve(mut service: Service, nonce: u64) {
                 verdict = contradiction(&ranks, &joined);
                 ranks.push(joined);
                 if verdict.is_none() && ranks.len() == ranks[0].join.nranks {
-                    return form(ranks, nonce).await;
+                    return form(ranks, nonce, Busy::new()).await;
                 }
             }
             () = sleep_until(deadline) => match verdict {
-                None if !ranks.is_empty() => verdict = Some(missing(&ranks)),
+                None if !ranks.is_empty() => verdict = Some(missing(&mut ranks)),
                 _ => return,
             }
         }
@@ -72,7 +96,7 @@ pub async fn serve(mut service: Service, nonce: u64) {
             && !ranks.is_empty()
         {
             info!("id {nonce:016x}: no communicator: {error}");
-            tokio::spawn(refuse(std::mem::take(&mut ranks), error.clone()));
+            tokio::spawn(refuse(std::mem::take(&mut ranks), error.clone(), Busy::new()));
             deadline = Instant::now() + REMEMBERED;
         }
     }
@@ -123,20 +147,27 @@ fn contradiction(ranks: &[Joined], new: &Joined) -> Option<Error> {
     None
 }
 
-fn missing(ranks: &[Joined]) -> Error {
+/// Who is not here: those who never came, and those who came and are gone.
+fn missing(ranks: &mut Vec<Joined>) -> Error {
     let size = ranks.first().map_or(0, |rank| rank.join.nranks);
     let patience = ranks.iter().map(|rank| rank.join.patience_ms).min().unwrap_or(0);
     let absent = (0..size).filter(|rank| ranks.iter().all(|joined| joined.join.rank != *rank));
     let absent: Vec<_> = absent.map(|rank| rank.to_string()).collect();
-    let blame = match absent.len() {
-        1 => format!("rank {} of {size} has not come", absent[0]),
-        _ => format!("ranks {} of {size} have not come", absent.join(", ")),
+    let gone = ranks.extract_if(.., |rank| rank.connection.close_reason().is_some());
+    let gone: Vec<_> = gone.map(|rank| rank.join.rank.to_string()).collect();
+    let tell = |who: &[String], what: [&str; 2]| match who {
+        [] => None,
+        [one] => Some(format!("rank {one} of {size} {}", what[0])),
+        _ => Some(format!("ranks {} of {size} {}", who.join(", "), what[1])),
     };
-    Error::Timeout { limit_ms: patience.into(), blame }
+    let absent = tell(&absent, ["has not come", "have not come"]);
+    let gone = tell(&gone, ["came and was lost", "came and were lost"]);
+    let blame: Vec<_> = absent.into_iter().chain(gone).collect();
+    Error::Timeout { limit_ms: patience.into(), blame: blame.join("; ") }
 }
 
 /// Tells everybody who is here why there will be no communicator.
-async fn refuse(ranks: Vec<Joined>, error: Error) {
+async fn refuse(ranks: Vec<Joined>, error: Error, _busy: Busy) {
     let message = Arc::new(Message::refused(&error));
     let told = ranks.into_iter().map(|mut rank| {
         let message = Arc::clone(&message);
@@ -152,7 +183,7 @@ async fn refuse(ranks: Vec<Joined>, error: Error) {
 }
 
 /// All ranks are here: they get the table, confirm it, and may go.
-async fn form(mut ranks: Vec<Joined>, nonce: u64) {
+async fn form(mut ranks: Vec<Joined>, nonce: u64, busy: Busy) {
     ranks.sort_by_key(|rank| rank.join.rank);
     let members: Vec<Member> = ranks.iter().map(|rank| rank.join.member.clone()).collect();
     let hash = super::sha256(&encode_table(&members));
@@ -174,7 +205,7 @@ async fn form(mut ranks: Vec<Joined>, nonce: u64) {
     }
     if let Some(rank) = lost {
         let text = format!("rank {rank} was lost during initialisation");
-        return refuse(ranks, Error::Told { code: Code::RemoteError, text }).await;
+        return refuse(ranks, Error::Told { code: Code::RemoteError, text }, busy).await;
     }
     for rank in &mut ranks {
         let _ = Message::Go.write(&mut rank.send).await;

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;
-use crate::transport::{Header, Lane, Mesh};
+use crate::transport::{Header, Lane, Mesh, Past};
 
 /// One call under way on this rank.
 pub struct Exchange<'a, M> {
@@ -15,13 +15,13 @@ pub struct Exchange<'a, M> {
     lane: Lane,
     seq: u64,
     call: Call,
-    previous: Option<Call>,
+    past: Past,
 }
 
 impl<'a, M: Mesh> Exchange<'a, M> {
-    /// Call number `seq`, which followed `previous`.
-    pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call, previous: Option<Call>) -> Self {
-        Self { mesh, lane, seq, call, previous }
+    /// Call number `seq`, with those before it.
+    pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call, past: Past) -> Self {
+        Self { mesh, lane, seq, call, past }
     }
 
     pub fn place(&self) -> Place {
@@ -52,6 +52,6 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {
-        Header { seq: self.seq, call: self.call, previous: self.previous, step: step as u32, bytes }
+        Header { seq: self.seq, call: self.call, past: self.past, step: step as u32, bytes }
     }
 }

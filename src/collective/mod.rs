@@ -13,6 +13,7 @@ mod buckets;
 mod exchange;
 mod gather;
 mod pairs;
+mod passes;
 mod reduce;
 mod reduce_scatter;
 mod scan;
@@ -24,7 +25,7 @@ mod tree;
 use std::ops::Range;
 
 use crate::blocks::Blocks;
-use crate::buffer::{self, Buffers};
+use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Op, Reducer};
 use crate::rank::Rank;
@@ -47,7 +48,7 @@ pub async fn perform<M: Mesh>(
     let algorithm = selection.choose(&call, place.size).algorithm;
     match op {
         Op::AllReduce { reducer, buffers, .. } => {
-            all_reduce(exchange, algorithm, &reducer, buffers.into_output()).await
+            all_reduce(exchange, algorithm, &reducer, passes::into_output(buffers).await).await
         }
         Op::Reduce { reducer, root, buffers, .. } => {
             reduce(exchange, algorithm, &reducer, root, buffers).await
@@ -55,7 +56,7 @@ pub async fn perform<M: Mesh>(
         Op::Broadcast { root, buffers, .. } => {
             let data = match buffers {
                 Buffers::Apart { output, .. } if place.rank != root => output,
-                at_root => at_root.into_output(),
+                at_root => passes::into_output(at_root).await,
             };
             match algorithm {
                 Algorithm::BroadcastPipeline => {
@@ -65,7 +66,7 @@ pub async fn perform<M: Mesh>(
             }
         }
         Op::AllGather { blocks, buffers, .. } => {
-            let output = with_own_block(buffers, blocks.get(place.rank.0));
+            let output = with_own_block(buffers, blocks.get(place.rank.0)).await;
             match algorithm {
                 Algorithm::AllGatherBruck => allgather::bruck::bruck(exchange, output).await,
                 _ => allgather::ring::ring(exchange, &blocks, output).await,
@@ -76,7 +77,7 @@ pub async fn perform<M: Mesh>(
         }
         Op::AllToAll { sent, received, buffers, .. } => match algorithm {
             Algorithm::AllToAllBruck => {
-                alltoall::bruck::bruck(exchange, buffers.into_output()).await
+                alltoall::bruck::bruck(exchange, passes::into_output(buffers).await).await
             }
             _ => alltoall::pairwise::pairwise(exchange, &sent, &received, buffers).await,
         },
@@ -87,8 +88,8 @@ pub async fn perform<M: Mesh>(
             scatter(exchange, algorithm, root, &blocks, buffers).await
         }
         Op::Scan { reducer, buffers, .. } => {
-            let data = buffers.into_output();
-            reducer.prepare(data, place.size);
+            let data = passes::into_output(buffers).await;
+            passes::prepare(&reducer, data, place.size).await;
             scan(exchange, algorithm, &reducer, data).await
         }
         Op::ExScan { reducer, buffers, .. } => {
@@ -108,7 +109,7 @@ async fn all_reduce<M: Mesh>(
     data: &mut [u8],
 ) -> Result<()> {
     let size = exchange.place().size;
-    reducer.prepare(data, size);
+    passes::prepare(reducer, data, size).await;
     match algorithm {
         Algorithm::AllReduceOneShot => {
             allreduce::one_shot::one_shot(exchange, reducer, data).await?;
@@ -122,7 +123,7 @@ async fn all_reduce<M: Mesh>(
         Algorithm::AllReduceRsAg => allreduce::rs_ag::rs_ag(exchange, reducer, data).await?,
         _ => allreduce::ring::ring(exchange, reducer, data).await?,
     }
-    reducer.finish(data, size);
+    passes::finish(reducer, data, size).await;
     Ok(())
 }
 
@@ -159,20 +160,20 @@ async fn reduce<M: Mesh>(
 ) -> Result<()> {
     let size = exchange.place().size;
     if exchange.place().rank == root {
-        let data = buffers.into_output();
-        reducer.prepare(data, size);
+        let data = passes::into_output(buffers).await;
+        passes::prepare(reducer, data, size).await;
         match algorithm {
             Algorithm::ReducePipeline => {
                 // In rank order the root's share goes into the chain before the result comes back.
                 let in_order = !reducer.reduction().is_commutative();
-                let own = if in_order { buffer::copied(data)? } else { Vec::new() };
+                let own = if in_order { passes::copied(data).await? } else { Vec::new() };
                 let load = |part: Range<usize>, into: &mut [u8]| into.copy_from_slice(&own[part]);
                 let bytes = data.len();
                 reduce::pipeline::pipeline(exchange, reducer, root, bytes, load, data).await?;
             }
             _ => reduce::binomial::binomial(exchange, reducer, root, data).await?,
         }
-        reducer.finish(data, size);
+        passes::finish(reducer, data, size).await;
         return Ok(());
     }
     let input = buffers.input();
@@ -183,8 +184,8 @@ async fn reduce<M: Mesh>(
             reduce::pipeline::pipeline(exchange, reducer, root, bytes, load, &mut []).await
         }
         _ => {
-            let mut share = buffer::copied(input)?;
-            reducer.prepare(&mut share, size);
+            let mut share = passes::copied(input).await?;
+            passes::prepare(reducer, &mut share, size).await;
             reduce::binomial::binomial(exchange, reducer, root, &mut share).await
         }
     }
@@ -200,22 +201,22 @@ async fn reduce_scatter<M: Mesh>(
     let place = exchange.place();
     let own = blocks.get(place.rank.0);
     let input = buffers.input();
-    let prepared = || {
-        let mut share = buffer::copied(input)?;
-        reducer.prepare(&mut share, place.size);
+    let prepared = async || {
+        let mut share = passes::copied(input).await?;
+        passes::prepare(reducer, &mut share, place.size).await;
         Ok(share)
     };
-    let mut result = buffer::zeroed(own.len())?;
+    let mut result = passes::zeroed(own.len()).await?;
     match algorithm {
         Algorithm::ReduceScatterRecursiveHalving => {
-            let (mut data, result) = (prepared()?, &mut result);
+            let (mut data, result) = (prepared().await?, &mut result);
             reduce_scatter::recursive_halving::recursive_halving(
                 exchange, reducer, blocks, &mut data, result,
             )
             .await?;
         }
         Algorithm::ReduceScatterPairwise => {
-            let (data, result) = (prepared()?, &mut result);
+            let (data, result) = (prepared().await?, &mut result);
             reduce_scatter::pairwise::pairwise(exchange, reducer, blocks, &data, result).await?;
         }
         _ => {
@@ -223,10 +224,10 @@ async fn reduce_scatter<M: Mesh>(
             reduce_scatter::ring::ring(exchange, reducer, blocks, load, &mut result).await?;
         }
     }
-    reducer.finish(&mut result, place.size);
+    passes::finish(reducer, &mut result, place.size).await;
     match buffers {
-        Buffers::Apart { output, .. } => output.copy_from_slice(&result),
-        Buffers::Shared { both } => both[own].copy_from_slice(&result),
+        Buffers::Apart { output, .. } => passes::copy(&result, output).await,
+        Buffers::Shared { both } => passes::copy(&result, &mut both[own]).await,
     }
     Ok(())
 }
@@ -240,10 +241,10 @@ fn loader(reducer: &Reducer, input: &[u8], size: usize) -> impl Fn(Range<usize>,
 }
 
 /// The output of a call that collects blocks, with this rank's own in its place.
-fn with_own_block(buffers: Buffers<'_>, own: Range<usize>) -> &mut [u8] {
+async fn with_own_block(buffers: Buffers<'_>, own: Range<usize>) -> &mut [u8] {
     match buffers {
         Buffers::Apart { input, output } => {
-            output[own].copy_from_slice(input);
+            passes::copy(input, &mut output[own]).await;
             output
         }
         Buffers::Shared { both } => both,
@@ -267,10 +268,10 @@ async fn gather<M: Mesh>(
         };
     }
     let place = blocks.get(root.0);
-    let output = with_own_block(buffers, place.clone());
+    let output = with_own_block(buffers, place.clone()).await;
     match algorithm {
         Algorithm::GatherBinomial => {
-            let own = buffer::copied(&output[place])?;
+            let own = passes::copied(&output[place]).await?;
             gather::binomial::binomial(exchange, root, &own, output).await
         }
         _ => gather::linear::linear(exchange, root, blocks, &[], output).await,
@@ -287,7 +288,7 @@ async fn scatter<M: Mesh>(
     let (input, own): (&[u8], &mut [u8]) = match buffers {
         Buffers::Apart { input, output } => {
             if exchange.place().rank == root {
-                output.copy_from_slice(&input[blocks.get(root.0)]);
+                passes::copy(&input[blocks.get(root.0)], output).await;
             }
             (input, output)
         }
@@ -321,8 +322,8 @@ async fn exclusive_scan<M: Mesh>(
     let place = exchange.place();
     if place.rank == Rank(0) {
         // Sends as in a scan. Its result is the identity, if the operator has one.
-        let mut own = buffer::copied(buffers.input())?;
-        reducer.prepare(&mut own, place.size);
+        let mut own = passes::copied(buffers.input()).await?;
+        passes::prepare(reducer, &mut own, place.size).await;
         scan(exchange, algorithm, reducer, &mut own).await?;
         match buffers {
             Buffers::Apart { output, .. } => reducer.identity(output),
@@ -330,12 +331,12 @@ async fn exclusive_scan<M: Mesh>(
         }
         return Ok(());
     }
-    let data = buffers.into_output();
-    reducer.prepare(data, place.size);
+    let data = passes::into_output(buffers).await;
+    passes::prepare(reducer, data, place.size).await;
     match algorithm {
         Algorithm::ScanPipeline => scan::pipeline::exclusive(exchange, reducer, data).await,
         _ => {
-            let mut up_to = buffer::copied(data)?;
+            let mut up_to = passes::copied(data).await?;
             let before = Some(data);
             scan::hillis_steele::hillis_steele(exchange, reducer, &mut up_to, before).await
         }

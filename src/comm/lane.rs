@@ -6,8 +6,7 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::op::Call;
-use crate::transport::{LANES, Lane};
+use crate::transport::{LANES, Lane, Past};
 
 #[derive(Default)]
 pub(super) struct Lanes {
@@ -28,14 +27,14 @@ struct State {
 pub(super) struct Turn<'a> {
     lanes: &'a Lanes,
     pub seq: u64,
-    /// The call that has the number before.
-    pub previous: Option<Call>,
+    /// The calls before it.
+    pub past: Past,
 }
 
 impl Lanes {
     /// The turn of operation number `seq`, which has yet to come.
-    pub fn turn(&self, seq: u64, previous: Option<Call>) -> Turn<'_> {
-        Turn { lanes: self, seq, previous }
+    pub fn turn(&self, seq: u64, past: Past) -> Turn<'_> {
+        Turn { lanes: self, seq, past }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -104,8 +103,11 @@ mod tests {
     #[test]
     fn a_lane_lets_its_operations_in_one_by_one_and_lanes_do_not_wait_for_each_other() {
         let lanes = Lanes::default();
-        let (first, second) = (lanes.turn(0, None), lanes.turn(LANES as u64, None));
-        assert!(has_come(&first) && !has_come(&second) && has_come(&lanes.turn(1, None)));
+        let (first, second) =
+            (lanes.turn(0, Past::default()), lanes.turn(LANES as u64, Past::default()));
+        assert!(
+            has_come(&first) && !has_come(&second) && has_come(&lanes.turn(1, Past::default()))
+        );
         drop(first);
         assert!(has_come(&second));
     }
@@ -113,9 +115,9 @@ mod tests {
     #[test]
     fn an_operation_given_up_while_it_waits_does_not_block_the_next() {
         let lanes = Lanes::default();
-        let first = lanes.turn(0, None);
-        drop(lanes.turn(LANES as u64, None));
-        let third = lanes.turn(2 * LANES as u64, None);
+        let first = lanes.turn(0, Past::default());
+        drop(lanes.turn(LANES as u64, Past::default()));
+        let third = lanes.turn(2 * LANES as u64, Past::default());
         assert!(has_come(&first) && !has_come(&third));
         drop(first);
         assert!(has_come(&third));

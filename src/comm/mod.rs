@@ -26,15 +26,15 @@ use crate::rank::{Place, Rank};
 use crate::runtime;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::{self, QuicMesh};
-use crate::transport::{AnyMesh, Mesh};
+use crate::transport::{AnyMesh, Mesh, Past};
 
 use lane::{Lanes, Turn};
 
 /// What a call of more bytes has written last may not have been sent when it ends.
 const LARGE: usize = 256 << 10;
 
-/// A process that ends waits no longer for its last messages to arrive.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// A process that ends waits no longer for its last messages to arrive, even if they flow.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Communicator {
     /// What logs call it: the name its user gave it, or a number.
@@ -51,8 +51,8 @@ pub struct Communicator {
 struct State {
     stage: Stage,
     next_seq: u64,
-    /// The call that has the number before.
-    last_call: Option<Call>,
+    /// The calls that have numbers already.
+    past: Past,
     /// Operations between their number and their end.
     running: usize,
     /// The text of the last error of a call, and whether the communicator had failed by then.
@@ -135,7 +135,10 @@ fn create(
 /// communicators. Bounded.
 pub fn leave_all() {
     if let Some(io) = runtime::io_if_started() {
-        let leaving = io.spawn(quic::leave_all());
+        let leaving = io.spawn(async {
+            quic::leave_all().await;
+            bootstrap::leave().await;
+        });
         let _ = runtime::block_on(leaving, Instant::now() + LEAVE_TIMEOUT);
     }
 }
@@ -157,7 +160,7 @@ impl Communicator {
             state: Mutex::new(State {
                 stage: Stage::Open,
                 next_seq: 0,
-                last_call: None,
+                past: Past::default(),
                 running: 0,
                 last_error: None,
             }),
@@ -175,12 +178,11 @@ impl Communicator {
         let turn = self.begin(call)?;
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let deadline = Instant::now() + self.op_timeout;
+            // In a box: it is larger than the stack of a small thread.
+            let performing = Box::pin(self.perform(&turn, op));
             match self.mesh {
-                AnyMesh::Mem(_) => runtime::block_on(self.perform(&turn, op), deadline),
-                AnyMesh::Quic(_) => {
-                    let leaves_work = self.leaves_work(&call);
-                    runtime::drive(self.perform(&turn, op), deadline, leaves_work)
-                }
+                AnyMesh::Mem(_) => runtime::block_on(performing, deadline),
+                AnyMesh::Quic(_) => runtime::drive(performing, deadline, self.leaves_work(&call)),
             }
         }));
         let result = match ended {
@@ -221,7 +223,7 @@ impl Communicator {
         let (name, rank) = (&self.name, place.rank);
         let algorithm = self.selection.choose(&call, place.size).name;
         trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call} #{seq}, {algorithm}");
-        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, call, turn.previous);
+        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, call, turn.past);
         collective::perform(&exchange, &self.selection, op).await
     }
 
@@ -240,11 +242,12 @@ impl Communicator {
         }
         let seq = state.next_seq;
         state.next_seq += 1;
-        let previous = state.last_call.replace(call);
+        let past = state.past;
+        state.past = past.then(&call);
         state.running += 1;
         let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
-        let turn = self.lanes.turn(seq, previous);
+        let turn = self.lanes.turn(seq, past);
         match announced {
             Ok(()) => Ok(turn),
             Err(mismatch) => Err(self.end(turn, call, Err(mismatch)).expect_err("it was an error")),

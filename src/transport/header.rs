@@ -4,18 +4,35 @@ use crate::error::{Error, Result};
 use crate::op::{Call, Counts};
 use crate::rank::Rank;
 
+use super::wire::encode_call;
+
 /// The call as a whole travels with each message, not a hash of it: equality is exact, and the
-/// receiver of a wrong one can at once name both calls. So does the call before it: a difference
-/// that showed in no message, because nobody was to receive one, shows in the next.
+/// receiver of a wrong one can at once name both calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub seq: u64,
     pub call: Call,
-    /// Call number `seq - 1`, if there was one.
-    pub previous: Option<Call>,
+    pub past: Past,
     /// Which message of the call this is, between these two ranks.
     pub step: u32,
     pub bytes: usize,
+}
+
+/// The calls before one: a difference that showed in no message, because nobody was to receive one,
+/// shows in the next. The last of them travels whole, so that it can be named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// Call number `seq - 1`, if there was one.
+    pub previous: Option<Call>,
+    /// Of all of them.
+    pub digest: u32,
+}
+
+impl Past {
+    pub fn then(self, call: &Call) -> Self {
+        let digest = crc32c::crc32c_append(self.digest, &encode_call(call));
+        Self { previous: Some(*call), digest }
+    }
 }
 
 impl Header {
@@ -30,10 +47,14 @@ impl Header {
             Err(Error::Mismatch { seq, one: sides[0], other: sides[1] })
         };
         if self.seq == arrived.seq {
-            if let (Some(mine), Some(theirs)) = (self.previous, arrived.previous)
+            if let (Some(mine), Some(theirs)) = (self.past.previous, arrived.past.previous)
                 && mine != theirs
             {
                 return mismatch(self.seq - 1, mine, theirs);
+            }
+            if self.past != arrived.past {
+                let (one, other) = (me.min(peer), me.max(peer));
+                return Err(Error::Past { seq: self.seq, one, other });
             }
             if self.call != arrived.call {
                 return mismatch(self.seq, self.call, arrived.call);
@@ -67,8 +88,8 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    const HEADER: Header =
-        Header { seq: 3, call: Call::Barrier, previous: Some(Call::Barrier), step: 1, bytes: 8 };
+    const PAST: Past = Past { previous: Some(Call::Barrier), digest: 7 };
+    const HEADER: Header = Header { seq: 3, call: Call::Barrier, past: PAST, step: 1, bytes: 8 };
 
     #[test]
     fn the_expected_header_passes() {
@@ -93,11 +114,20 @@ mod tests {
     fn another_call_before_this_one_is_a_mismatch_too() {
         let dtype = crate::dtype::DataType::Int8;
         let previous = Some(Call::AllGather { counts: Counts::Each(2), dtype });
-        let error = HEADER.check(Rank(1), Rank(0), &Header { previous, ..HEADER }).unwrap_err();
+        let past = Past { previous, digest: 8 };
+        let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
         assert_eq!(
             error.to_string(),
             "ranks disagree on call #2: rank 0 called AllGather(2 x int8), rank 1 called Barrier()"
         );
+    }
+
+    #[test]
+    fn another_call_long_before_is_a_mismatch_too() {
+        let past = Past { digest: 8, ..PAST };
+        let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidUsage);
+        assert_eq!(error.to_string(), "rank 0 and rank 1 disagree on a call before #2");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 pub use any::AnyMesh;
-pub use header::Header;
+pub use header::{Header, Past};
 
 /// One of the ordered channels between each pair of ranks. Operations in different lanes never
 /// wait for each other.

@@ -1,8 +1,8 @@
 //! Bytes on the wire: fixed layouts, little endian, checked field by field.
 //!
 //! ```text
-//! header, 56 bytes   0        8          16        20    24    40
-//!                    seq u64  bytes u64  step u32  zero  call  previous call, or zero
+//! header, 56 bytes   0        8          16        20              24    40
+//!                    seq u64  bytes u64  step u32  past calls u32  call  previous call, or zero
 //! call, 16 bytes     0          8                   12       13        14           15
 //!                    count u64  root or digest u32  kind u8  dtype u8  operator u8  counts u8
 //! ```
@@ -14,7 +14,7 @@ use crate::dtype::DataType;
 use crate::op::{Call, Counts, Fold, Operator, RedOp, Reduction};
 use crate::rank::Rank;
 
-use super::Header;
+use super::{Header, Past};
 
 pub const HEADER_BYTES: usize = 56;
 
@@ -63,8 +63,9 @@ impl Header {
         out[0..8].copy_from_slice(&self.seq.to_le_bytes());
         out[8..16].copy_from_slice(&(self.bytes as u64).to_le_bytes());
         out[16..20].copy_from_slice(&self.step.to_le_bytes());
+        out[20..24].copy_from_slice(&self.past.digest.to_le_bytes());
         out[24..40].copy_from_slice(&encode_call(&self.call));
-        if let Some(previous) = &self.previous {
+        if let Some(previous) = &self.past.previous {
             out[40..56].copy_from_slice(&encode_call(previous));
         }
         out
@@ -73,13 +74,12 @@ impl Header {
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let (seq, bytes) = (reader.u64()?, usize::try_from(reader.u64()?).ok()?);
-        let step = reader.u32()?;
-        reader.zeros(4)?;
+        let (step, digest) = (reader.u32()?, reader.u32()?);
         let call = decode_call(&reader.array()?)?;
         let previous: [u8; 16] = reader.array()?;
         reader.end()?;
         let previous = if previous == [0; 16] { None } else { Some(decode_call(&previous)?) };
-        Some(Self { seq, call, previous, step, bytes })
+        Some(Self { seq, call, past: Past { previous, digest }, step, bytes })
     }
 }
 
@@ -226,10 +226,11 @@ mod tests {
             call in calls(),
             previous in prop::option::of(calls()),
             seq: u64,
+            digest: u32,
             step: u32,
             bytes: usize,
         ) {
-            let header = Header { seq, call, previous, step, bytes };
+            let header = Header { seq, call, past: Past { previous, digest }, step, bytes };
             prop_assert_eq!(Header::decode(&header.encode()), Some(header));
         }
 

@@ -9,7 +9,7 @@ use super::Case;
 use super::process::{Answer, Process, ask_all, slowest, world};
 use super::{report, times};
 
-pub const CASES: [Case; 9] = [
+pub const CASES: [Case; 10] = [
     ("a_rank_killed_inside_an_all_reduce_is_named_by_the_others", killed),
     ("a_rank_that_stops_is_lost_after_the_peer_timeout", stopped),
     ("a_short_stop_is_no_loss", stopped_shortly),
@@ -19,6 +19,7 @@ pub const CASES: [Case; 9] = [
     ("a_result_outlives_the_process_that_sent_it", ended_first),
     ("a_process_that_ends_before_its_peers_need_it_is_named", ended_early),
     ("a_process_ends_though_its_peer_hangs", ended_beside_a_stopped_peer),
+    ("a_rank_that_leaves_right_after_its_init_spoils_nobodys", left_at_once),
 ];
 
 /// The answer that ends a loop of rounds.
@@ -214,5 +215,21 @@ fn ended_beside_a_stopped_peer() {
         assert!(rank.ended().success());
         report(format!("{}: {:.1?}", order.replace('\n', " and "), began.elapsed()));
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+}
+
+fn left_at_once() {
+    const SIZE: usize = 8;
+    for _ in 0..times(3, 20) {
+        let mut ranks: Vec<_> = (0..SIZE).map(|_| Process::start(&[])).collect();
+        let id = ranks[0].id();
+        for (rank, process) in ranks.iter_mut().enumerate() {
+            process.tell(&format!("join {id} {rank} {SIZE}\ndestroy\nexit"));
+        }
+        for mut process in ranks {
+            process.hear().succeeded();
+            process.hear().succeeded();
+            assert!(process.ended().success());
+        }
     }
 }

@@ -6,12 +6,13 @@ use super::Case;
 use super::process::{Answer, Process, slowest, world};
 use super::report;
 
-pub const CASES: [Case; 5] = [
+pub const CASES: [Case; 6] = [
     ("different_counts_are_told_to_all", counts),
     ("crossed_roots_where_nobody_sends_are_told_to_all", crossed_roots),
     ("different_collectives_are_told_to_all", collectives),
     ("a_count_of_zero_on_one_rank_is_told_to_all", count_of_zero),
     ("reductions_to_different_roots_are_told_to_all", reductions),
+    ("different_calls_of_nothing_long_before_are_told_to_all", long_before),
 ];
 
 fn counts() {
@@ -31,6 +32,21 @@ fn collectives() {
 
 fn count_of_zero() {
     disagree(&["allreduce 1000", "allreduce 0", "allreduce 1000"], 1500.0);
+}
+
+/// Calls that send nothing, of which one differs, and then one that sends something.
+fn long_before() {
+    let mut ranks = world(2, &[]);
+    for (rank, odd) in ranks.iter_mut().zip(["allreduce 0", "broadcast 0 0"]) {
+        let alike = "reduce 0 0\n".repeat(6);
+        rank.tell(&format!("{odd}\n{alike}allreduce 10\nbarrier"));
+    }
+    for rank in &mut ranks {
+        let answers: Vec<_> = (0..9).map(|_| rank.hear()).collect();
+        let wrong = answers.iter().find(|answer| answer.code != Code::Success).unwrap();
+        report(wrong.text.clone());
+        let _ = wrong.clone().failed(Code::InvalidUsage, &["disagree on"]);
+    }
 }
 
 fn reductions() {

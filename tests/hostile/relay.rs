@@ -17,6 +17,8 @@ pub struct Trouble {
     /// Let overtake by the next three.
     pub late: u64,
     pub changed: u64,
+    /// How many bytes come through in a millisecond each way; 0 for all.
+    pub bytes_per_ms: u64,
 }
 
 /// Forwards what comes to `address` to a target, and its answers back. Ends when dropped.
@@ -99,6 +101,7 @@ fn forward(shared: &Arc<Shared>, seed: u64) {
             (back, Fate::new(seed + number))
         });
         shared.note(&buffer[..length]);
+        shared.trouble.hold_up(length);
         fate.meet(shared.trouble, &buffer[..length], |datagram| drop(back.send(datagram)));
     }
 }
@@ -111,9 +114,19 @@ fn answer(shared: &Shared, back: &UdpSocket, to: SocketAddr, seed: u64) {
         match back.recv(&mut buffer) {
             Ok(length) => {
                 shared.note(&buffer[..length]);
+                shared.trouble.hold_up(length);
                 fate.meet(shared.trouble, &buffer[..length], send);
             }
             Err(_) => fate.release(send),
+        }
+    }
+}
+
+impl Trouble {
+    /// Takes the time that a slow line takes.
+    fn hold_up(&self, bytes: usize) {
+        if let Some(us) = (1000 * bytes as u64).checked_div(self.bytes_per_ms) {
+            thread::sleep(Duration::from_micros(us));
         }
     }
 }

@@ -7,8 +7,9 @@ use super::relay::{Relay, Trouble};
 use super::stranger::Id;
 use super::{report, times};
 
-pub const CASES: [Case; 3] = [
+pub const CASES: [Case; 4] = [
     ("over_a_lossy_doubling_reordering_corrupting_network_results_are_exact", bad_network),
+    ("a_slow_line_gets_all_that_was_sent_by_a_rank_that_left", slow_line),
     ("neither_payload_nor_secret_is_seen_on_the_wire", wire_shows_nothing),
     ("a_trace_log_never_shows_a_secret", log_shows_nothing),
 ];
@@ -40,8 +41,22 @@ fn relayed(trouble: Trouble) -> (Vec<Process>, Vec<Relay>, Id) {
     (ranks, relays, Id::parse(&id))
 }
 
+/// The sender goes on living, or ends, long before the last byte has arrived.
+fn slow_line() {
+    for then in ["destroy", "exit"] {
+        let trouble = Trouble { bytes_per_ms: 1000, ..Trouble::default() };
+        let (mut ranks, relays, _) = relayed(trouble);
+        ranks[0].tell(&format!("broadcast 3500000 0\n{then}"));
+        let sent = ranks[0].hear().succeeded();
+        let arrived = ranks[1].ask("broadcast 3500000 0").succeeded();
+        assert_eq!(arrived.text, "exact");
+        report(format!("{then}: sent after {:.0} ms, there after {:.0} ms", sent.ms, arrived.ms));
+        drop(relays);
+    }
+}
+
 fn bad_network() {
-    let trouble = Trouble { lost: 5, doubled: 5, late: 5, changed: 1 };
+    let trouble = Trouble { lost: 5, doubled: 5, late: 5, changed: 1, bytes_per_ms: 0 };
     let (mut ranks, relays, _) = relayed(trouble);
     for _ in 0..times(3, 20) {
         let answers = ask_all(&mut ranks, "allreduce 262147");

@@ -13,8 +13,8 @@ use nexar::dtype::DataType;
 use nexar::error::{Code, Error};
 use nexar::op::{Op, RedOp};
 use nexar::rank::Rank;
-use nexar::transport::LANES;
 use nexar::transport::mem::{MemWorld, Trouble};
+use nexar::transport::{LANES, Past};
 
 use crate::case::{Case, Form, known, maps};
 use crate::collective::{algorithms, cases};
@@ -221,7 +221,7 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
     let one_rank = async |rank: usize| {
         let case = Case { count: rank + 2, ..case(Form::AllReduce, 2) };
         let lane = nexar::transport::Lane(0);
-        let exchange = Exchange::new(&ranks[rank], lane, 0, case.call(), None);
+        let exchange = Exchange::new(&ranks[rank], lane, 0, case.call(), Past::default());
         let mut memory = vec![7; 4 * (rank + 2)];
         let op = case.op(rank, Buffers::Shared { both: &mut memory });
         let error = perform(&exchange, &Selection::default(), op).await.unwrap_err();

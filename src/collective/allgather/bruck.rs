@@ -16,8 +16,8 @@
 
 use tokio::try_join;
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::error::Result;
 use crate::transport::Mesh;
 
@@ -28,7 +28,7 @@ pub async fn bruck<M: Mesh>(exchange: &Exchange<'_, M>, output: &mut [u8]) -> Re
     let own = place.rank.0 * bytes;
 
     // Blocks in the order in which they come: this rank's, its right neighbour's, ...
-    let mut known = buffer::zeroed(output.len())?;
+    let mut known = passes::zeroed(output.len()).await?;
     known[..bytes].copy_from_slice(&output[own..own + bytes]);
     let mut count = 1;
     for step in 0..place.size.next_power_of_two().ilog2() as usize {

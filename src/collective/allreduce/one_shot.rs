@@ -16,8 +16,8 @@
 use futures_util::future::try_join_all;
 use tokio::try_join;
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
@@ -30,7 +30,7 @@ pub async fn one_shot<M: Mesh>(
     data: &mut [u8],
 ) -> Result<()> {
     let place = exchange.place();
-    let own = buffer::copied(data)?;
+    let own = passes::copied(data).await?;
     let sending = try_join_all((1..place.size).map(|k| exchange.send(place.after(k), 0, &own)));
     let folding = async {
         if place.rank != Rank(0) {
@@ -38,7 +38,7 @@ pub async fn one_shot<M: Mesh>(
         }
         for peer in (1..place.size).map(Rank) {
             if peer == place.rank {
-                reducer.fold(data, &own, Side::Right);
+                passes::fold(reducer, data, &own, Side::Right).await;
             } else {
                 exchange.recv_fold(peer, 0, reducer, Side::Right, data).await?;
             }

@@ -21,9 +21,9 @@
 
 use tokio::try_join;
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
 use crate::collective::pairs::{Pairs, Part};
+use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
@@ -47,12 +47,12 @@ pub async fn recursive_doubling<M: Mesh>(
         exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
     }
 
-    let mut theirs = buffer::zeroed(data.len())?;
+    let mut theirs = passes::zeroed(data.len()).await?;
     for step in 1..last_step {
         let other = number ^ (1 << (step - 1));
         let peer = pairs.rank(other);
         try_join!(exchange.send(peer, step, data), exchange.recv(peer, step, &mut theirs))?;
-        reducer.fold(data, &theirs, Side::of(other, number));
+        passes::fold(reducer, data, &theirs, Side::of(other, number)).await;
     }
 
     match partner {

@@ -23,8 +23,8 @@
 use std::ops::Range;
 
 use crate::blocks::Blocks;
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::collective::{allgather, reduce_scatter};
 use crate::error::Result;
 use crate::op::Reducer;
@@ -39,9 +39,9 @@ pub async fn rs_ag<M: Mesh>(
     let element = reducer.dtype().size();
     let chunks = Blocks::even(data.len() / element, element, place.size);
     let own = chunks.get(place.rank.0);
-    let mut complete = buffer::zeroed(own.len())?;
+    let mut complete = passes::zeroed(own.len()).await?;
     let load = |part: Range<usize>, into: &mut [u8]| into.copy_from_slice(&data[part]);
     reduce_scatter::ring::ring(exchange, reducer, &chunks, load, &mut complete).await?;
-    data[own].copy_from_slice(&complete);
+    passes::copy(&complete, &mut data[own]).await;
     allgather::ring::ring(exchange, &chunks, data).await
 }

@@ -16,8 +16,8 @@
 
 use tokio::try_join;
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::error::Result;
 use crate::transport::Mesh;
 
@@ -27,12 +27,12 @@ pub async fn bruck<M: Mesh>(exchange: &Exchange<'_, M>, output: &mut [u8]) -> Re
     let bytes = output.len() / place.size;
     let block = |index: usize| index * bytes..(index + 1) * bytes;
 
-    let mut travelling = buffer::zeroed(output.len())?;
+    let mut travelling = passes::zeroed(output.len()).await?;
     for distance in 0..place.size {
         let to = place.after(distance).0;
         travelling[block(distance)].copy_from_slice(&output[block(to)]);
     }
-    let mut arrived = buffer::zeroed(output.len())?;
+    let mut arrived = passes::zeroed(output.len()).await?;
     for step in 0..place.size.next_power_of_two().ilog2() as usize {
         let going: Vec<_> =
             (0..place.size).filter(|distance| distance & (1 << step) != 0).collect();

@@ -18,8 +18,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::try_join;
 
 use crate::blocks::{self, Blocks};
-use crate::buffer::{self, Buffers};
+use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::error::Result;
 use crate::rank::Rank;
 use crate::transport::Mesh;
@@ -58,12 +59,12 @@ async fn exchange_blocks<M: Mesh>(
     let ours = match input {
         Some(input) => &input[sent.get(peer.0)],
         None => {
-            kept = buffer::copied(theirs)?;
+            kept = passes::copied(theirs).await?;
             &kept
         }
     };
     if peer == exchange.place().rank {
-        theirs.copy_from_slice(ours);
+        passes::copy(ours, theirs).await;
         return Ok(());
     }
     try_join!(exchange.send(peer, 0, ours), exchange.recv(peer, 0, theirs))?;

@@ -14,8 +14,8 @@
 //! 0 <- 2
 //! ```
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::collective::tree;
 use crate::error::Result;
 use crate::rank::{Place, Rank};
@@ -33,7 +33,7 @@ pub async fn binomial<M: Mesh>(
     let bytes = own.len();
 
     // The blocks of the subtree, counted from the root.
-    let mut collected = buffer::zeroed(tree.span * bytes)?;
+    let mut collected = passes::zeroed(tree.span * bytes).await?;
     collected[..bytes].copy_from_slice(own);
     for child in tree.children.into_iter().rev() {
         let below = tree::binomial(Place::new(child, place.size), root);

@@ -23,8 +23,8 @@ use std::ops::Range;
 
 use tokio::try_join;
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::collective::segments::{SEGMENT, SLOTS, Slots, segments};
 use crate::error::Result;
 use crate::op::Reducer;
@@ -84,7 +84,7 @@ async fn pass_on<M: Mesh>(
     bytes: usize,
     load: impl Fn(Range<usize>, &mut [u8]),
 ) -> Result<()> {
-    let mut scratch = buffer::zeroed(bytes.min(SLOTS * SEGMENT))?;
+    let mut scratch = passes::zeroed(bytes.min(SLOTS * SEGMENT)).await?;
     let slots = Slots::new(&mut scratch);
 
     let folding = async {

@@ -22,6 +22,7 @@ use tokio::try_join;
 
 use crate::blocks::Blocks;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
@@ -42,12 +43,12 @@ pub async fn pairwise<M: Mesh>(
     let sending = try_join_all((1..place.size).map(|k| send_block(place.after(k))));
     let folding = async {
         match place.rank {
-            Rank(0) => output.copy_from_slice(own),
+            Rank(0) => passes::copy(own, output).await,
             _ => exchange.recv(Rank(0), 0, output).await?,
         }
         for peer in (1..place.size).map(Rank) {
             if peer == place.rank {
-                reducer.fold(output, own, Side::Right);
+                passes::fold(reducer, output, own, Side::Right).await;
             } else {
                 exchange.recv_fold(peer, 0, reducer, Side::Right, output).await?;
             }

@@ -22,6 +22,7 @@ use tokio::try_join;
 use crate::blocks::{Blocks, two_parts};
 use crate::collective::exchange::Exchange;
 use crate::collective::pairs::{Pairs, Part};
+use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
@@ -71,6 +72,6 @@ pub async fn recursive_halving<M: Mesh>(
     if let Some(partner) = partner {
         exchange.send(partner, last_step, &data[blocks.get(partner.0)]).await?;
     }
-    output.copy_from_slice(&data[blocks.get(exchange.place().rank.0)]);
+    passes::copy(&data[blocks.get(exchange.place().rank.0)], output).await;
     Ok(())
 }

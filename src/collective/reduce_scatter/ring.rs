@@ -22,8 +22,8 @@ use std::ops::Range;
 use tokio::try_join;
 
 use crate::blocks::Blocks;
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::collective::segments::{SEGMENT, Segments, segments};
 use crate::error::Result;
 use crate::op::Reducer;
@@ -41,7 +41,7 @@ pub async fn ring<M: Mesh>(
     let place = exchange.place();
     let (left, right) = (place.before(1), place.after(1));
     let longest = blocks.longest();
-    let (mut even, mut odd) = (buffer::zeroed(longest)?, buffer::zeroed(longest)?);
+    let (mut even, mut odd) = (passes::zeroed(longest).await?, passes::zeroed(longest).await?);
     let scratch = [Segments::whole(&mut even), Segments::whole(&mut odd)];
     // Every step receives into one half of the scratch and sends from the other, so the turn of
     // each segment is the step; a block that lacks a segment leaves its turn unused.

@@ -17,8 +17,8 @@
 
 use tokio::try_join;
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
@@ -35,7 +35,7 @@ pub async fn hillis_steele<M: Mesh>(
 ) -> Result<()> {
     let place = exchange.place();
     let me = place.rank.0;
-    let mut theirs = buffer::zeroed(up_to.len())?;
+    let mut theirs = passes::zeroed(up_to.len()).await?;
     for step in 0..place.size.next_power_of_two().ilog2() as usize {
         let distance = 1 << step;
         let sending = async {
@@ -52,10 +52,10 @@ pub async fn hillis_steele<M: Mesh>(
         };
         try_join!(sending, receiving)?;
         if me >= distance {
-            reducer.fold(up_to, &theirs, Side::Left);
+            passes::fold(reducer, up_to, &theirs, Side::Left).await;
             match &mut before {
-                Some(before) if step == 0 => before.copy_from_slice(&theirs),
-                Some(before) => reducer.fold(before, &theirs, Side::Left),
+                Some(before) if step == 0 => passes::copy(&theirs, before).await,
+                Some(before) => passes::fold(reducer, before, &theirs, Side::Left).await,
                 None => {}
             }
         }

@@ -16,8 +16,8 @@
 
 use tokio::try_join;
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::collective::segments::{SEGMENT, SLOTS, Segments, Slots, segments};
 use crate::error::Result;
 use crate::op::Reducer;
@@ -62,7 +62,7 @@ pub async fn exclusive<M: Mesh>(
     let place = exchange.place();
     let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 == place.size - 1);
     let bytes = data.len();
-    let mut scratch = buffer::zeroed(bytes.min(SLOTS * SEGMENT))?;
+    let mut scratch = passes::zeroed(bytes.min(SLOTS * SEGMENT)).await?;
     let slots = Slots::new(&mut scratch);
 
     let folding = async {

@@ -14,8 +14,8 @@
 //! 0 -> 1   2 -> 3
 //! ```
 
-use crate::buffer;
 use crate::collective::exchange::Exchange;
+use crate::collective::passes;
 use crate::collective::tree;
 use crate::error::Result;
 use crate::rank::{Place, Rank};
@@ -33,7 +33,7 @@ pub async fn binomial<M: Mesh>(
     let bytes = if place.rank == root { input.len() / place.size } else { own.len() };
 
     // The blocks of the subtree, counted from the root.
-    let mut held = buffer::zeroed(tree.span * bytes)?;
+    let mut held = passes::zeroed(tree.span * bytes).await?;
     match tree.parent {
         Some(parent) => exchange.recv(parent, 0, &mut held).await?,
         None => {

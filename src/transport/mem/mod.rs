@@ -266,10 +266,12 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::transport::Past;
 
     /// Sends short messages to a rank that takes none, until a send would wait.
     fn fill(mesh: &MemMesh, to: Rank) -> usize {
-        let header = Header { seq: 0, call: Call::Barrier, previous: None, step: 0, bytes: 1 };
+        let header =
+            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
         let mut context = Context::from_waker(Waker::noop());
         let waits =
             |_: &usize| pin!(mesh.send(Lane(0), to, &header, &[7])).poll(&mut context).is_pending();
@@ -293,7 +295,8 @@ mod tests {
                 "failed" => drop(meshes[1].fail(Error::Usage("wrong".to_owned()))),
                 _ => meshes[1].leave(),
             }
-            let header = Header { seq: 0, call: Call::Barrier, previous: None, step: 0, bytes: 1 };
+            let header =
+                Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
             let mut context = Context::from_waker(Waker::noop());
             let polled = pin!(meshes[0].send(Lane(0), Rank(1), &header, &[7])).poll(&mut context);
             assert!(matches!(polled, Poll::Ready(Err(_))), "{how}: {polled:?}");
@@ -305,7 +308,8 @@ mod tests {
         let world = MemWorld::new(2, Trouble::default()).unwrap();
         let meshes = world.meshes();
         let (long, mut context) = (2 * SEGMENT, Context::from_waker(Waker::noop()));
-        let header = Header { seq: 0, call: Call::Barrier, previous: None, step: 0, bytes: long };
+        let header =
+            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: long };
         let queue = world.queue(Lane(0), Rank(0), Rank(1));
         for _ in 0..2 {
             let first =

@@ -152,8 +152,10 @@ impl Endpoint {
         }
     }
 
-    /// Lets the last packets of closed connections go out, for a moment at most.
-    pub async fn flush(&self) {
+    /// Closes what is still open, so that peers need not wait for silence, and lets the last packets
+    /// go out, for a moment at most.
+    pub async fn close(&self) {
+        self.quinn.close(VarInt::from_u32(0), b"");
         let _ = timeout(Duration::from_millis(100), self.quinn.wait_idle()).await;
     }
 

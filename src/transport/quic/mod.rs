@@ -38,10 +38,20 @@ use key::{Identity, PublicKey};
 use link::{Link, LinkError};
 use peer::Peer;
 
-/// How long a rank that leaves waits for its last bytes to be acknowledged: in good order, and
-/// after a failure.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-const FAILED_LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long a rank that leaves waits for a peer that takes nothing of its last bytes: while the
+/// process lives on, when it ends, and after a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+const EXIT_PATIENCE: Duration = Duration::from_secs(2);
+const FAILED_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How often it looks.
+const LEAVE_TICK: Duration = Duration::from_millis(200);
+
+/// A link over which nothing but heartbeats and their acknowledgements goes sends less in a tick.
+const HEARTBEAT_BYTES: u64 = 1000;
+
+/// The process ends.
+static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// One rank as all others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,22 +133,21 @@ impl QuicMesh {
     pub async fn connect_neighbours(&self) -> Result<()> {
         for peer in neighbours(self.shared.place) {
             if peer > self.shared.place.rank {
-                self.shared.begin_dial(peer);
+                self.shared.begin_dial(peer, &self.runtime);
             }
         }
         for peer in neighbours(self.shared.place) {
-            self.shared.linked(peer).await?;
+            // One that is fast may have done all it came for and left; what it sent is there.
+            self.shared.met(peer).await?;
         }
-        Ok(())
+        self.shared.fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
     async fn link(&self, peer: Rank) -> Result<Arc<Link>> {
         if let Some(link) = self.shared.peers[peer.0].link() {
             return Ok(link);
         }
-        let _runtime = self.runtime.enter();
-        self.shared.begin_dial(peer);
-        drop(_runtime);
+        self.shared.begin_dial(peer, &self.runtime);
         self.shared.linked(peer).await
     }
 }
@@ -293,8 +302,40 @@ impl Shared {
         }
     }
 
-    fn leave_timeout(&self) -> Duration {
-        if self.fault.get().is_some() { FAILED_LEAVE_TIMEOUT } else { LEAVE_TIMEOUT }
+    async fn met(&self, peer: Rank) -> Result<()> {
+        match self.or_fault(self.peers[peer.0].met()).await? {
+            Ok(()) => Ok(()),
+            Err(how) => Err(Error::PeerLost { peer, how }),
+        }
+    }
+
+    /// Waits for something that comes with the last bytes of some links, as long as bytes flow over
+    /// them, and a while longer. False if it gave up.
+    async fn while_it_flows<T>(&self, links: &[Arc<Link>], io: impl Future<Output = T>) -> bool {
+        let sent =
+            || -> u64 { links.iter().map(|link| link.connection.stats().udp_tx.bytes).sum() };
+        tokio::pin!(io);
+        let (mut before, mut still) = (sent(), Duration::ZERO);
+        while timeout(LEAVE_TICK, &mut io).await.is_err() {
+            let now = sent();
+            // Heartbeats do not count.
+            let flows = now - before > HEARTBEAT_BYTES * links.len() as u64;
+            still = if flows { Duration::ZERO } else { still + LEAVE_TICK };
+            before = now;
+            if still >= self.patience() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// How long a rank that leaves waits for a peer that takes nothing.
+    fn patience(&self) -> Duration {
+        match self.fault.get() {
+            Some(_) => FAILED_PATIENCE,
+            None if EXITING.load(Ordering::Relaxed) => EXIT_PATIENCE,
+            None => PATIENCE,
+        }
     }
 
     /// Waits until a leave that has begun is complete.
@@ -330,7 +371,7 @@ async fn leave(shared: Arc<Shared>) {
             let _ = stream.stopped().await;
         }
     };
-    if timeout(shared.leave_timeout(), acknowledged).await.is_err() {
+    if !shared.while_it_flows(&links, acknowledged).await {
         info!(rank = rank.0 as u64, "{rank} leaves; a peer has not acknowledged its last data");
     }
     for link in &links {
@@ -342,7 +383,7 @@ async fn leave(shared: Arc<Shared>) {
             link.connection.closed().await;
         }
     };
-    if timeout(shared.leave_timeout(), closed).await.is_err() {
+    if !shared.while_it_flows(&links, closed).await {
         debug!("{rank} leaves without its peers' acknowledgement");
     }
     for link in &links {
@@ -364,8 +405,8 @@ fn live() -> MutexGuard<'static, Vec<std::sync::Weak<Shared>>> {
 
 /// Lets every mesh of the process leave, and waits until all have: for a process that ends.
 pub async fn leave_all() {
+    EXITING.store(true, Ordering::Relaxed);
     let meshes: Vec<_> = live().iter().filter_map(std::sync::Weak::upgrade).collect();
-    let endpoint = meshes.first().map(|mesh| Arc::clone(&mesh.plan.endpoint));
     let leaving = meshes.into_iter().map(|mesh| {
         tokio::spawn(async move {
             leave(Arc::clone(&mesh)).await;
@@ -374,9 +415,6 @@ pub async fn leave_all() {
     });
     for one in leaving.collect::<Vec<_>>() {
         let _ = one.await;
-    }
-    if let Some(endpoint) = endpoint {
-        endpoint.flush().await;
     }
 }
 

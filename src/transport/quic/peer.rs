@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
@@ -72,6 +73,16 @@ impl Peer {
         .await
     }
 
+    /// Waits until there is or was a connection, or for the news that there will be none.
+    pub async fn met(&self) -> Result<(), String> {
+        self.wait(|state| match state {
+            State::Linked(_) | State::Ended(_, Some(_)) => Some(Ok(())),
+            State::Ended(how, None) => Some(Err(how.clone())),
+            _ => None,
+        })
+        .await
+    }
+
     /// Waits for the end of the connection, and says how it came.
     pub async fn ended(&self) -> String {
         self.wait(|state| match state {
@@ -118,13 +129,13 @@ impl Peer {
 }
 
 impl Shared {
-    /// Dials a peer nobody has dialled yet. Must be called inside the runtime.
-    pub(super) fn begin_dial(self: &Arc<Self>, peer: Rank) {
+    /// Dials a peer nobody has dialled yet.
+    pub(super) fn begin_dial(self: &Arc<Self>, peer: Rank, runtime: &Handle) {
         let mut state = self.peers[peer.0].lock();
         if matches!(*state, State::Absent) {
             *state = State::Dialling;
             drop(state);
-            tokio::spawn(dial(Arc::clone(self), peer));
+            runtime.spawn(dial(Arc::clone(self), peer));
         }
     }
 
@@ -146,12 +157,13 @@ impl Shared {
     }
 
     /// Sets a link's tasks to work, now that both sides know that it stays. `ours` is this side's
-    /// control stream, `theirs` the peer's where it has been opened already.
+    /// control stream, which a peer that has left at once does not take any more; `theirs` the peer's
+    /// where it has been opened already.
     fn start(
         self: &Arc<Self>,
         peer: Rank,
         connection: Connection,
-        ours: SendStream,
+        ours: Option<SendStream>,
         theirs: Option<RecvStream>,
     ) {
         let (sender, frames) = mpsc::unbounded_channel();
@@ -170,7 +182,9 @@ impl Shared {
         if let Some(fault) = self.fault.get() {
             let _ = link.control.send(Frame::fault(fault));
         }
-        tokio::spawn(speak(Arc::clone(self), Arc::clone(&link), frames, ours));
+        if let Some(ours) = ours {
+            tokio::spawn(speak(Arc::clone(self), Arc::clone(&link), frames, ours));
+        }
         tokio::spawn(attend(Arc::clone(self), peer, link, theirs));
     }
 
@@ -232,7 +246,7 @@ async fn welcome(shared: Arc<Shared>, peer: Rank, connection: Connection) {
         Ok::<_, LinkError>(control)
     };
     match timeout(WELCOME_TIMEOUT, first).await {
-        Ok(Ok(control)) => shared.start(peer, connection, control, None),
+        Ok(Ok(control)) => shared.start(peer, connection, Some(control), None),
         // The peer has gone before it was welcomed; it may dial again.
         _ => {
             let mut state = shared.peers[peer.0].lock();
@@ -243,13 +257,19 @@ async fn welcome(shared: Arc<Shared>, peer: Rank, connection: Connection) {
     }
 }
 
-/// Waits for the accepting side to take the connection.
-async fn first_word(connection: &Connection) -> Result<(SendStream, RecvStream), LinkError> {
+/// Waits for the accepting side to take the connection. It may have left since.
+async fn first_word(
+    connection: &Connection,
+) -> Result<(Option<SendStream>, RecvStream), LinkError> {
     let Opened::Control(mut control) = opened(connection.accept_uni().await?).await? else {
         return Err(LinkError::Protocol("opened data before control".to_owned()));
     };
     match read_frame(&mut control).await? {
-        Frame::Welcome => Ok((open_control(connection).await?, control)),
+        Frame::Welcome => match open_control(connection).await {
+            Ok(ours) => Ok((Some(ours), control)),
+            Err(_) if closed_with(connection, LEFT) => Ok((None, control)),
+            Err(error) => Err(error),
+        },
         other => Err(LinkError::Protocol(format!("began with {other:?}"))),
     }
 }
@@ -277,21 +297,12 @@ async fn speak(
         };
         stream.write_all(&frame.encode()).await?;
         if frame == Frame::Bye {
-            return close_behind(stream, &link.connection, shared.leave_timeout()).await;
+            let _ = stream.finish();
+            shared.while_it_flows(std::slice::from_ref(&link), stream.stopped()).await;
+            link.connection.close(LEFT, b"");
+            return Ok(());
         }
     }
-}
-
-/// Closes the connection once the peer has everything that was written.
-async fn close_behind(
-    mut stream: SendStream,
-    connection: &Connection,
-    patience: Duration,
-) -> Result<(), LinkError> {
-    let _ = stream.finish();
-    let _ = timeout(patience, stream.stopped()).await;
-    connection.close(LEFT, b"");
-    Ok(())
 }
 
 /// Hands the streams the peer opens to whoever reads them, until the connection has ended and all

@@ -1,0 +1,117 @@
+//! Passes over a whole buffer, in slices: between two of them the network and the deadline get their
+//! turn, however large the buffer is.
+
+use tokio::task::yield_now;
+
+use crate::buffer::Buffers;
+use crate::error::{Error, Result};
+use crate::op::Reducer;
+use crate::reduce::Side;
+
+/// A pass over this much takes well below a millisecond. Every element's size divides it.
+const SLICE: usize = 1 << 20;
+
+pub async fn copy(from: &[u8], into: &mut [u8]) {
+    assert_eq!(from.len(), into.len(), "copied arrays are equally long");
+    for (from, into) in from.chunks(SLICE).zip(into.chunks_mut(SLICE)) {
+        into.copy_from_slice(from);
+        pause(from).await;
+    }
+}
+
+pub async fn prepare(reducer: &Reducer, data: &mut [u8], size: usize) {
+    for slice in data.chunks_mut(SLICE) {
+        reducer.prepare(slice, size);
+        pause(slice).await;
+    }
+}
+
+pub async fn finish(reducer: &Reducer, data: &mut [u8], size: usize) {
+    for slice in data.chunks_mut(SLICE) {
+        reducer.finish(slice, size);
+        pause(slice).await;
+    }
+}
+
+pub async fn fold(reducer: &Reducer, into: &mut [u8], from: &[u8], side: Side) {
+    for (into, from) in into.chunks_mut(SLICE).zip(from.chunks(SLICE)) {
+        reducer.fold(into, from, side);
+        pause(from).await;
+    }
+}
+
+/// Memory of our own, zeroed.
+pub async fn zeroed(bytes: usize) -> Result<Vec<u8>> {
+    let mut memory = reserved(bytes)?;
+    while memory.len() < bytes {
+        let slice = SLICE.min(bytes - memory.len());
+        memory.resize(memory.len() + slice, 0);
+        pause(&memory[..slice]).await;
+    }
+    Ok(memory)
+}
+
+/// A copy of our own.
+pub async fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut memory = reserved(bytes.len())?;
+    for slice in bytes.chunks(SLICE) {
+        memory.extend_from_slice(slice);
+        pause(slice).await;
+    }
+    Ok(memory)
+}
+
+/// For a call whose buffers are equally long: its data in the output, in place or copied.
+pub async fn into_output(buffers: Buffers<'_>) -> &mut [u8] {
+    match buffers {
+        Buffers::Apart { input, output } => {
+            copy(input, output).await;
+            output
+        }
+        Buffers::Shared { both } => both,
+    }
+}
+
+fn reserved(bytes: usize) -> Result<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory(bytes))?;
+    Ok(memory)
+}
+
+/// A short buffer needs no pause.
+async fn pause(slice: &[u8]) {
+    if slice.len() == SLICE {
+        yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::runtime::block_on;
+
+    #[test]
+    fn a_pass_gives_way_and_ends_at_the_deadline() {
+        let bytes = 64 * SLICE;
+        let whole = block_on(zeroed(bytes), Instant::now() + Duration::from_secs(30));
+        assert!(whole.expect("half a minute is enough").unwrap().iter().all(|byte| *byte == 0));
+        assert!(block_on(zeroed(bytes), Instant::now()).is_none(), "the deadline has passed");
+    }
+
+    #[test]
+    fn what_is_copied_in_slices_is_whole() {
+        for bytes in [0, 1, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE + 5] {
+            let from: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
+            let copying = async {
+                let mut into = zeroed(bytes).await.unwrap();
+                copy(&from, &mut into).await;
+                assert!(copied(&from).await.unwrap() == from);
+                into
+            };
+            let into = block_on(copying, Instant::now() + Duration::from_secs(30));
+            assert!(into.expect("half a minute is enough") == from, "{bytes} bytes");
+        }
+    }
+}
