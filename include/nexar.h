@@ -17,7 +17,8 @@
  * Agreement. All ranks of a communicator make the same calls in the same order, with the same
  * count, datatype, op and root. If they do not, every rank gets nexarInvalidUsage with both calls
  * in the text, from this call or, if it had returned already, from its next. A count of 0 is a call
- * like any other, but sends nothing.
+ * like any other, but sends nothing; a difference between such calls is found by the next that sends
+ * something.
  *
  * Failure. Once an operation failed the communicator has failed, on all its ranks: each of its
  * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
@@ -32,7 +33,7 @@
  *
  * Streams. Pass NULL: the call returns when the result is there.
  *
- * Threads. Any thread may make any call. Operations take their numbers in the order in which they
+ * Threads. Any thread may make any call; 64 KiB of stack are enough. Operations take their numbers in the order in which they
  * start; several may run at once and end in any order. Threads that share a rank must start them in
  * the same order as on the other ranks. The library starts a thread for the network when ranks are
  * processes; it starts no process, installs no signal handler and prints nothing unless

@@ -187,7 +187,7 @@ fn collective(call: &Call) -> &'static str {
 mod tests {
     use super::*;
     use crate::dtype::DataType;
-    use crate::op::{Fold, RedOp};
+    use crate::op::{Fold, Operator, RedOp};
 
     fn allreduce(count: usize) -> Call {
         let reduction = Fold::new(DataType::Float32, RedOp::Sum).unwrap().into();
@@ -195,18 +195,36 @@ mod tests {
     }
 
     #[test]
-    fn small_all_reduces_double_and_large_ones_go_round() {
+    fn the_larger_a_call_the_fewer_bytes_its_algorithm_sends() {
         let selection = Selection::default();
-        let (doubling, ring) = ("recursive_doubling", "ring");
-        for (count, ranks, name) in [
-            (1, 3, doubling),
-            (8192, 3, doubling),
-            (8193, 3, ring),
-            (65_536, 2, doubling),
-            (65_537, 2, ring),
+        for (bytes, ranks, name) in [
+            (8, 2, "one_shot"),
+            (8, 8, "one_shot"),
+            (8, 9, "recursive_doubling"),
+            (4 << 10, 3, "recursive_doubling"),
+            (64 << 10, 2, "recursive_doubling"),
+            (64 << 10, 3, "rabenseifner"),
+            (1 << 20, 2, "ring"),
+            (1 << 20, 3, "ring"),
         ] {
-            assert_eq!(selection.choose(&allreduce(count), ranks).name, name, "{count} on {ranks}");
+            let chosen = selection.choose(&allreduce(bytes / 4), ranks).name;
+            assert_eq!(chosen, name, "{bytes} bytes on {ranks} ranks");
         }
+    }
+
+    #[test]
+    fn no_algorithm_is_taken_for_what_it_cannot_do_not_even_by_name() {
+        let selection =
+            Selection::parse("allreduce:ring,reduce_scatter:ring,allgather:bruck").unwrap();
+        let operator = Operator::User { commutative: false };
+        let reduction = Reduction { dtype: DataType::Float32, operator };
+        let count = 1 << 20;
+        let in_order = Call::AllReduce { count, reduction };
+        assert_eq!(selection.choose(&in_order, 3).name, "rabenseifner");
+        let in_order = Call::ReduceScatter { counts: Counts::Each(count), reduction };
+        assert_eq!(selection.choose(&in_order, 3).name, "pairwise");
+        let varying = Call::AllGather { counts: Counts::listed(&[1, 2]), dtype: DataType::Int8 };
+        assert_eq!(selection.choose(&varying, 2).name, "ring");
     }
 
     #[test]
