@@ -33,11 +33,11 @@
  *
  * Streams. Pass NULL: the call returns when the result is there.
  *
- * Threads. Any thread may make any call; 64 KiB of stack are enough. Operations take their numbers in the order in which they
- * start; several may run at once and end in any order. Threads that share a rank must start them in
- * the same order as on the other ranks. The library starts a thread for the network when ranks are
- * processes; it starts no process, installs no signal handler and prints nothing unless
- * NEXAR_DEBUG asks.
+ * Threads. Any thread may make any call; 64 KiB of stack are enough. Operations take their numbers in
+ * the order in which they start; several may run at once and end in any order. Threads that share a
+ * rank must start them in the same order as on the other ranks. The library starts a thread for the
+ * network when ranks are processes; it starts no process, installs no signal handler and prints
+ * nothing unless NEXAR_DEBUG asks.
  *
  * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
  * nexarInvalidArgument. Finalize, Destroy and Abort take NULL and do nothing.
