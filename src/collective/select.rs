@@ -3,6 +3,7 @@
 //! Only values that every rank knows alike are looked at, so all ranks choose the same without
 //! talking. `NEXAR_ALGO` overrides the table by the names in it.
 
+use crate::collective::segments::SEGMENT;
 use crate::error::{Error, Result};
 use crate::op::{Call, Counts, Reducer, Reduction};
 
@@ -61,17 +62,17 @@ use Algorithm::*;
 
 /// The first row of a collective that fits is taken; one that is able to do everything fits always.
 pub const TABLE: [Row; 25] = [
-    most_ranks(8, row("allreduce", "one_shot", AllReduceOneShot, 1 << 10)),
+    most_ranks(4, row("allreduce", "one_shot", AllReduceOneShot, 1 << 10)),
     // Two ranks send as much in one step as a ring in two.
     most_ranks(2, row("allreduce", "recursive_doubling", AllReduceRecursiveDoubling, 256 << 10)),
-    row("allreduce", "recursive_doubling", AllReduceRecursiveDoubling, 16 << 10),
-    row("allreduce", "rabenseifner", AllReduceRabenseifner, 256 << 10),
+    row("allreduce", "recursive_doubling", AllReduceRecursiveDoubling, 64 << 10),
+    row("allreduce", "rabenseifner", AllReduceRabenseifner, 1 << 20),
     able(Able::Commuting, row("allreduce", "ring", AllReduceRing, usize::MAX)),
     able(Able::Commuting, row("allreduce", "rs_ag", AllReduceRsAg, 0)),
     row("allreduce", "rabenseifner", AllReduceRabenseifner, usize::MAX),
-    row("reduce", "binomial", ReduceBinomial, 64 << 10),
+    row("reduce", "binomial", ReduceBinomial, SEGMENT),
     row("reduce", "pipeline", ReducePipeline, usize::MAX),
-    row("broadcast", "binomial", BroadcastBinomial, 64 << 10),
+    row("broadcast", "binomial", BroadcastBinomial, SEGMENT),
     row("broadcast", "pipeline", BroadcastPipeline, usize::MAX),
     able(Able::Equal, row("allgather", "bruck", AllGatherBruck, 4 << 10)),
     row("allgather", "ring", AllGatherRing, usize::MAX),
@@ -87,7 +88,7 @@ pub const TABLE: [Row; 25] = [
     row("gather", "linear", GatherLinear, usize::MAX),
     able(Able::Equal, row("scatter", "binomial", ScatterBinomial, 4 << 10)),
     row("scatter", "linear", ScatterLinear, usize::MAX),
-    row("scan", "hillis_steele", ScanHillisSteele, 64 << 10),
+    row("scan", "hillis_steele", ScanHillisSteele, 32 << 10),
     row("scan", "pipeline", ScanPipeline, usize::MAX),
     row("barrier", "dissemination", BarrierDissemination, usize::MAX),
 ];
@@ -199,13 +200,13 @@ mod tests {
         let selection = Selection::default();
         for (bytes, ranks, name) in [
             (8, 2, "one_shot"),
-            (8, 8, "one_shot"),
-            (8, 9, "recursive_doubling"),
-            (4 << 10, 3, "recursive_doubling"),
-            (64 << 10, 2, "recursive_doubling"),
-            (64 << 10, 3, "rabenseifner"),
-            (1 << 20, 2, "ring"),
-            (1 << 20, 3, "ring"),
+            (8, 4, "one_shot"),
+            (8, 5, "recursive_doubling"),
+            (64 << 10, 3, "recursive_doubling"),
+            (256 << 10, 2, "recursive_doubling"),
+            (256 << 10, 3, "rabenseifner"),
+            (2 << 20, 2, "ring"),
+            (2 << 20, 3, "ring"),
         ] {
             let chosen = selection.choose(&allreduce(bytes / 4), ranks).name;
             assert_eq!(chosen, name, "{bytes} bytes on {ranks} ranks");

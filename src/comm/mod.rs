@@ -21,7 +21,7 @@ use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::op::{Call, Counts, Op};
+use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
 use crate::runtime;
 use crate::transport::mem::{MemWorld, Trouble};
@@ -32,6 +32,8 @@ use lane::{Lanes, Turn};
 
 /// What a call of more bytes has written last may not have been sent when it ends.
 const LARGE: usize = 256 << 10;
+/// The same, if it waits for nobody.
+const SMALL: usize = 8 << 10;
 
 /// A process that ends waits no longer for its last messages to arrive, even if they flow.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -178,11 +180,12 @@ impl Communicator {
         let turn = self.begin(call)?;
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let deadline = Instant::now() + self.op_timeout;
+            let leaves_work = self.leaves_work(&op);
             // In a box: it is larger than the stack of a small thread.
             let performing = Box::pin(self.perform(&turn, op));
             match self.mesh {
                 AnyMesh::Mem(_) => runtime::block_on(performing, deadline),
-                AnyMesh::Quic(_) => runtime::drive(performing, deadline, self.leaves_work(&call)),
+                AnyMesh::Quic(_) => runtime::drive(performing, deadline, leaves_work),
             }
         }));
         let result = match ended {
@@ -193,17 +196,17 @@ impl Communicator {
         self.end(turn, call, result)
     }
 
-    /// Whether this rank may end the call with much data still to be sent: it only sends in it, or
-    /// the call is large.
-    fn leaves_work(&self, call: &Call) -> bool {
+    /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
+    /// goes out at once, or the call is large.
+    fn leaves_work(&self, op: &Op<'_>) -> bool {
         let rank = self.place().rank;
-        match *call {
-            Call::Broadcast { root, .. } | Call::Scatter { root, .. } if root == rank => true,
-            Call::Reduce { root, .. } | Call::Gather { root, .. } if root != rank => true,
-            Call::Scan { .. } | Call::ExScan { .. } if rank == Rank(0) => true,
-            Call::AllToAll { counts: Counts::Pairwise, .. } => true,
-            _ => call.bytes() > LARGE,
-        }
+        let only_sends = match *op {
+            Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
+            Op::Reduce { root, .. } | Op::Gather { root, .. } => root != rank,
+            Op::Scan { .. } | Op::ExScan { .. } => rank == Rank(0),
+            _ => false,
+        };
+        op.input_bytes() > if only_sends { SMALL } else { LARGE }
     }
 
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
