@@ -7,29 +7,7 @@
  * NEXAR_COMM_SECRET). Rank 0 prints `bytes microseconds` for each size: the median over the batches
  * of the mean of a batch's iterations. peer-nexar/src/main.rs measures the same way.
  */
-#include <nexar.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#define CHECK(call)                                                                                \
-  do {                                                                                             \
-    if ((call) != nexarSuccess) {                                                                  \
-      fprintf(stderr, "%s\n", nexarGetLastError(NULL));                                            \
-      exit(1);                                                                                     \
-    }                                                                                              \
-  } while (0)
-
-static double now_us(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
-}
-
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
+#include "measure.h"
 
 static void all_reduce(float *buffer, size_t count, nexarComm_t comm) {
   CHECK(nexarAllReduce(buffer, buffer, count, nexarFloat32, nexarSum, comm, NULL));
@@ -74,8 +52,7 @@ int main(int argc, char **argv) {
       for (size_t i = 0; i < iterations; i++) all_reduce(buffer, count, comm);
       times[batch] = (now_us() - begin) / (double)iterations;
     }
-    qsort(times, batches, sizeof *times, by_value);
-    if (rank == 0) printf("%zu %.2f\n", bytes, times[batches / 2]);
+    if (rank == 0) printf("%zu %.2f\n", bytes, median(times, batches));
     free(times);
     free(buffer);
   }
