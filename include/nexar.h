@@ -265,7 +265,7 @@ typedef struct {
    */
   unsigned int version;
   /**
-   * 0: initialisation returns at once and goes on in the background. 1: it waits.
+   * 1: initialisation waits. 0, to let it go on in the background, is for later versions.
    */
   int blocking;
   /**
@@ -281,11 +281,11 @@ typedef struct {
    */
   int peerTimeoutMs;
   /**
-   * 1: communicators split from this one share its connections.
+   * For later versions.
    */
   int splitShare;
   /**
-   * Name in logs and errors. Copied; may be NULL.
+   * Name in logs. Copied; may be NULL.
    */
   const char *name;
 } nexarConfig_t;
@@ -636,10 +636,11 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
 
 /**
  * Creates an operator from a function of the program, for any datatype. The function folds count
- * elements, inout[i] = in[i] op inout[i], and must be associative; in comes from the lower ranks.
- * If commutative is 0, operands are folded in the order of ranks. user is passed on to it. It runs
- * in the thread of the call that uses it and must not call nexar. It can be used with comm alone,
- * whose other ranks must use an operator created with the same value of commutative.
+ * elements, inout[i] = in[i] op inout[i], and must be associative. If commutative is 0, operands are
+ * folded in the order of ranks: in comes from lower ranks than inout. user is passed on to it. It
+ * runs in the thread of the call that uses it and must neither call nexar nor throw. It can be used
+ * with comm alone, whose other ranks must use an operator created with the same value of
+ * commutative.
  */
 nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                void (*fold)(const void *in,
@@ -652,7 +653,9 @@ nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                nexarComm_t comm);
 
 /**
- * Destroys an operator that was created for comm. Calls that use it already are not disturbed.
+ * Destroys an operator that was created for comm, as nexarCommDestroy does with all of them. Calls
+ * that use it already are not disturbed: the function, user and a scalar that is not immediate must
+ * outlive them.
  */
 nexarResult_t nexarRedOpDestroy(nexarRedOp_t op,
                                 nexarComm_t comm);

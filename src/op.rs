@@ -144,7 +144,7 @@ pub enum Reducer {
     Known(Fold),
     /// The first bytes of `scalar` are one element.
     PreMulSum {
-        dtype: DataType,
+        sum: Fold,
         scalar: [u8; 8],
     },
     User {
@@ -165,7 +165,9 @@ impl Reducer {
     pub fn reduction(&self) -> Reduction {
         match *self {
             Self::Known(fold) => fold.into(),
-            Self::PreMulSum { dtype, .. } => Reduction { dtype, operator: Operator::PreMulSum },
+            Self::PreMulSum { sum, .. } => {
+                Reduction { dtype: sum.dtype, operator: Operator::PreMulSum }
+            }
             Self::User { dtype, commutative, .. } => {
                 Reduction { dtype, operator: Operator::User { commutative } }
             }
@@ -196,7 +198,7 @@ impl From<Fold> for Reduction {
 pub enum Counts {
     /// As many in every block.
     Each(usize),
-    /// A list that every rank passes alike, by its sum and its digest.
+    /// A list that every rank passes alike, by its sum and its digest: the list itself does not travel.
     Listed { total: usize, digest: u32 },
     /// Each pair of ranks has its own.
     Pairwise,
@@ -300,8 +302,7 @@ impl Call {
         self.dtype().map_or(0, |dtype| count * dtype.size())
     }
 
-    /// Whether all ranks know that there is nothing to do. A call with a list of counts still
-    /// exchanges its messages, so that a difference between lists shows.
+    /// Whether all ranks know that there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.counts() == Counts::Each(0) && *self != Self::Barrier
     }

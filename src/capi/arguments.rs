@@ -134,8 +134,13 @@ pub(super) unsafe fn array<T: Copy>(name: &str, array: *const T, length: usize) 
     if array.is_null() && length > 0 {
         return Err(Error::Argument(format!("{name} is NULL")));
     }
+    let too_long = || Error::Argument(format!("{name} cannot have {length} elements"));
+    length.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(length).map_err(|_| too_long())?;
     // SAFETY: the caller vouches for the elements; C may not have aligned them.
-    Ok((0..length).map(|index| unsafe { array.add(index).read_unaligned() }).collect())
+    elements.extend((0..length).map(|index| unsafe { array.add(index).read_unaligned() }));
+    Ok(elements)
 }
 
 /// All counts together, as bytes that fit a slice.
@@ -155,7 +160,12 @@ pub(super) fn blocks(
     let mut packed = 0;
     let mut ranges = Vec::with_capacity(counts.len());
     for (rank, count) in counts.iter().enumerate() {
-        let first = displacements.map_or(packed, |displacements| displacements[rank]);
+        let first = match displacements {
+            // An empty block lies nowhere.
+            Some(_) if *count == 0 => 0,
+            Some(displacements) => displacements[rank],
+            None => packed,
+        };
         let range = first.checked_add(*count).and_then(|end| {
             packed = end;
             let end = bytes(end, dtype, 1).ok()?;

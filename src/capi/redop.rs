@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::dtype::DataType;
 use crate::error::{Code, Error, Result};
-use crate::op::Reducer;
+use crate::op::{Fold, RedOp, Reducer};
 
 use super::arguments::{self, Out};
 use super::boundary::on_communicator;
@@ -26,9 +26,9 @@ struct Created {
 #[derive(Clone, Copy)]
 enum How {
     /// The scalar itself.
-    Immediate(DataType, [u8; 8]),
+    Immediate(Fold, [u8; 8]),
     /// Where it is, to be read at every use.
-    Resident(DataType, Pointer),
+    Resident(Fold, Pointer),
     User {
         fold: UserFold,
         user: Pointer,
@@ -83,14 +83,14 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
         }
     };
     match how {
-        How::Immediate(own, _) | How::Resident(own, _) if own != dtype => {
-            wrong(format!("was created for {own}, not for {dtype}"))
+        How::Immediate(sum, _) | How::Resident(sum, _) if sum.dtype() != dtype => {
+            wrong(format!("was created for {}, not for {dtype}", sum.dtype()))
         }
-        How::Immediate(_, scalar) => Ok(Reducer::PreMulSum { dtype, scalar }),
-        How::Resident(_, scalar) => {
+        How::Immediate(sum, scalar) => Ok(Reducer::PreMulSum { sum, scalar }),
+        How::Resident(sum, scalar) => {
             // SAFETY: the program keeps its scalar alive until the operator is destroyed.
             let scalar = unsafe { read_scalar(scalar.0, dtype) };
-            Ok(Reducer::PreMulSum { dtype, scalar })
+            Ok(Reducer::PreMulSum { sum, scalar })
         }
         How::User { fold, user, commutative } => {
             let function = move |left: &[u8], right: &mut [u8]| {
@@ -142,15 +142,16 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
         // SAFETY: the caller passes NULL or a place for the operator.
         let op = unsafe { Out::new("op", op) }?;
         let dtype = arguments::dtype(datatype)?;
+        let sum = Fold::new(dtype, RedOp::Sum)?;
         if scalar.is_null() {
             return Err(Error::Argument("scalar is NULL".to_owned()));
         }
         const DEVICE: ResidenceCode = ScalarResidence::ScalarDevice as ResidenceCode;
         const IMMEDIATE: ResidenceCode = ScalarResidence::ScalarHostImmediate as ResidenceCode;
         let how = match residence {
-            DEVICE => How::Resident(dtype, Pointer(scalar)),
+            DEVICE => How::Resident(sum, Pointer(scalar)),
             // SAFETY: the caller passes one element of the type.
-            IMMEDIATE => How::Immediate(dtype, unsafe { read_scalar(scalar, dtype) }),
+            IMMEDIATE => How::Immediate(sum, unsafe { read_scalar(scalar, dtype) }),
             other => {
                 let what = format!("residence {other} is not a nexarScalarResidence_t");
                 return Err(Error::Argument(what));
@@ -162,10 +163,11 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
 }
 
 /// Creates an operator from a function of the program, for any datatype. The function folds count
-/// elements, inout[i] = in[i] op inout[i], and must be associative; in comes from the lower ranks.
-/// If commutative is 0, operands are folded in the order of ranks. user is passed on to it. It runs
-/// in the thread of the call that uses it and must not call nexar. It can be used with comm alone,
-/// whose other ranks must use an operator created with the same value of commutative.
+/// elements, inout[i] = in[i] op inout[i], and must be associative. If commutative is 0, operands are
+/// folded in the order of ranks: in comes from lower ranks than inout. user is passed on to it. It
+/// runs in the thread of the call that uses it and must neither call nexar nor throw. It can be used
+/// with comm alone, whose other ranks must use an operator created with the same value of
+/// commutative.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRedOpCreate(
     op: *mut RedOpCode,
@@ -197,7 +199,9 @@ pub unsafe extern "C" fn nexarRedOpCreate(
     })
 }
 
-/// Destroys an operator that was created for comm. Calls that use it already are not disturbed.
+/// Destroys an operator that was created for comm, as nexarCommDestroy does with all of them. Calls
+/// that use it already are not disturbed: the function, user and a scalar that is not immediate must
+/// outlive them.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarRedOpDestroy(op: RedOpCode, comm: nexarComm_t) -> Code {
     on_communicator("nexarRedOpDestroy", comm, |_| {

@@ -41,7 +41,7 @@ pub struct nexarConfig_t {
     pub magic: c_uint,
     /// Set by the initialiser.
     pub version: c_uint,
-    /// 0: initialisation returns at once and goes on in the background. 1: it waits.
+    /// 1: initialisation waits. 0, to let it go on in the background, is for later versions.
     pub blocking: c_int,
     /// Longest time for all ranks to come, in milliseconds.
     pub initTimeoutMs: c_int,
@@ -49,9 +49,9 @@ pub struct nexarConfig_t {
     pub opTimeoutMs: c_int,
     /// A rank not heard of for this long is lost, in milliseconds.
     pub peerTimeoutMs: c_int,
-    /// 1: communicators split from this one share its connections.
+    /// For later versions.
     pub splitShare: c_int,
-    /// Name in logs and errors. Copied; may be NULL.
+    /// Name in logs. Copied; may be NULL.
     pub name: *const c_char,
 }
 

@@ -3,6 +3,7 @@
 //! Adds to each message the header that every rank must agree on. Invariant: at most one send to
 //! and one receive from a peer is under way at a time, so the lane keeps them in order.
 
+use super::passes;
 use crate::error::Result;
 use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
@@ -49,6 +50,29 @@ impl<'a, M: Mesh> Exchange<'a, M> {
         let header = self.header(step, into.len());
         let land = |into: &mut [u8], part: &[u8]| reducer.fold(into, part, side);
         self.mesh.recv(self.lane, from, &header, into, land).await
+    }
+
+    /// Receives a message from every other rank and folds them all, with this rank's own, in the
+    /// order of ranks.
+    pub async fn recv_fold_all(
+        &self,
+        reducer: &Reducer,
+        own: &[u8],
+        into: &mut [u8],
+    ) -> Result<()> {
+        let place = self.place();
+        match place.rank {
+            Rank(0) => passes::copy(own, into).await,
+            _ => self.recv(Rank(0), 0, into).await?,
+        }
+        for peer in (1..place.size).map(Rank) {
+            if peer == place.rank {
+                passes::fold(reducer, into, own, Side::Right).await;
+            } else {
+                self.recv_fold(peer, 0, reducer, Side::Right, into).await?;
+            }
+        }
+        Ok(())
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {

@@ -28,7 +28,7 @@ use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Op, Reducer};
-use crate::rank::Rank;
+use crate::rank::{Place, Rank};
 use crate::transport::Mesh;
 
 use buckets::Piece;
@@ -62,14 +62,18 @@ pub async fn perform<M: Mesh>(
                 Algorithm::BroadcastPipeline => {
                     broadcast::pipeline::pipeline(exchange, root, data).await
                 }
-                _ => broadcast::binomial::binomial(exchange, root, data).await,
+                Algorithm::BroadcastBinomial => {
+                    broadcast::binomial::binomial(exchange, root, data).await
+                }
+                other => unreachable!("{other:?} is no broadcast"),
             }
         }
         Op::AllGather { blocks, buffers, .. } => {
             let output = with_own_block(buffers, blocks.get(place.rank.0)).await;
             match algorithm {
                 Algorithm::AllGatherBruck => allgather::bruck::bruck(exchange, output).await,
-                _ => allgather::ring::ring(exchange, &blocks, output).await,
+                Algorithm::AllGatherRing => allgather::ring::ring(exchange, &blocks, output).await,
+                other => unreachable!("{other:?} is no all-gather"),
             }
         }
         Op::ReduceScatter { reducer, blocks, buffers, .. } => {
@@ -79,7 +83,10 @@ pub async fn perform<M: Mesh>(
             Algorithm::AllToAllBruck => {
                 alltoall::bruck::bruck(exchange, passes::into_output(buffers).await).await
             }
-            _ => alltoall::pairwise::pairwise(exchange, &sent, &received, buffers).await,
+            Algorithm::AllToAllPairwise => {
+                alltoall::pairwise::pairwise(exchange, &sent, &received, buffers).await
+            }
+            other => unreachable!("{other:?} is no all-to-all"),
         },
         Op::Gather { root, blocks, buffers, .. } => {
             gather(exchange, algorithm, root, &blocks, buffers).await
@@ -89,7 +96,7 @@ pub async fn perform<M: Mesh>(
         }
         Op::Scan { reducer, buffers, .. } => {
             let data = passes::into_output(buffers).await;
-            passes::prepare(&reducer, data, place.size).await;
+            passes::prepare(&reducer, data, folding(place)).await;
             scan(exchange, algorithm, &reducer, data).await
         }
         Op::ExScan { reducer, buffers, .. } => {
@@ -121,7 +128,8 @@ async fn all_reduce<M: Mesh>(
             allreduce::rabenseifner::rabenseifner(exchange, reducer, data).await?;
         }
         Algorithm::AllReduceRsAg => allreduce::rs_ag::rs_ag(exchange, reducer, data).await?,
-        _ => allreduce::ring::ring(exchange, reducer, data).await?,
+        Algorithm::AllReduceRing => allreduce::ring::ring(exchange, reducer, data).await?,
+        other => unreachable!("{other:?} is no all-reduce"),
     }
     passes::finish(reducer, data, size).await;
     Ok(())
@@ -164,14 +172,18 @@ async fn reduce<M: Mesh>(
         passes::prepare(reducer, data, size).await;
         match algorithm {
             Algorithm::ReducePipeline => {
-                // In rank order the root's share goes into the chain before the result comes back.
-                let in_order = !reducer.reduction().is_commutative();
+                // In rank order the root's share goes into the chain before the result comes back,
+                // unless the root is its last rank.
+                let in_order = !reducer.reduction().is_commutative() && root.0 + 1 < size;
                 let own = if in_order { passes::copied(data).await? } else { Vec::new() };
                 let load = |part: Range<usize>, into: &mut [u8]| into.copy_from_slice(&own[part]);
                 let bytes = data.len();
                 reduce::pipeline::pipeline(exchange, reducer, root, bytes, load, data).await?;
             }
-            _ => reduce::binomial::binomial(exchange, reducer, root, data).await?,
+            Algorithm::ReduceBinomial => {
+                reduce::binomial::binomial(exchange, reducer, root, data).await?;
+            }
+            other => unreachable!("{other:?} is no reduce"),
         }
         passes::finish(reducer, data, size).await;
         return Ok(());
@@ -183,11 +195,12 @@ async fn reduce<M: Mesh>(
             let bytes = input.len();
             reduce::pipeline::pipeline(exchange, reducer, root, bytes, load, &mut []).await
         }
-        _ => {
+        Algorithm::ReduceBinomial => {
             let mut share = passes::copied(input).await?;
             passes::prepare(reducer, &mut share, size).await;
             reduce::binomial::binomial(exchange, reducer, root, &mut share).await
         }
+        other => unreachable!("{other:?} is no reduce"),
     }
 }
 
@@ -198,37 +211,60 @@ async fn reduce_scatter<M: Mesh>(
     blocks: &Blocks,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    let place = exchange.place();
-    let own = blocks.get(place.rank.0);
-    let input = buffers.input();
+    match buffers {
+        Buffers::Apart { input, output } => {
+            reduce_scatter_into(exchange, algorithm, reducer, blocks, input, output).await
+        }
+        Buffers::Shared { both } => {
+            let own = blocks.get(exchange.place().rank.0);
+            let mut result = passes::zeroed(own.len()).await?;
+            reduce_scatter_into(exchange, algorithm, reducer, blocks, both, &mut result).await?;
+            passes::copy(&result, &mut both[own]).await;
+            Ok(())
+        }
+    }
+}
+
+async fn reduce_scatter_into<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    reducer: &Reducer,
+    blocks: &Blocks,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<()> {
+    let size = exchange.place().size;
     let prepared = async || {
         let mut share = passes::copied(input).await?;
-        passes::prepare(reducer, &mut share, place.size).await;
+        passes::prepare(reducer, &mut share, size).await;
         Ok(share)
     };
-    let mut result = passes::zeroed(own.len()).await?;
     match algorithm {
         Algorithm::ReduceScatterRecursiveHalving => {
-            let (mut data, result) = (prepared().await?, &mut result);
+            let data = &mut prepared().await?;
             reduce_scatter::recursive_halving::recursive_halving(
-                exchange, reducer, blocks, &mut data, result,
+                exchange, reducer, blocks, data, output,
             )
             .await?;
         }
         Algorithm::ReduceScatterPairwise => {
-            let (data, result) = (prepared().await?, &mut result);
-            reduce_scatter::pairwise::pairwise(exchange, reducer, blocks, &data, result).await?;
+            let share;
+            let input = match reducer {
+                Reducer::User { .. } => input,
+                Reducer::Known(_) | Reducer::PreMulSum { .. } => {
+                    share = prepared().await?;
+                    &share
+                }
+            };
+            reduce_scatter::pairwise::pairwise(exchange, reducer, blocks, input, output).await?;
         }
-        _ => {
-            let load = loader(reducer, input, place.size);
-            reduce_scatter::ring::ring(exchange, reducer, blocks, load, &mut result).await?;
+        Algorithm::ReduceScatterRing => {
+            let load = loader(reducer, input, size);
+            reduce_scatter::ring::ring(exchange, reducer, blocks, load, output).await?;
         }
+        other => unreachable!("{other:?} is no reduce-scatter"),
     }
-    passes::finish(reducer, &mut result, place.size).await;
-    match buffers {
-        Buffers::Apart { output, .. } => passes::copy(&result, output).await,
-        Buffers::Shared { both } => passes::copy(&result, &mut both[own]).await,
-    }
+    passes::finish(reducer, output, size).await;
     Ok(())
 }
 
@@ -264,17 +300,23 @@ async fn gather<M: Mesh>(
             Algorithm::GatherBinomial => {
                 gather::binomial::binomial(exchange, root, own, &mut []).await
             }
-            _ => gather::linear::linear(exchange, root, blocks, own, &mut []).await,
+            Algorithm::GatherLinear => {
+                gather::linear::linear(exchange, root, blocks, own, &mut []).await
+            }
+            other => unreachable!("{other:?} is no gather"),
         };
     }
-    let place = blocks.get(root.0);
-    let output = with_own_block(buffers, place.clone()).await;
+    let own = blocks.get(root.0);
+    let output = with_own_block(buffers, own.clone()).await;
     match algorithm {
         Algorithm::GatherBinomial => {
-            let own = passes::copied(&output[place]).await?;
+            let own = passes::copied(&output[own]).await?;
             gather::binomial::binomial(exchange, root, &own, output).await
         }
-        _ => gather::linear::linear(exchange, root, blocks, &[], output).await,
+        Algorithm::GatherLinear => {
+            gather::linear::linear(exchange, root, blocks, &[], output).await
+        }
+        other => unreachable!("{other:?} is no gather"),
     }
 }
 
@@ -297,8 +339,16 @@ async fn scatter<M: Mesh>(
     };
     match algorithm {
         Algorithm::ScatterBinomial => scatter::binomial::binomial(exchange, root, input, own).await,
-        _ => scatter::linear::linear(exchange, root, blocks, input, own).await,
+        Algorithm::ScatterLinear => {
+            scatter::linear::linear(exchange, root, blocks, input, own).await
+        }
+        other => unreachable!("{other:?} is no scatter"),
     }
+}
+
+/// As how many ranks' share a rank prepares its own in a scan: rank 0 folds nothing, as if alone.
+fn folding(place: Place) -> usize {
+    if place.rank == Rank(0) { 1 } else { place.size }
 }
 
 async fn scan<M: Mesh>(
@@ -309,7 +359,10 @@ async fn scan<M: Mesh>(
 ) -> Result<()> {
     match algorithm {
         Algorithm::ScanPipeline => scan::pipeline::pipeline(exchange, reducer, data).await,
-        _ => scan::hillis_steele::hillis_steele(exchange, reducer, data, None).await,
+        Algorithm::ScanHillisSteele => {
+            scan::hillis_steele::hillis_steele(exchange, reducer, data, None).await
+        }
+        other => unreachable!("{other:?} is no scan"),
     }
 }
 
@@ -323,22 +376,24 @@ async fn exclusive_scan<M: Mesh>(
     if place.rank == Rank(0) {
         // Sends as in a scan. Its result is the identity, if the operator has one.
         let mut own = passes::copied(buffers.input()).await?;
-        passes::prepare(reducer, &mut own, place.size).await;
+        passes::prepare(reducer, &mut own, folding(place)).await;
         scan(exchange, algorithm, reducer, &mut own).await?;
-        match buffers {
-            Buffers::Apart { output, .. } => reducer.identity(output),
-            Buffers::Shared { both } => reducer.identity(both),
-        }
+        let output = match buffers {
+            Buffers::Apart { output, .. } => output,
+            Buffers::Shared { both } => both,
+        };
+        passes::identity(reducer, output).await;
         return Ok(());
     }
     let data = passes::into_output(buffers).await;
     passes::prepare(reducer, data, place.size).await;
     match algorithm {
         Algorithm::ScanPipeline => scan::pipeline::exclusive(exchange, reducer, data).await,
-        _ => {
+        Algorithm::ScanHillisSteele => {
             let mut up_to = passes::copied(data).await?;
             let before = Some(data);
             scan::hillis_steele::hillis_steele(exchange, reducer, &mut up_to, before).await
         }
+        other => unreachable!("{other:?} is no scan"),
     }
 }

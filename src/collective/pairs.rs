@@ -9,7 +9,12 @@
 //! number     0   1   2   3
 //! ```
 
+use crate::collective::exchange::Exchange;
+use crate::error::Result;
+use crate::op::Reducer;
 use crate::rank::{Place, Rank};
+use crate::reduce::Side;
+use crate::transport::Mesh;
 
 pub struct Pairs {
     me: usize,
@@ -32,13 +37,31 @@ impl Pairs {
         Self { me: place.rank.0, numbers, pairs: place.size - numbers }
     }
 
-    pub fn part(&self) -> Part {
+    fn part(&self) -> Part {
         let me = self.me;
         match me < 2 * self.pairs {
             true if me.is_multiple_of(2) => Part::Idle { partner: Rank(me + 1) },
             true => Part::Active { number: me / 2, partner: Some(Rank(me - 1)) },
             false => Part::Active { number: me - self.pairs, partner: None },
         }
+    }
+
+    /// Folds the share of each idle rank into its partner's. Returns what this rank does then.
+    pub async fn fold_shares<M: Mesh>(
+        &self,
+        exchange: &Exchange<'_, M>,
+        reducer: &Reducer,
+        data: &mut [u8],
+    ) -> Result<Part> {
+        let part = self.part();
+        match part {
+            Part::Idle { partner } => exchange.send(partner, 0, data).await?,
+            Part::Active { partner: Some(partner), .. } => {
+                exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
+            }
+            Part::Active { partner: None, .. } => {}
+        }
+        Ok(part)
     }
 
     /// The rank that takes part under a number.

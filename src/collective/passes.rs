@@ -33,6 +33,13 @@ pub async fn finish(reducer: &Reducer, data: &mut [u8], size: usize) {
     }
 }
 
+pub async fn identity(reducer: &Reducer, data: &mut [u8]) {
+    for slice in data.chunks_mut(SLICE) {
+        reducer.identity(slice);
+        pause(slice).await;
+    }
+}
+
 pub async fn fold(reducer: &Reducer, into: &mut [u8], from: &[u8], side: Side) {
     for (into, from) in into.chunks_mut(SLICE).zip(from.chunks(SLICE)) {
         reducer.fold(into, from, side);

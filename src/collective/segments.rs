@@ -31,7 +31,8 @@ struct Slot<'a> {
     /// `None` while it is held.
     memory: Option<&'a mut [u8]>,
     turn: usize,
-    waiting: Vec<Waker>,
+    /// All who hold segments are polled by one task.
+    waiting: Option<Waker>,
 }
 
 impl<'a> Segments<'a> {
@@ -44,7 +45,7 @@ impl<'a> Segments<'a> {
             first..ranges.len()
         };
         let parts = parts.into_iter().map(number).collect();
-        let slot = |memory| Slot { memory: Some(memory), turn: 0, waiting: Vec::new() };
+        let slot = |memory| Slot { memory: Some(memory), turn: 0, waiting: None };
         let slots = blocks::cut(buffer, &ranges).into_iter().map(slot).collect();
         Self { slots: RefCell::new(slots), parts }
     }
@@ -68,7 +69,7 @@ impl<'a> Segments<'a> {
             match slot.memory.take_if(|_| slot.turn == turn) {
                 Some(memory) => Poll::Ready(memory),
                 None => {
-                    slot.waiting.push(context.waker().clone());
+                    slot.waiting.get_or_insert_with(|| context.waker().clone());
                     Poll::Pending
                 }
             }
@@ -128,7 +129,7 @@ impl Drop for Held<'_, '_> {
         let slot = &mut self.segments.slots.borrow_mut()[self.segment];
         slot.memory = self.memory.take();
         slot.turn += 1;
-        slot.waiting.drain(..).for_each(Waker::wake);
+        slot.waiting.take().into_iter().for_each(Waker::wake);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which algorithm performs a call: a pure table on (collective, bytes, ranks).
+//! Which algorithm performs a call: a pure table on collective, bytes, ranks, and what an algorithm
+//! is able to do.
 //!
 //! Only values that every rank knows alike are looked at, so all ranks choose the same without
 //! talking. `NEXAR_ALGO` overrides the table by the names in it.
@@ -60,7 +61,7 @@ enum Able {
 
 use Algorithm::*;
 
-/// The first row of a collective that fits is taken; one that is able to do everything fits always.
+/// The first row of a collective that fits is taken. The last one has no limit and can do everything.
 pub const TABLE: [Row; 25] = [
     most_ranks(4, row("allreduce", "one_shot", AllReduceOneShot, 1 << 10)),
     // Two ranks send as much in one step as a ring in two.
@@ -126,7 +127,12 @@ impl Selection {
 
     pub fn choose(&self, call: &Call, ranks: usize) -> &'static Row {
         let collective = collective(call);
-        let bytes = call.bytes();
+        let bytes = match call {
+            // A list names all blocks together.
+            Call::AllGather { counts: Counts::Listed { .. }, .. }
+            | Call::ReduceScatter { counts: Counts::Listed { .. }, .. } => call.bytes() / ranks,
+            _ => call.bytes(),
+        };
         let possible = |row: &&Row| row.collective == collective && row.can(call);
         let forced = self.forced.iter().copied().find(possible);
         let fitting = || {

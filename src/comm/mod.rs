@@ -26,7 +26,7 @@ use crate::rank::{Place, Rank};
 use crate::runtime;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::{self, QuicMesh};
-use crate::transport::{AnyMesh, Mesh, Past};
+use crate::transport::{AnyMesh, Mesh, Missing, Past};
 
 use lane::{Lanes, Turn};
 
@@ -282,11 +282,16 @@ impl Communicator {
     }
 
     fn timeout(&self, seq: u64) -> Error {
-        let missing: Vec<_> = self.mesh.missing(seq).iter().map(Rank::to_string).collect();
-        let blame = match missing.len() {
-            0 => "all ranks have entered the call".to_owned(),
-            1 => format!("{} has not entered the call", missing[0]),
-            _ => format!("{} have not entered the call", missing.join(", ")),
+        let Missing { absent, unknown } = self.mesh.missing(seq);
+        let names = |ranks: &[Rank]| {
+            let names: Vec<_> = ranks.iter().map(Rank::to_string).collect();
+            names.join(", ")
+        };
+        let blame = match (absent.len(), unknown.len()) {
+            (0, 0) => "all ranks have entered the call".to_owned(),
+            (0, _) => format!("nothing is known of {}", names(&unknown)),
+            (1, _) => format!("{} has not entered the call", absent[0]),
+            _ => format!("{} have not entered the call", names(&absent)),
         };
         Error::Timeout { limit_ms: self.op_timeout.as_millis(), blame }
     }

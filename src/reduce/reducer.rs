@@ -1,7 +1,7 @@
 //! What a rank does with its elements in a reduction: before, while and after they are folded.
 
 use super::{finish, fold, identity, premultiply, prepare};
-use crate::op::{Fold, RedOp, Reducer, UserFunction};
+use crate::op::{Reducer, UserFunction};
 
 /// Which operand the elements are that arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ impl Side {
     }
 }
 
-/// How much is folded at once where elements must be moved first. Every element's size divides it.
-const BLOCK: usize = 4096;
+/// Bytes folded at once where elements must be moved first. Every element's size divides it.
+const AT_ONCE: usize = 4096;
 
 /// The strictest alignment of an element.
 const ALIGNMENT: usize = 8;
@@ -28,7 +28,10 @@ impl Reducer {
     pub fn prepare(&self, data: &mut [u8], size: usize) {
         match self {
             Self::Known(fold) => prepare(*fold, data, size),
-            Self::PreMulSum { dtype, scalar } => premultiply(*dtype, &scalar[..dtype.size()], data),
+            Self::PreMulSum { sum, scalar } => {
+                let dtype = sum.dtype();
+                premultiply(dtype, &scalar[..dtype.size()], data);
+            }
             Self::User { .. } => {}
         }
     }
@@ -44,7 +47,7 @@ impl Reducer {
     pub fn identity(&self, data: &mut [u8]) {
         match self {
             Self::Known(fold) => identity(*fold, data),
-            Self::PreMulSum { dtype, .. } => identity(sum(*dtype), data),
+            Self::PreMulSum { sum, .. } => identity(*sum, data),
             Self::User { .. } => {}
         }
     }
@@ -54,15 +57,10 @@ impl Reducer {
     pub fn fold(&self, into: &mut [u8], from: &[u8], side: Side) {
         match self {
             Self::Known(known) => fold(*known, into, from),
-            Self::PreMulSum { dtype, .. } => fold(sum(*dtype), into, from),
+            Self::PreMulSum { sum, .. } => fold(*sum, into, from),
             Self::User { function, .. } => user_fold(function.as_ref(), into, from, side),
         }
     }
-}
-
-/// Every type has a sum.
-fn sum(dtype: crate::dtype::DataType) -> Fold {
-    Fold::new(dtype, RedOp::Sum).expect("every type has a sum")
 }
 
 /// Functions of programs write their result over the right operand and expect aligned elements.
@@ -73,8 +71,8 @@ fn user_fold(function: &UserFunction, into: &mut [u8], from: &[u8], side: Side) 
         return function(from, into);
     }
     // Arrays of u64, seen as bytes, are aligned.
-    let (mut left, mut right) = ([0_u64; BLOCK / 8], [0_u64; BLOCK / 8]);
-    for (into, from) in into.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
+    let (mut left, mut right) = ([0_u64; AT_ONCE / 8], [0_u64; AT_ONCE / 8]);
+    for (into, from) in into.chunks_mut(AT_ONCE).zip(from.chunks(AT_ONCE)) {
         let left = &mut bytemuck::bytes_of_mut(&mut left)[..into.len()];
         let right = &mut bytemuck::bytes_of_mut(&mut right)[..into.len()];
         let (first, second) = match side {

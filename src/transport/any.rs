@@ -6,7 +6,7 @@ use crate::rank::{Place, Rank};
 
 use super::mem::MemMesh;
 use super::quic::QuicMesh;
-use super::{Header, Lane, Mesh};
+use super::{Header, Lane, Mesh, Missing};
 
 pub enum AnyMesh {
     /// Ranks are threads of this process.
@@ -51,7 +51,7 @@ impl Mesh for AnyMesh {
         }
     }
 
-    fn missing(&self, seq: u64) -> Vec<Rank> {
+    fn missing(&self, seq: u64) -> Missing {
         match self {
             Self::Mem(mesh) => mesh.missing(seq),
             Self::Quic(mesh) => mesh.missing(seq),

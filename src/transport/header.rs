@@ -6,14 +6,14 @@ use crate::rank::Rank;
 
 use super::wire::encode_call;
 
-/// The call as a whole travels with each message, not a hash of it: equality is exact, and the
-/// receiver of a wrong one can at once name both calls.
+/// The call as a whole travels with each message, not a hash of it: equality is exact but for lists of
+/// counts, and the receiver of a wrong one can at once name both calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub seq: u64,
     pub call: Call,
     pub past: Past,
-    /// Which message of the call this is, between these two ranks.
+    /// Of the algorithm. The segments of a step, which come in order, share it.
     pub step: u32,
     pub bytes: usize,
 }
@@ -52,7 +52,7 @@ impl Header {
             {
                 return mismatch(self.seq - 1, mine, theirs);
             }
-            if self.past != arrived.past {
+            if self.past != arrived.past && self.seq > 0 {
                 let (one, other) = (me.min(peer), me.max(peer));
                 return Err(Error::Past { seq: self.seq, one, other });
             }

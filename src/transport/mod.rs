@@ -29,6 +29,12 @@ pub use header::{Header, Past};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane(pub usize);
 
+/// Who has not come to a call.
+pub struct Missing {
+    pub absent: Vec<Rank>,
+    pub unknown: Vec<Rank>,
+}
+
 /// How many lanes every mesh has.
 pub const LANES: usize = 4;
 
@@ -61,8 +67,8 @@ pub trait Mesh {
     /// exchange a message in it still learn that they disagree.
     fn announce(&self, seq: u64, call: Call) -> Result<()>;
 
-    /// Ranks that have not announced call number `seq` yet.
-    fn missing(&self, seq: u64) -> Vec<Rank>;
+    /// Ranks that have not announced call number `seq` yet, and those of which nothing is known.
+    fn missing(&self, seq: u64) -> Missing;
 
     /// Fails the communicator on all its ranks, and returns the fault that was first.
     fn fail(&self, fault: Error) -> Error;

@@ -127,6 +127,14 @@ pub fn maps() -> Reducer {
     Reducer::User { dtype: DataType::Uint64, commutative: false, function }
 }
 
+/// A function of a program that commutes.
+pub fn xor() -> Reducer {
+    let function = |left: &[u8], right: &mut [u8]| {
+        left.iter().zip(right).for_each(|(left, right)| *right ^= left);
+    };
+    Reducer::User { dtype: DataType::Int16, commutative: true, function: Arc::new(function) }
+}
+
 /// Bytes that differ by rank and position, the same in every run.
 fn noise(rank: usize, bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(rank as u64 + 1);

@@ -12,7 +12,15 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
     let size = case.size;
     let input = |rank| case.input(rank);
     let all = || (0..size).map(input).collect::<Vec<_>>();
-    let folded = |order: &Order, shares| fold_tree(&case.reducer, order, shares);
+    let folded = |order: &Order, shares: Vec<Vec<u8>>| {
+        let shares = shares.into_iter().enumerate().map(|(rank, mut share)| {
+            // Rank 0 of a scan folds nothing and prepares its share as if it were alone.
+            let alone = case.form.collective() == "scan" && rank == 0;
+            case.reducer.prepare(&mut share, if alone { 1 } else { size });
+            share
+        });
+        fold_tree(&case.reducer, order, &shares.collect::<Vec<_>>())
+    };
     let result = match case.form {
         Form::Barrier => Vec::new(),
         Form::AllReduce | Form::AllReduceBucketed => {
@@ -59,11 +67,17 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             folded(&order, all())
         }
         Form::ExScan if rank == 0 => {
-            let mut output = vec![0; case.output_bytes(0)];
+            // Whatever it is folded with stays as it is.
             if matches!(case.reducer, Reducer::User { .. }) {
                 return None;
             }
+            let mut output = vec![0; case.output_bytes(0)];
             case.reducer.identity(&mut output);
+            let mut any = case.input(0);
+            case.reducer.prepare(&mut any, 1);
+            let mut folded = any.clone();
+            case.reducer.fold(&mut folded, &output, Side::Right);
+            assert!(folded == any, "{case:?}: rank 0 gets no identity");
             output
         }
         Form::ExScan => {
@@ -189,7 +203,7 @@ fn before(rank: usize, step: u32) -> Option<Order> {
 }
 
 /// Functions of programs are associative and keep the order of ranks, whatever the algorithm.
-fn fold_tree(reducer: &Reducer, order: &Order, mut shares: Vec<Vec<u8>>) -> Vec<u8> {
+fn fold_tree(reducer: &Reducer, order: &Order, shares: &[Vec<u8>]) -> Vec<u8> {
     fn ranks(order: &Order) -> Vec<usize> {
         match order {
             Order::Rank(rank) => vec![*rank],
@@ -206,15 +220,13 @@ fn fold_tree(reducer: &Reducer, order: &Order, mut shares: Vec<Vec<u8>>) -> Vec<
             }
         }
     }
-    let size = shares.len();
-    shares.iter_mut().for_each(|share| reducer.prepare(share, size));
     let mut in_rank_order = ranks(order);
     in_rank_order.sort_unstable();
     let order = match reducer {
         Reducer::User { .. } => &row(in_rank_order.into_iter()),
         _ => order,
     };
-    let mut result = walk(reducer, order, &shares);
-    reducer.finish(&mut result, size);
+    let mut result = walk(reducer, order, shares);
+    reducer.finish(&mut result, shares.len());
     result
 }

@@ -147,28 +147,12 @@ fn gathers_and_scatters_send_as_much_as_their_cards_say() {
 #[test]
 fn recursive_halving_sends_as_much_as_its_card_says() {
     for size in 1..=8_usize {
-        let power = 1 << size.ilog2();
-        let pairs = size - power;
-        // The ranks of each number, in blocks.
-        let blocks = |number: usize| if number < pairs { 2 } else { 1_u64 };
-        let expected = one_by_one(size, |rank| {
-            if rank < 2 * pairs && rank % 2 == 0 {
-                return (1, size as u64 * WHOLE);
-            }
-            let number = if rank < 2 * pairs { rank / 2 } else { rank - pairs };
-            let (mut group, mut sent, mut messages) = (0, 0, 0);
-            let mut half = power / 2;
-            while half > 0 {
-                let (mine, theirs) = if number < group + half {
-                    (group, group + half)
-                } else {
-                    (group + half, group)
-                };
-                sent += (theirs..theirs + half).map(blocks).sum::<u64>();
-                (group, half, messages) = (mine, half / 2, messages + 1);
-            }
-            let back = u64::from(rank < 2 * pairs);
-            (messages + back, (sent + back) * WHOLE)
+        let (rounds, pairs) = (u64::from(size.ilog2()), size - (1 << size.ilog2()));
+        let all = size as u64;
+        let expected = one_by_one(size, |rank| match rank {
+            even if even < 2 * pairs && even % 2 == 0 => (1, all * WHOLE),
+            odd if odd < 2 * pairs => (rounds + 1, (all - 1) * WHOLE),
+            _ => (rounds, (all - 1) * WHOLE),
         });
         let algo = "reduce_scatter:recursive_halving";
         assert_eq!(sent(algo, Form::ReduceScatter, size), expected, "{size}");

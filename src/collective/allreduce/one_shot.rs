@@ -20,8 +20,6 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
-use crate::rank::Rank;
-use crate::reduce::Side;
 use crate::transport::Mesh;
 
 pub async fn one_shot<M: Mesh>(
@@ -32,19 +30,7 @@ pub async fn one_shot<M: Mesh>(
     let place = exchange.place();
     let own = passes::copied(data).await?;
     let sending = try_join_all((1..place.size).map(|k| exchange.send(place.after(k), 0, &own)));
-    let folding = async {
-        if place.rank != Rank(0) {
-            exchange.recv(Rank(0), 0, data).await?;
-        }
-        for peer in (1..place.size).map(Rank) {
-            if peer == place.rank {
-                passes::fold(reducer, data, &own, Side::Right).await;
-            } else {
-                exchange.recv_fold(peer, 0, reducer, Side::Right, data).await?;
-            }
-        }
-        Ok(())
-    };
+    let folding = exchange.recv_fold_all(reducer, &own, data);
     try_join!(sending, folding)?;
     Ok(())
 }

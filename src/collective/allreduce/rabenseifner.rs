@@ -6,7 +6,7 @@
 //! | scratch    | none                                                                      |
 //! | restricted | no                                                                        |
 //! | fold order | neighbouring groups: ((0 1)(2 3))((4 5)(6 7)); a pair is one: ((0 1)2)(3 4) |
-//! | chosen     | buffers of middle size                                                    |
+//! | chosen     | buffers of middle size; large ones if the operator does not commute       |
 //!
 //! Groups of 1, 2, 4, ... ranks exchange the half of their part that the other keeps, so that parts
 //! halve while groups double; then the same steps backwards put the parts together. Pairs as in
@@ -37,16 +37,10 @@ pub async fn rabenseifner<M: Mesh>(
     let pairs = Pairs::new(exchange.place());
     let rounds = pairs.rounds();
     let last_step = 2 * rounds + 1;
-    let (number, partner) = match pairs.part() {
-        Part::Idle { partner } => {
-            exchange.send(partner, 0, data).await?;
-            return exchange.recv(partner, last_step, data).await;
-        }
+    let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
+        Part::Idle { partner } => return exchange.recv(partner, last_step, data).await,
         Part::Active { number, partner } => (number, partner),
     };
-    if let Some(partner) = partner {
-        exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
-    }
 
     let parts = parts(number, rounds, data.len(), reducer.dtype().size());
     for (round, (kept, given)) in parts.iter().enumerate() {

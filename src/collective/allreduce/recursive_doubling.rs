@@ -36,16 +36,10 @@ pub async fn recursive_doubling<M: Mesh>(
 ) -> Result<()> {
     let pairs = Pairs::new(exchange.place());
     let last_step = pairs.rounds() + 1;
-    let (number, partner) = match pairs.part() {
-        Part::Idle { partner } => {
-            exchange.send(partner, 0, data).await?;
-            return exchange.recv(partner, last_step, data).await;
-        }
+    let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
+        Part::Idle { partner } => return exchange.recv(partner, last_step, data).await,
         Part::Active { number, partner } => (number, partner),
     };
-    if let Some(partner) = partner {
-        exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
-    }
 
     let mut theirs = passes::zeroed(data.len()).await?;
     for step in 1..last_step {

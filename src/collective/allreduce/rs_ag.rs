@@ -3,7 +3,7 @@
 //! | steps      | 2 (n - 1)                                                                 |
 //! | bytes sent | 2 (n - 1) / n of the buffer per rank, if n divides the count, a message   |
 //! |            | per segment                                                               |
-//! | scratch    | two chunks                                                                |
+//! | scratch    | three chunks                                                              |
 //! | restricted | operators that commute                                                    |
 //! | fold order | chunk c: ranks c+1, c+2, ..., round the ring, c last                      |
 //! | chosen     | only by name                                                              |

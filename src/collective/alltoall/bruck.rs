@@ -2,7 +2,7 @@
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | log2 n, rounded up                                                        |
 //! | bytes sent | in step k the blocks whose distance has bit k set, in one message         |
-//! | scratch    | 2 n blocks                                                                |
+//! | scratch    | 2 n blocks, one more if n is odd                                          |
 //! | restricted | blocks of equal length                                                    |
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | small blocks                                                              |
@@ -32,15 +32,19 @@ pub async fn bruck<M: Mesh>(exchange: &Exchange<'_, M>, output: &mut [u8]) -> Re
         let to = place.after(distance).0;
         travelling[block(distance)].copy_from_slice(&output[block(to)]);
     }
-    let mut arrived = passes::zeroed(output.len()).await?;
+    // At most half of the distances, rounded up, have a bit set.
+    let half = place.size.div_ceil(2) * bytes;
+    let (mut packed, mut arrived) = (passes::zeroed(half).await?, passes::zeroed(half).await?);
     for step in 0..place.size.next_power_of_two().ilog2() as usize {
         let going: Vec<_> =
             (0..place.size).filter(|distance| distance & (1 << step) != 0).collect();
-        let packed = going.iter().flat_map(|distance| &travelling[block(*distance)]);
-        let packed: Vec<u8> = packed.copied().collect();
+        for (index, distance) in going.iter().enumerate() {
+            packed[block(index)].copy_from_slice(&travelling[block(*distance)]);
+        }
+        let packed = &packed[..going.len() * bytes];
         let arrived = &mut arrived[..packed.len()];
         try_join!(
-            exchange.send(place.after(1 << step), step, &packed),
+            exchange.send(place.after(1 << step), step, packed),
             exchange.recv(place.before(1 << step), step, arrived)
         )?;
         for (index, distance) in going.into_iter().enumerate() {

@@ -4,8 +4,8 @@
 //! |            | commute and the root is not the last rank                                 |
 //! | bytes sent | one buffer per rank, none by the root, a message per segment; with the    |
 //! |            | step more one by each rank                                                |
-//! | scratch    | a few segments on every rank but the root; one buffer more at a root that |
-//! |            | is not the last of the chain                                              |
+//! | scratch    | a few segments on every rank but a root that is the last of the chain; at |
+//! |            | another root one buffer more                                              |
 //! | restricted | no                                                                        |
 //! | fold order | ranks after the root, round the ring, the root last. If the operator does |
 //! |            | not commute, rank order                                                   |

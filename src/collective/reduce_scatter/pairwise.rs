@@ -2,7 +2,7 @@
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | 1, in which every rank receives from one rank after another               |
 //! | bytes sent | all blocks but this rank's own, each a message                            |
-//! | scratch    | the input, if the operator changes it first; else none                    |
+//! | scratch    | the input, unless the operator is the program's; in place a block more    |
 //! | restricted | no                                                                        |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | operators that do not commute                                             |
@@ -22,11 +22,9 @@ use tokio::try_join;
 
 use crate::blocks::Blocks;
 use crate::collective::exchange::Exchange;
-use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
-use crate::reduce::Side;
 use crate::transport::Mesh;
 
 /// `output` becomes this rank's block of the fold of all ranks' `input`.
@@ -41,20 +39,7 @@ pub async fn pairwise<M: Mesh>(
     let own = &input[blocks.get(place.rank.0)];
     let send_block = |peer: Rank| exchange.send(peer, 0, &input[blocks.get(peer.0)]);
     let sending = try_join_all((1..place.size).map(|k| send_block(place.after(k))));
-    let folding = async {
-        match place.rank {
-            Rank(0) => passes::copy(own, output).await,
-            _ => exchange.recv(Rank(0), 0, output).await?,
-        }
-        for peer in (1..place.size).map(Rank) {
-            if peer == place.rank {
-                passes::fold(reducer, output, own, Side::Right).await;
-            } else {
-                exchange.recv_fold(peer, 0, reducer, Side::Right, output).await?;
-            }
-        }
-        Ok(())
-    };
+    let folding = exchange.recv_fold_all(reducer, own, output);
     try_join!(sending, folding)?;
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! | card       | reduce-scatter, recursive halving                                         |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | log2 p, and 2 more if n > p, where p is the largest power of two <= n     |
-//! | bytes sent | of equal blocks, (p - 1) / p of the input; if n > p the odd rank of a pair |
-//! |            | a block more, the even one all of its input. A message per step           |
-//! | scratch    | the input                                                                 |
+//! | bytes sent | n - 1 blocks by every rank, all n by the even rank of a pair. A message   |
+//! |            | per step                                                                  |
+//! | scratch    | the input; in place a block more                                          |
 //! | restricted | operators that commute                                                    |
 //! | fold order | halves: ((0 4)(2 6))((1 5)(3 7)); a pair is one                           |
 //! | chosen     | small blocks                                                              |
@@ -39,16 +39,10 @@ pub async fn recursive_halving<M: Mesh>(
 ) -> Result<()> {
     let pairs = Pairs::new(exchange.place());
     let last_step = pairs.rounds() + 1;
-    let (number, partner) = match pairs.part() {
-        Part::Idle { partner } => {
-            exchange.send(partner, 0, data).await?;
-            return exchange.recv(partner, last_step, output).await;
-        }
+    let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
+        Part::Idle { partner } => return exchange.recv(partner, last_step, output).await,
         Part::Active { number, partner } => (number, partner),
     };
-    if let Some(partner) = partner {
-        exchange.recv_fold(partner, 0, reducer, Side::Left, data).await?;
-    }
 
     // The bytes of the blocks of a row of numbers.
     let bytes = |first: usize, count: usize| {

@@ -2,7 +2,7 @@
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | n - 1                                                                     |
 //! | bytes sent | all blocks but this rank's own, a message per segment                     |
-//! | scratch    | two of the longest block                                                  |
+//! | scratch    | two of the longest block; in place a block more                           |
 //! | restricted | operators that commute                                                    |
 //! | fold order | block b: ranks b+1, b+2, ..., round the ring, b last                      |
 //! | chosen     | large blocks                                                              |

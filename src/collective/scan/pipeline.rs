@@ -2,7 +2,7 @@
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | n - 1, a segment behind each other                                        |
 //! | bytes sent | one buffer per rank, none by the last, a message per segment              |
-//! | scratch    | none; the exclusive scan a few segments                                   |
+//! | scratch    | none; the exclusive scan a few segments, on rank 0 one buffer             |
 //! | restricted | no                                                                        |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | large buffers                                                             |
@@ -52,15 +52,15 @@ pub async fn pipeline<M: Mesh>(
     Ok(())
 }
 
-/// `data` holds this rank's share and becomes the fold of all ranks before this one. On rank 0 it
-/// stays as it is.
+/// `data` holds this rank's share and becomes the fold of all ranks before this one. Not for rank 0,
+/// which sends as in a scan.
 pub async fn exclusive<M: Mesh>(
     exchange: &Exchange<'_, M>,
     reducer: &Reducer,
     data: &mut [u8],
 ) -> Result<()> {
     let place = exchange.place();
-    let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 == place.size - 1);
+    let is_last = place.rank.0 == place.size - 1;
     let bytes = data.len();
     let mut scratch = passes::zeroed(bytes.min(SLOTS * SEGMENT)).await?;
     let slots = Slots::new(&mut scratch);
@@ -71,10 +71,8 @@ pub async fn exclusive<M: Mesh>(
             let mut up_to = slots.fill(number).await;
             let up_to = &mut up_to[..data.len()];
             up_to.copy_from_slice(data);
-            if !is_first {
-                exchange.recv(place.before(1), 0, data).await?;
-                reducer.fold(up_to, data, Side::Left);
-            }
+            exchange.recv(place.before(1), 0, data).await?;
+            reducer.fold(up_to, data, Side::Left);
         }
         Ok(())
     };

@@ -18,13 +18,13 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{Header, LANES, Lane, Mesh};
+use super::{Header, LANES, Lane, Mesh, Missing};
 use queue::{Parcel, Queue, Reason};
 
 pub use trouble::Trouble;
 
 /// Longest part of a message that is copied at once; a multiple of every element's size.
-const SEGMENT: usize = 128 << 10;
+const PART: usize = 128 << 10;
 
 /// All ranks of one in-process communicator.
 pub struct MemWorld {
@@ -190,7 +190,7 @@ impl Mesh for MemMesh {
         traffic.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
 
         let queue = self.world.queue(lane, self.place.rank, to);
-        let mut segments = bytes.chunks(SEGMENT);
+        let mut segments = bytes.chunks(PART);
         // A message without bytes still sends its header.
         self.put(queue, to, Some(*header), segments.next().unwrap_or_default()).await?;
         for segment in segments {
@@ -231,8 +231,8 @@ impl Mesh for MemMesh {
         self.world.board().note(self.place.rank, seq, call)
     }
 
-    fn missing(&self, seq: u64) -> Vec<Rank> {
-        self.world.board().missing(seq)
+    fn missing(&self, seq: u64) -> Missing {
+        Missing { absent: self.world.board().missing(seq), unknown: Vec::new() }
     }
 
     fn fail(&self, fault: Error) -> Error {
@@ -307,13 +307,13 @@ mod tests {
     fn a_message_broken_off_is_not_continued_by_the_next() {
         let world = MemWorld::new(2, Trouble::default()).unwrap();
         let meshes = world.meshes();
-        let (long, mut context) = (2 * SEGMENT, Context::from_waker(Waker::noop()));
+        let (long, mut context) = (2 * PART, Context::from_waker(Waker::noop()));
         let header =
             Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: long };
         let queue = world.queue(Lane(0), Rank(0), Rank(1));
         for _ in 0..2 {
             let first =
-                pin!(meshes[0].put(queue, Rank(1), Some(header), &[1; SEGMENT])).poll(&mut context);
+                pin!(meshes[0].put(queue, Rank(1), Some(header), &[1; PART])).poll(&mut context);
             assert!(matches!(first, Poll::Ready(Ok(()))));
         }
         let mut into = vec![0; long];

@@ -30,7 +30,7 @@ const DATA: u8 = 2;
 /// A message up to this long travels in one piece with its header.
 const SMALL: usize = 1024;
 /// How much of a long message is handed over at once.
-const SEGMENT: usize = 128 << 10;
+const PART: usize = 128 << 10;
 /// How many received pieces are taken at once.
 const PIECES: usize = 32;
 /// Every element's size divides this.
@@ -99,7 +99,7 @@ impl Link {
             stream.write_chunk(Bytes::from([&header[..], bytes].concat())).await?;
         } else {
             stream.write_chunk(Bytes::copy_from_slice(&header)).await?;
-            for segment in bytes.chunks(SEGMENT) {
+            for segment in bytes.chunks(PART) {
                 stream.write_chunk(Bytes::copy_from_slice(segment)).await?;
             }
         }

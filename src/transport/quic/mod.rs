@@ -31,7 +31,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{Header, LANES, Lane, Mesh};
+use super::{Header, LANES, Lane, Mesh, Missing};
 use control::Frame;
 use endpoint::{Endpoint, Service};
 use key::{Identity, PublicKey};
@@ -205,10 +205,12 @@ impl Mesh for QuicMesh {
         lock(&self.shared.board).note(self.shared.place.rank, seq, call)
     }
 
-    fn missing(&self, seq: u64) -> Vec<Rank> {
+    fn missing(&self, seq: u64) -> Missing {
         let missing = lock(&self.shared.board).missing(seq);
-        // Heartbeats come over links; of ranks without one nothing is known.
-        missing.into_iter().filter(|rank| self.shared.peers[rank.0].link().is_some()).collect()
+        // Heartbeats come over links.
+        let has_link = |rank: &Rank| self.shared.peers[rank.0].link().is_some();
+        let (absent, unknown) = missing.into_iter().partition(has_link);
+        Missing { absent, unknown }
     }
 
     fn fail(&self, fault: Error) -> Error {
