@@ -8,6 +8,8 @@
 use bytemuck::{Pod, bytes_of, pod_read_unaligned};
 
 use super::element::{Code, Small};
+#[cfg(target_arch = "x86_64")]
+use super::x86::Avx2;
 
 /// Bytes of a word, which holds two or four small floats.
 pub(super) const WORD: usize = 4;
@@ -17,18 +19,37 @@ pub(super) const WORD: usize = 4;
 pub(super) enum Isa {
     /// What every CPU of the architecture has.
     Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
 }
 
 impl Isa {
     /// The best this CPU has.
     pub(super) fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = Avx2::detect() {
+            return Self::Avx2(avx2);
+        }
         Self::Baseline
     }
 
+    /// For loops that do little to an element.
     #[inline(always)]
     pub(super) fn run(self, work: impl FnOnce()) {
         match self {
             Self::Baseline => work(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(avx2) => avx2.run(work),
+        }
+    }
+
+    /// For loops that do so much to an element that memory must be asked ahead of them.
+    #[inline(always)]
+    pub(super) fn run_ahead(self, into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
+        match self {
+            Self::Baseline => work(into, from),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(avx2) => avx2.run_ahead(into, from, work),
         }
     }
 }

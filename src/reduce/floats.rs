@@ -8,7 +8,10 @@ use bytemuck::pod_read_unaligned;
 
 use super::Elements;
 use super::array::{Isa, WORD, each, pairs, word_each, word_pairs};
-use super::element::{Real, Small};
+use super::element::{Code, Real, Small};
+use super::small::F16;
+#[cfg(target_arch = "x86_64")]
+use super::x86::EIGHT_F16;
 use crate::op::RedOp;
 
 pub(super) struct Floats<L>(pub(super) PhantomData<L>);
@@ -104,7 +107,11 @@ impl<S: Small> Layout for Packed<S> {
     fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) {
         let (into, into_rest) = into.split_at_mut(into.len() / WORD * WORD);
         let (from, from_rest) = from.split_at(into.len());
-        isa.run(|| word_pairs::<S>(into, from, op));
+        match S::Code::BITS {
+            // Too much is done to 8-bit floats for memory to matter.
+            8 => isa.run(|| word_pairs::<S>(into, from, op)),
+            _ => isa.run_ahead(into, from, |into, from| word_pairs::<S>(into, from, op)),
+        }
         if !into_rest.is_empty() {
             let mut last = padded(into_rest);
             word_pairs::<S>(&mut last, &padded(from_rest), op);
@@ -113,11 +120,11 @@ impl<S: Small> Layout for Packed<S> {
     }
 
     fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
-        isa.run(|| pairs(into, from, S::max));
+        isa.run_ahead(into, from, |into, from| pairs(into, from, S::max));
     }
 
     fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
-        isa.run(|| pairs(into, from, S::min));
+        isa.run_ahead(into, from, |into, from| pairs(into, from, S::min));
     }
 
     fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) {
@@ -140,4 +147,44 @@ fn padded(rest: &[u8]) -> [u8; WORD] {
     let mut word = [0; WORD];
     word[..rest.len()].copy_from_slice(rest);
     word
+}
+
+/// f16: packed, but converted by the CPU if it can.
+pub(super) struct Halves;
+
+impl Layout for Halves {
+    type Wide = f32;
+
+    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) {
+        #[cfg(target_arch = "x86_64")]
+        if let Isa::Avx2(avx2) = isa {
+            let (into, into_rest) = into.split_at_mut(into.len() / EIGHT_F16 * EIGHT_F16);
+            let (from, from_rest) = from.split_at(into.len());
+            avx2.f16_pairs(into, from, op);
+            return Packed::<F16>::pairs(Isa::Baseline, into_rest, from_rest, op);
+        }
+        Packed::<F16>::pairs(isa, into, from, op);
+    }
+
+    fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
+        Packed::<F16>::max(isa, into, from);
+    }
+
+    fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
+        Packed::<F16>::min(isa, into, from);
+    }
+
+    fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) {
+        #[cfg(target_arch = "x86_64")]
+        if let Isa::Avx2(avx2) = isa {
+            let (data, rest) = data.split_at_mut(data.len() / EIGHT_F16 * EIGHT_F16);
+            avx2.f16_each(data, op);
+            return Packed::<F16>::each(Isa::Baseline, rest, op);
+        }
+        Packed::<F16>::each(isa, data, op);
+    }
+
+    fn read(element: &[u8]) -> f32 {
+        Packed::<F16>::read(element)
+    }
 }
