@@ -167,11 +167,14 @@ typedef enum {
    */
   nexarBfloat16 = 9,
   /**
-   * 4 exponent bits, no infinity. Moved, not yet reduced.
+   * OCP E4M3: 4 exponent bits, largest number 448, no infinity. Computed in float32 and rounded
+   * to nearest even at every fold; what is beyond 448 becomes 448, as in NCCL. The canonical NaN
+   * is 0x7f.
    */
   nexarFloat8e4m3 = 10,
   /**
-   * 5 exponent bits. Moved, not yet reduced.
+   * OCP E5M2: 5 exponent bits, largest number 57344. Computed in float32 and rounded to nearest
+   * even at every fold; what is beyond 57344 becomes infinity. The canonical NaN is 0x7e.
    */
   nexarFloat8e5m2 = 11,
   nexarInt16 = 32,

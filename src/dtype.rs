@@ -19,9 +19,12 @@ pub enum DataType {
     Float64 = 8,
     /// The upper half of a float32.
     Bfloat16 = 9,
-    /// 4 exponent bits, no infinity. Moved, not yet reduced.
+    /// OCP E4M3: 4 exponent bits, largest number 448, no infinity. Computed in float32 and rounded
+    /// to nearest even at every fold; what is beyond 448 becomes 448, as in NCCL. The canonical NaN
+    /// is 0x7f.
     Float8e4m3 = 10,
-    /// 5 exponent bits. Moved, not yet reduced.
+    /// OCP E5M2: 5 exponent bits, largest number 57344. Computed in float32 and rounded to nearest
+    /// even at every fold; what is beyond 57344 becomes infinity. The canonical NaN is 0x7e.
     Float8e5m2 = 11,
     Int16 = 32,
     Uint16 = 33,

@@ -89,9 +89,6 @@ pub struct Fold {
 impl Fold {
     pub fn new(dtype: DataType, redop: RedOp) -> Result<Self> {
         let refused = |why| Error::Argument(format!("{} on {dtype}: {why}", redop.name()));
-        if matches!(dtype, DataType::Float8e4m3 | DataType::Float8e5m2) {
-            return Err(refused("this version moves 8-bit floats but does not reduce them"));
-        }
         match redop {
             RedOp::Sum | RedOp::Prod | RedOp::Max | RedOp::Min | RedOp::Avg => {}
             RedOp::BitAnd | RedOp::BitOr | RedOp::BitXor => {}

@@ -1,14 +1,22 @@
 //! What the operators mean on one pair of elements: the definition every faster form must equal.
+//!
+//! Arrays are the business of `array`. Invariants: every operator is commutative to the last bit,
+//! and nothing here branches on data, so that the compiler can do many elements at once.
 
 use std::ops::{BitAnd, BitOr, BitXor};
 
 use bytemuck::Pod;
-use half::{bf16, f16};
 
 /// Integers wrap.
 pub(super) trait Integer:
     Pod + Ord + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self>
 {
+    const ZERO: Self;
+    const ONE: Self;
+    const LEAST: Self;
+    const GREATEST: Self;
+    const ALL_ONES: Self;
+
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
     /// Divided towards zero by a number that may be larger than the type.
@@ -18,34 +26,60 @@ pub(super) trait Integer:
 }
 
 macro_rules! integer {
-    ($($type:ty as $wide:ty),*) => {$(
+    ($($type:ty),*) => {$(
         impl Integer for $type {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const LEAST: Self = Self::MIN;
+            const GREATEST: Self = Self::MAX;
+            const ALL_ONES: Self = !0;
+
+            #[inline(always)]
             fn add(self, other: Self) -> Self {
                 self.wrapping_add(other)
             }
+            #[inline(always)]
             fn multiply(self, other: Self) -> Self {
                 self.wrapping_mul(other)
             }
+            #[inline(always)]
             fn divide(self, by: usize) -> Self {
-                (<$wide>::from(self) / by as $wide) as Self
+                match Self::BITS {
+                    64 => self / by as Self,
+                    _ => whole_quotient(self as f64, by as f64) as Self,
+                }
             }
+            #[inline(always)]
             fn truth(self) -> bool {
                 self != 0
             }
+            #[inline(always)]
             fn from_truth(truth: bool) -> Self {
                 Self::from(truth)
             }
         }
     )*};
 }
-integer!(
-    i8 as i64, i16 as i64, i32 as i64, i64 as i64, u8 as u64, u16 as u64, u32 as u64, u64 as u64
-);
+integer!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+/// Integers of up to 32 bits, divided towards zero: as floats, since CPUs divide vectors of floats
+/// but not of integers. A quotient that is not whole is at least 1/divisor away from the next whole
+/// number, and rounded by far less. The result stands in the lowest bits, in two's complement.
+#[inline(always)]
+fn whole_quotient(dividend: f64, divisor: f64) -> u64 {
+    const LAST_PLACE_IS_ONE: f64 = 1.5 * (1_u64 << 52) as f64;
+    ((dividend / divisor).trunc() + LAST_PLACE_IS_ONE).to_bits()
+}
 
 /// Floats that are computed in their own precision. A NaN result is the canonical one, whatever
 /// NaN went in and whichever operand it was.
 pub(super) trait Real: Pod {
-    fn canonical(self) -> Self;
+    const ZERO: Self;
+    const ONE: Self;
+    const INFINITY: Self;
+    const MINUS_INFINITY: Self;
+
+    fn one_over(size: usize) -> Self;
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
     fn max(self, other: Self) -> Self;
@@ -55,64 +89,105 @@ pub(super) trait Real: Pod {
 macro_rules! real {
     ($($type:ty),*) => {$(
         impl Real for $type {
-            fn canonical(self) -> Self {
-                if self.is_nan() { Self::NAN } else { self }
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const INFINITY: Self = Self::INFINITY;
+            const MINUS_INFINITY: Self = Self::NEG_INFINITY;
+
+            #[inline(always)]
+            fn one_over(size: usize) -> Self {
+                1.0 / size as Self
             }
+            #[inline(always)]
             fn add(self, other: Self) -> Self {
-                (self + other).canonical()
+                let sum = self + other;
+                if sum.is_nan() { Self::NAN } else { sum }
             }
+            #[inline(always)]
             fn multiply(self, other: Self) -> Self {
-                (self * other).canonical()
+                let product = self * other;
+                if product.is_nan() { Self::NAN } else { product }
             }
+            #[inline(always)]
             fn max(self, other: Self) -> Self {
-                let larger = if self > other { self } else { other };
-                // Equal values differ in bits only as zeros: +0 wins, so the signs are and-ed.
-                let equal = Self::from_bits(self.to_bits() & other.to_bits());
-                let result = if self == other { equal } else { larger };
-                if self.is_nan() || other.is_nan() { Self::NAN } else { result }
+                let one = if self > other { self } else { other };
+                let two = if other > self { other } else { self };
+                // They differ in bits only if both are zeros: +0 wins, so the signs are and-ed.
+                let larger = Self::from_bits(one.to_bits() & two.to_bits());
+                if self.is_nan() | other.is_nan() { Self::NAN } else { larger }
             }
+            #[inline(always)]
             fn min(self, other: Self) -> Self {
-                let smaller = if self < other { self } else { other };
-                // Equal values differ in bits only as zeros: -0 wins, so the signs are or-ed.
-                let equal = Self::from_bits(self.to_bits() | other.to_bits());
-                let result = if self == other { equal } else { smaller };
-                if self.is_nan() || other.is_nan() { Self::NAN } else { result }
+                let one = if self < other { self } else { other };
+                let two = if other < self { other } else { self };
+                // They differ in bits only if both are zeros: -0 wins, so the signs are or-ed.
+                let smaller = Self::from_bits(one.to_bits() | two.to_bits());
+                if self.is_nan() | other.is_nan() { Self::NAN } else { smaller }
             }
         }
     )*};
 }
 real!(f32, f64);
 
-/// An element type whose arithmetic is done in `W`.
-pub(super) trait Element<W>: Pod {
-    fn widen(self) -> W;
-    /// Rounds to nearest, ties to even.
-    fn narrow(wide: W) -> Self;
+/// Floats smaller than f32. Their arithmetic is done in f32; their order is that of their codes.
+pub(super) trait Small {
+    type Code: Code;
+    /// The code of infinity, or of the largest number if there is no infinity.
+    const LARGEST: u32;
+    /// The code of the canonical NaN.
+    const NAN: u32;
 
-    fn with(self, other: Self, op: impl Fn(W, W) -> W) -> Self {
-        Self::narrow(op(self.widen(), other.widen()))
+    /// The element in the lowest bits; what stands above them is not looked at.
+    fn widen(low: u32) -> f32;
+    /// Rounds to nearest, ties to even. `wide` is a number or the canonical NaN, as every result of
+    /// an operator is. Nothing stands above the lowest bits.
+    fn narrow(wide: f32) -> u32;
+
+    #[inline(always)]
+    fn max(a: Self::Code, b: Self::Code) -> Self::Code {
+        Self::unless_nan(a, b, in_order(in_order(a).max(in_order(b))))
+    }
+
+    #[inline(always)]
+    fn min(a: Self::Code, b: Self::Code) -> Self::Code {
+        Self::unless_nan(a, b, in_order(in_order(a).min(in_order(b))))
+    }
+
+    #[inline(always)]
+    fn unless_nan(a: Self::Code, b: Self::Code, result: Self::Code) -> Self::Code {
+        let without_sign = Self::Code::GREATEST;
+        let magnitude = (a & without_sign).max(b & without_sign);
+        let largest = Self::Code::lowest(Self::LARGEST);
+        if magnitude > largest { Self::Code::lowest(Self::NAN) } else { result }
     }
 }
 
-impl<W: Real> Element<W> for W {
-    fn widen(self) -> W {
-        self
-    }
-    fn narrow(wide: W) -> Self {
-        wide
+/// The bits of a small float as a signed integer.
+pub(super) trait Code: Integer {
+    const BITS: u32;
+    fn lowest(bits: u32) -> Self;
+}
+
+impl Code for i8 {
+    const BITS: u32 = 8;
+    #[inline(always)]
+    fn lowest(bits: u32) -> Self {
+        bits as Self
     }
 }
 
-macro_rules! half_element {
-    ($($type:ty),*) => {$(
-        impl Element<f32> for $type {
-            fn widen(self) -> f32 {
-                self.to_f32()
-            }
-            fn narrow(wide: f32) -> Self {
-                Self::from_f32(wide)
-            }
-        }
-    )*};
+impl Code for i16 {
+    const BITS: u32 = 16;
+    #[inline(always)]
+    fn lowest(bits: u32) -> Self {
+        bits as Self
+    }
 }
-half_element!(f16, bf16);
+
+/// Codes below zero grow downwards. Turned around, all codes are ordered like what they mean; turned
+/// around again, they are what they were.
+#[inline(always)]
+fn in_order<C: Integer>(code: C) -> C {
+    let turned = if code < C::ZERO { C::GREATEST } else { C::ZERO };
+    code ^ turned
+}

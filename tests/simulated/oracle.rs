@@ -77,7 +77,13 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             case.reducer.prepare(&mut any, 1);
             let mut folded = any.clone();
             case.reducer.fold(&mut folded, &output, Side::Right);
-            assert!(folded == any, "{case:?}: rank 0 gets no identity");
+            let element = case.reducer.dtype().size();
+            for (before, after) in any.chunks(element).zip(folded.chunks(element)) {
+                // Minus zero plus zero is zero.
+                let (sign, rest) = before.split_last().unwrap();
+                let minus_zero = *sign == 0x80 && rest.iter().all(|byte| *byte == 0);
+                assert!(before == after || minus_zero, "{case:?}: rank 0 gets no identity");
+            }
             output
         }
         Form::ExScan => {

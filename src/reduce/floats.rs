@@ -1,0 +1,190 @@
+//! Arrays of floats.
+//!
+//! Invariant: a loop is chosen once per array, never per element.
+
+use std::marker::PhantomData;
+
+use bytemuck::pod_read_unaligned;
+
+use super::Elements;
+use super::array::{Isa, WORD, each, pairs, word_each, word_pairs};
+use super::element::{Code, Real, Small};
+use super::small::F16;
+#[cfg(target_arch = "x86_64")]
+use super::x86::EIGHT_F16;
+use crate::op::RedOp;
+
+pub(super) struct Floats<L>(pub(super) PhantomData<L>);
+
+impl<L: Layout> Elements for Floats<L> {
+    fn fold(&self, isa: Isa, redop: RedOp, into: &mut [u8], from: &[u8]) {
+        match redop {
+            RedOp::Sum | RedOp::Avg => L::pairs(isa, into, from, L::Wide::add),
+            RedOp::Prod => L::pairs(isa, into, from, L::Wide::multiply),
+            RedOp::Max => L::max(isa, into, from),
+            RedOp::Min => L::min(isa, into, from),
+            _ => unreachable!("Fold::new refuses it"),
+        }
+    }
+
+    fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize) {
+        // A rank alone folds nothing, but its NaNs become canonical as they would by folding.
+        if redop == RedOp::Avg || size == 1 {
+            let factor = L::Wide::one_over(size);
+            L::each(isa, data, |x| x.multiply(factor));
+        }
+    }
+
+    fn finish(&self, _isa: Isa, _redop: RedOp, _data: &mut [u8], _size: usize) {}
+
+    fn premultiply(&self, isa: Isa, scalar: &[u8], data: &mut [u8]) {
+        let scalar = L::read(scalar);
+        L::each(isa, data, |x| x.multiply(scalar));
+    }
+
+    fn identity(&self, isa: Isa, redop: RedOp, data: &mut [u8]) {
+        let identity = match redop {
+            RedOp::Sum => L::Wide::ZERO,
+            RedOp::Prod => L::Wide::ONE,
+            // As the largest number where there is no infinity.
+            RedOp::Max => L::Wide::MINUS_INFINITY,
+            RedOp::Min => L::Wide::INFINITY,
+            _ => unreachable!("it has none, and capi refuses it"),
+        };
+        L::each(isa, data, |_| identity);
+    }
+}
+
+/// How floats lie in an array, and in what precision they are computed.
+pub(super) trait Layout {
+    type Wide: Real;
+
+    fn pairs(
+        isa: Isa,
+        into: &mut [u8],
+        from: &[u8],
+        op: impl Fn(Self::Wide, Self::Wide) -> Self::Wide + Copy,
+    );
+    fn max(isa: Isa, into: &mut [u8], from: &[u8]);
+    fn min(isa: Isa, into: &mut [u8], from: &[u8]);
+    fn each(isa: Isa, data: &mut [u8], op: impl Fn(Self::Wide) -> Self::Wide + Copy);
+    fn read(element: &[u8]) -> Self::Wide;
+}
+
+/// f32 and f64, computed in their own precision.
+pub(super) struct Own<W>(PhantomData<W>);
+
+impl<W: Real> Layout for Own<W> {
+    type Wide = W;
+
+    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(W, W) -> W + Copy) {
+        isa.run(|| pairs(into, from, op));
+    }
+
+    fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
+        isa.run(|| pairs(into, from, W::max));
+    }
+
+    fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
+        isa.run(|| pairs(into, from, W::min));
+    }
+
+    fn each(isa: Isa, data: &mut [u8], op: impl Fn(W) -> W + Copy) {
+        isa.run(|| each(data, op));
+    }
+
+    fn read(element: &[u8]) -> W {
+        pod_read_unaligned(element)
+    }
+}
+
+/// Small floats, several to a word.
+pub(super) struct Packed<S>(PhantomData<S>);
+
+impl<S: Small> Layout for Packed<S> {
+    type Wide = f32;
+
+    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) {
+        let (into, into_rest) = into.split_at_mut(into.len() / WORD * WORD);
+        let (from, from_rest) = from.split_at(into.len());
+        match S::Code::BITS {
+            // Too much is done to 8-bit floats for memory to matter.
+            8 => isa.run(|| word_pairs::<S>(into, from, op)),
+            _ => isa.run_ahead(into, from, |into, from| word_pairs::<S>(into, from, op)),
+        }
+        if !into_rest.is_empty() {
+            let mut last = padded(into_rest);
+            word_pairs::<S>(&mut last, &padded(from_rest), op);
+            into_rest.copy_from_slice(&last[..into_rest.len()]);
+        }
+    }
+
+    fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
+        isa.run_ahead(into, from, |into, from| pairs(into, from, S::max));
+    }
+
+    fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
+        isa.run_ahead(into, from, |into, from| pairs(into, from, S::min));
+    }
+
+    fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) {
+        let (data, rest) = data.split_at_mut(data.len() / WORD * WORD);
+        isa.run(|| word_each::<S>(data, op));
+        if !rest.is_empty() {
+            let mut last = padded(rest);
+            word_each::<S>(&mut last, op);
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
+    }
+
+    fn read(element: &[u8]) -> f32 {
+        S::widen(u32::from_le_bytes(padded(element)))
+    }
+}
+
+/// Less than a word, as the lower part of one.
+fn padded(rest: &[u8]) -> [u8; WORD] {
+    let mut word = [0; WORD];
+    word[..rest.len()].copy_from_slice(rest);
+    word
+}
+
+/// f16: packed, but converted by the CPU if it can.
+pub(super) struct Halves;
+
+impl Layout for Halves {
+    type Wide = f32;
+
+    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) {
+        #[cfg(target_arch = "x86_64")]
+        if let Isa::Avx2(avx2) = isa {
+            let (into, into_rest) = into.split_at_mut(into.len() / EIGHT_F16 * EIGHT_F16);
+            let (from, from_rest) = from.split_at(into.len());
+            avx2.f16_pairs(into, from, op);
+            return Packed::<F16>::pairs(Isa::Baseline, into_rest, from_rest, op);
+        }
+        Packed::<F16>::pairs(isa, into, from, op);
+    }
+
+    fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
+        Packed::<F16>::max(isa, into, from);
+    }
+
+    fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
+        Packed::<F16>::min(isa, into, from);
+    }
+
+    fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) {
+        #[cfg(target_arch = "x86_64")]
+        if let Isa::Avx2(avx2) = isa {
+            let (data, rest) = data.split_at_mut(data.len() / EIGHT_F16 * EIGHT_F16);
+            avx2.f16_each(data, op);
+            return Packed::<F16>::each(Isa::Baseline, rest, op);
+        }
+        Packed::<F16>::each(isa, data, op);
+    }
+
+    fn read(element: &[u8]) -> f32 {
+        Packed::<F16>::read(element)
+    }
+}
