@@ -183,7 +183,7 @@ typedef enum {
 
 /**
  * Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
- * Integers wrap. float16 and bfloat16 are computed in float32 and rounded to nearest even at every
+ * Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at every
  * fold. A NaN operand gives the canonical NaN; -0 < +0.
  */
 typedef enum {
