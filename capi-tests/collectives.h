@@ -13,21 +13,26 @@ struct arrays {
   const size_t *displs; /* NULL if the blocks are packed */
 };
 
+static inline enum places places_of(const struct job *job) {
+  return job->collective->has_displacements ? job->places : PACKED;
+}
+
 static inline void get_arrays(struct arrays *arrays, const struct share *share,
                               const struct layout *layout) {
   for (int i = 0; i < layout->number; i++) {
     arrays->counts[i] = layout->blocks[i].count;
     arrays->displs_[i] = layout->blocks[i].at;
   }
-  arrays->displs = share->job->places == PACKED ? NULL : arrays->displs_;
+  arrays->displs = places_of(share->job) == PACKED ? NULL : arrays->displs_;
 }
 
 /* Moves the blocks to their places. */
 static inline void spread(const struct job *job, struct layout *layout) {
-  const size_t gap = job->places == PACKED ? 0 : 3;
+  const enum places places = places_of(job);
+  const size_t gap = places == PACKED ? 0 : 3;
   layout->extent = 0;
   for (int i = 0; i < layout->number; i++) {
-    struct block *block = &layout->blocks[job->places == REVERSED ? layout->number - 1 - i : i];
+    struct block *block = &layout->blocks[places == REVERSED ? layout->number - 1 - i : i];
     block->at = layout->extent + gap;
     layout->extent = block->at + block->count;
   }
@@ -37,7 +42,7 @@ static inline void spread(const struct job *job, struct layout *layout) {
 static inline size_t length(const struct share *share, int from, int to) {
   const struct job *job = share->job;
   if (job->in_place && from > to) return length(share, to, from); /* both ways the same */
-  switch (job->lengths) {
+  switch (job->collective->has_lengths ? job->lengths : EQUAL) {
     case RAGGED: return job->count * (mixed((uint64_t)from, (uint64_t)to) % 5) / 2;
     case LONELY: return to == share->n - 1 && (from == 0 || from == to) ? job->count : 0;
     default: return job->count;
@@ -299,5 +304,35 @@ static inline nexarResult_t call_all_reduce_bucketed(const struct share *s, cons
 static const struct collective all_reduce_bucketed = {
     .name = "AllReduceBucketed", .lay_out = lay_out_all_reduce_bucketed,
     .call = call_all_reduce_bucketed, .has_lengths = true, .has_displacements = true, .has_one_buffer = true};
+
+/* All of them that fold. */
+static const struct collective *const folding[] = {
+    &all_reduce, &reduce, &reduce_scatter, &reduce_scatter_v, &scan, &ex_scan, &all_reduce_bucketed,
+};
+
+static const struct collective *const every_collective[] = {
+    &all_reduce,     &reduce,           &reduce_scatter, &reduce_scatter_v, &scan,   &ex_scan,
+    &all_to_all,     &all_to_all_v,     &all_gather,     &all_gather_v,     &gather, &gather_v,
+    &scatter,        &scatter_v,        &broadcast,      &bcast,            &all_reduce_bucketed,
+};
+
+/* A call of any kind. Everything about it follows from the two numbers, alike on every rank. */
+static inline struct job any_job(int row, int i, int n) {
+  uint64_t random = mixed((uint64_t)row, (uint64_t)i);
+  struct job job = {.collective = every_collective[(random >> 8) % COUNT_OF(every_collective)],
+                    .dtype = &dtypes[(random >> 16) % COUNT_OF(dtypes)],
+                    .op.known = ops[(random >> 24) % COUNT_OF(ops)],
+                    .count = (random >> 32) % (i % 50 ? 200 : 12000),
+                    .root = (int)(random >> 56) % n,
+                    .lengths = i % 3,
+                    .places = i % 4 % 3,
+                    .buffers = i % 10,
+                    .in_place = i % 5 == 0,
+                    .shift = (size_t)i % 7};
+  if (job.dtype->kind == ONLY_MOVED) job.dtype = dtype_of(nexarInt32);
+  bool average = job.op.known == nexarAvg && job.collective->has_no_average;
+  if (average || !is_defined(job.op.known, job.dtype)) job.op.known = nexarSum;
+  return job;
+}
 
 #endif
