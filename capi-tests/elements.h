@@ -3,8 +3,8 @@
  * beyond their ends.
  *
  * Integers take values from the whole range of their type, so sums and products wrap. Floats take
- * values whose results are exact in every type and in every order of folding (small integers;
- * powers of two for products; multiples of n for averages), so all results are compared bit by bit.
+ * values whose results are exact in every type and in every order of folding (small integers; powers
+ * of two for products; n times those for averages), so all results are compared bit by bit.
  * To an operator that a test makes of a function, elements of all types are bits.
  */
 #ifndef ELEMENTS_H
@@ -136,8 +136,11 @@ static inline double real_element(nexarRedOp_t op, int n, int rank, size_t index
     const double factors[] = {0.5, 1, 2, -0.5, -1, -2};
     return factors[random % 6];
   }
-  double small = (double)(random % 31) - 15;
-  return op == nexarAvg ? n * small : small;
+  if (op == nexarAvg) {
+    const double parts[] = {0, 1, -1, 2, -2, 4, -4, 8, -8};
+    return n * parts[random % 9];
+  }
+  return (double)(random % 31) - 15;
 }
 
 /* What a rank's elements are multiplied with: another number for each rank. */
