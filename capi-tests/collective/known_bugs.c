@@ -144,16 +144,6 @@ static void *make_many_calls(void *arg) {
   return NULL;
 }
 
-/* Joins another communicator of the same ranks. */
-static nexarComm_t join_another(int rank, int n, nexarComm_t comm) {
-  nexarUniqueId id = {{0}};
-  nexarComm_t another = NULL;
-  if (rank == 0) CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
-  CHECK_CODE(nexarSuccess, nexarBcast(&id, sizeof id, nexarInt8, 0, comm, NULL));
-  CHECK_CODE(nexarSuccess, nexarCommInitRank(&another, n, id, rank));
-  return another;
-}
-
 /* A thread for each communicator. */
 static void use_many_at_once(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
