@@ -142,7 +142,9 @@ static inline bool receives_blocks(enum function f) {
 static inline bool sends_blocks(enum function f) {
   return f == REDUCE_SCATTER || f == REDUCE_SCATTER_V || f == SCATTER || f == SCATTER_V;
 }
-static inline bool exchanges_blocks(enum function f) { return f == ALL_TO_ALL || f == ALL_TO_ALL_V; }
+static inline bool exchanges_blocks(enum function f) {
+  return f == ALL_TO_ALL || f == ALL_TO_ALL_V;
+}
 
 /* What went wrong, without the name of the function that says so. */
 static inline const char *reason(const char *text) {

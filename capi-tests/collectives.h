@@ -1,6 +1,6 @@
 /*
- * The collectives as jobs.h sees them: which blocks a rank sends and which it must get, where a call is
- * in place, and the call. A plain form is the v-form with equal blocks, packed.
+ * The collectives as jobs.h sees them: which blocks a rank sends and which it must get, where a
+ * call is in place, and the call. A plain form is the v-form with equal blocks, packed.
  */
 #ifndef COLLECTIVES_H
 #define COLLECTIVES_H
@@ -303,7 +303,8 @@ static inline nexarResult_t call_all_reduce_bucketed(const struct share *s, cons
 
 static const struct collective all_reduce_bucketed = {
     .name = "AllReduceBucketed", .lay_out = lay_out_all_reduce_bucketed,
-    .call = call_all_reduce_bucketed, .has_lengths = true, .has_displacements = true, .has_one_buffer = true};
+    .call = call_all_reduce_bucketed, .has_lengths = true, .has_displacements = true,
+    .has_one_buffer = true};
 
 /* All of them that fold. */
 static const struct collective *const folding[] = {

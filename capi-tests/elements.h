@@ -3,8 +3,8 @@
  * beyond their ends.
  *
  * Integers take values from the whole range of their type, so sums and products wrap. Floats take
- * values whose results are exact in every type and in every order of folding (small integers; powers
- * of two for products; n times those for averages), so all results are compared bit by bit.
+ * values whose results are exact in every type and in every order of folding (small integers;
+ * powers of two for products; n times those for averages), so all results are compared bit by bit.
  * To an operator that a test makes of a function, elements of all types are bits.
  */
 #ifndef ELEMENTS_H
@@ -224,7 +224,7 @@ static inline uint64_t integer_fold(const struct dtype *dtype, const struct oper
   return result;
 }
 
-/* The oracle: the fold, in their order, of the elements that `fill` gives to the first of n ranks. */
+/* The oracle: the fold, in order, of the elements that `fill` gives to the first of n ranks. */
 static inline void fold(const struct dtype *dtype, const struct operator *op, int n, int ranks,
                         size_t first, void *at, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -315,7 +315,7 @@ static inline size_t first_difference(const void *one, const void *other, size_t
 
 static const int sizes[] = {1, 2, 3, 4, 7, 8};
 
-/* Counts around the number of ranks, and small and large ones; the last is 3 more than a MiB has. */
+/* Counts around the number of ranks, and small and large ones; the last is 3 more than a MiB. */
 static inline size_t count_number(size_t i, int n) {
   const size_t counts[] = {0, 1, 4, (size_t)n - 1, (size_t)n, (size_t)n + 1, 1000, 65537,
                            (1 << 18) + 3};

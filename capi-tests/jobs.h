@@ -1,9 +1,10 @@
 /*
- * A job: a collective call that every rank makes, with the data that goes in and what must come out,
- * compared bit by bit. What is true of all collectives is here; collectives.h says how they differ.
+ * A job: a collective call that every rank makes, with the data that goes in and what must come
+ * out, compared bit by bit. What is true of all collectives is here; collectives.h says how they
+ * differ.
  *
- * A buffer is a list of blocks with filler between them. What a call must not touch is compared too:
- * the filler, what it only reads, and the bytes before and after each buffer.
+ * A buffer is a list of blocks with filler between them. What a call must not touch is compared
+ * too: the filler, what it only reads, and the bytes before and after each buffer.
  */
 #ifndef JOBS_H
 #define JOBS_H
@@ -17,7 +18,7 @@ enum { MOST_BLOCKS = 64 };
 /* How long the blocks of a v-form are. */
 enum lengths { EQUAL, RAGGED /* some are empty */, LONELY /* all are empty but one or two */ };
 
-/* Where they are: NULL for displacements, with gaps before and between, or the last rank's first. */
+/* Where they are: NULL for displacements, with gaps before and between, or last rank first. */
 enum places { PACKED, SPREAD, REVERSED };
 
 struct job {
@@ -65,7 +66,7 @@ struct share {
   nexarComm_t comm;
   struct created operator;
   struct layout send, recv;
-  /* In place, where in the larger of the two buffers the smaller begins; or APART, where it never is. */
+  /* In place, where in the larger buffer the smaller begins; APART if this rank never is. */
   long long inside;
 };
 
@@ -114,7 +115,8 @@ static inline void put_block(const struct share *share, const struct block *bloc
   }
 }
 
-static inline void put_blocks(const struct share *share, const struct layout *layout, void *buffer) {
+static inline void put_blocks(const struct share *share, const struct layout *layout,
+                              void *buffer) {
   for (int i = 0; i < layout->number; i++) put_block(share, &layout->blocks[i], buffer);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Operators that tests create, one on each rank: sums of premultiplied elements, with another scalar
- * on each rank, and functions, which check how they are called.
+ * Operators that tests create, one on each rank: sums of premultiplied elements, with another
+ * scalar on each rank, and functions, which check how they are called.
  */
 #ifndef OPERATORS_H
 #define OPERATORS_H
@@ -45,7 +45,7 @@ static inline void put_scalar(const struct dtype *dtype, int rank, void *at) {
     put_integer(dtype, at, 0, integer_scalar(dtype, rank));
 }
 
-/* The scalar is there only when it is to be read: at this call, or whenever the operator is used. */
+/* The scalar is there only when it is read: at this call, or whenever the operator is used. */
 static inline void create_premulsum(struct created *created, nexarScalarResidence_t residence,
                                     int rank, nexarComm_t comm) {
   bool at_once = residence == nexarScalarHostImmediate;
@@ -59,7 +59,9 @@ static inline void create_premulsum(struct created *created, nexarScalarResidenc
     put_scalar(created->dtype, rank, scalar);
 }
 
-static inline bool is_created(const struct operator *op) { return op->combine || op->premultiplied; }
+static inline bool is_created(const struct operator *op) {
+  return op->combine || op->premultiplied;
+}
 
 /* Creates the operator, if it must be, for this rank and this thread. */
 static inline void create_operator(struct created *created, const struct operator *op,

@@ -1,4 +1,4 @@
-/* The arrays of the v-forms and of nexarAllReduceBucketed: wrong ones are refused, odd ones are not. */
+/* The arrays of v-forms and of nexarAllReduceBucketed: wrong ones are refused, odd ones are not. */
 #define _GNU_SOURCE
 #include "calls.h"
 #include "ranks.h"
@@ -62,7 +62,9 @@ static void no_buffer(struct desk *d) { d->buffs[1] = NULL; }
 static void endless_buffer(struct desk *d) { d->buffs[1] = (void *)(UINTPTR_MAX - 7); }
 static void same_buffer_twice(struct desk *d) { d->buffs[2] = d->buffs[0]; }
 static void overlapping_buffers(struct desk *d) { d->buffs[2] = (char *)d->buffs[0] + 15; }
-static void buffer_within_another(struct desk *d) { d->recvcounts[2] = 1, d->buffs[2] = d->recv + 1; }
+static void buffer_within_another(struct desk *d) {
+  d->recvcounts[2] = 1, d->buffs[2] = d->recv + 1;
+}
 static void no_sendbuff(struct desk *d) { d->call.send = NULL; }
 static void no_recvbuff(struct desk *d) { d->call.recv = NULL; }
 static void huge_recvcount(struct desk *d) { d->recvcounts[other(d)] = SIZE_MAX; }

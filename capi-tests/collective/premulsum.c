@@ -1,4 +1,4 @@
-/* nexarRedOpCreatePreMulSum: each rank's elements times its own scalar, summed by every collective. */
+/* nexarRedOpCreatePreMulSum: each rank's elements times its scalar, summed by every collective. */
 #define _GNU_SOURCE
 #include "collectives.h"
 

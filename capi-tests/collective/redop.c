@@ -1,13 +1,14 @@
 /*
- * nexarRedOpCreate: functions of the program fold in every collective, in the order of ranks if they
- * do not commute. operators.h checks how they are called: aligned, in the calling thread, with `user`.
+ * nexarRedOpCreate: functions of the program fold in every collective, in the order of ranks if
+ * they do not commute. operators.h checks how they are called: aligned, in the calling thread, with
+ * `user`.
  */
 #define _GNU_SOURCE
 #include "collectives.h"
 
 /*
- * An element is the map x -> (2 k + 1) x + b, k and b its upper and lower half; two are composed, the
- * left one first. The factors are odd, so that nothing of any rank is lost.
+ * An element is the map x -> (2 k + 1) x + b, k and b its upper and lower half; two are composed,
+ * the left one first. The factors are odd, so that nothing of any rank is lost.
  */
 static uint64_t compose(const struct dtype *dtype, uint64_t left, uint64_t right) {
   unsigned half = 4 * (unsigned)dtype->size;

@@ -16,7 +16,8 @@ static void a_rank_alone_gets_what_the_operator_says(void) {
 
 static void large_buffers_lose_no_element(void) {
   run_job(3, JOB(reduce, nexarFloat32, .count = (4 << 20) + 3, .root = 1, .in_place = true));
-  run_job(3, JOB(reduce, nexarInt8, .op.known = nexarAvg, .count = (4 << 20) + 3, .root = 2, .shift = 1));
+  run_job(3, JOB(reduce, nexarInt8, .op.known = nexarAvg, .count = (4 << 20) + 3, .root = 2,
+                 .shift = 1));
   run_job(2, JOB(reduce, nexarFloat32, .count = MIB_64, .root = 1, .in_place = true));
 }
 

@@ -21,7 +21,8 @@ static void blocks_of_every_length_leave_from_every_place(void) {
 
 static void every_type_is_moved_in_blocks_that_differ(void) {
   for (int n = 2; n <= 4; n++)
-    run_every_type(n, JOB(scatter_v, nexarInt8, .count = 1001, .lengths = RAGGED, .places = SPREAD));
+    run_every_type(n, JOB(scatter_v, nexarInt8, .count = 1001, .lengths = RAGGED,
+                          .places = SPREAD));
 }
 
 static void large_blocks_that_differ_arrive_whole(void) {

@@ -1,4 +1,4 @@
-/* 64 KiB of stack are enough for every collective: as many bytes of a thread's stack are touched. */
+/* 64 KiB of stack are enough for every collective: a thread's stack is touched no deeper. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 
@@ -22,7 +22,8 @@ static void *run_the_errand(void *arg) {
 
 /* Runs it and tells how much of the stack it used. */
 static size_t stack_used(struct errand *errand) {
-  unsigned char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  unsigned char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, flags, -1, 0);
   pthread_attr_t attributes;
   pthread_t thread;
   size_t lowest = 0;
@@ -50,7 +51,8 @@ static void measure(int rank, int n, nexarComm_t comm, void *arg) {
   for (int function = 0; function < 2; function++) {
     share.send.number = share.recv.number = 0, share.send.extent = share.recv.extent = 0;
     job->collective->lay_out(&share);
-    struct guarded send = guarded(share.send.extent * 4, 1), recv = guarded(share.recv.extent * 4, 2);
+    struct guarded send = guarded(share.send.extent * 4, 1);
+    struct guarded recv = guarded(share.recv.extent * 4, 2);
     struct errand errand = {&share, send.at, recv.at, nexarTimeout};
     share.operator.code = function ? created : nexarSum;
     if (job->collective->has_one_buffer) errand.send = errand.recv;

@@ -1,6 +1,6 @@
 /*
- * Seed: all-to-all. Rank i's block j becomes rank j's block i; its own is copied. The seed is staged,
- * so that one buffer for both happens to work; here that is promised.
+ * Seed: all-to-all. Rank i's block j becomes rank j's block i; its own is copied. The seed is
+ * staged, so that one buffer for both happens to work; here that is promised.
  */
 #define _GNU_SOURCE
 #include "elements.h"

@@ -1,6 +1,6 @@
 /*
- * Seed: all-reduce of a list of buffers, each in place, as if they were one. An empty list is done at
- * once.
+ * Seed: all-reduce of a list of buffers, each in place, as if they were one. An empty list is done
+ * at once.
  */
 #define _GNU_SOURCE
 #include "elements.h"

@@ -1,6 +1,6 @@
 /*
- * Seed: what numr's Communicator asks of a library. Its send, recv, sync and split are not here: this
- * version of nexar has neither messages nor split, and every call has ended when it returns.
+ * Seed: what numr's Communicator asks of a library. Its send, recv, sync and split are not here:
+ * this version of nexar has neither messages nor split, and every call has ended when it returns.
  */
 #define _GNU_SOURCE
 #include "elements.h"

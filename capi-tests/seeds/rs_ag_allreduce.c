@@ -1,7 +1,8 @@
 /*
  * Seed: all-reduce as a reduce-scatter of chunks and an all-gather of them. Chunk i has count / n
- * elements, one more if i < count % n. The halves alone are nexarReduceScatterV and nexarAllGatherV with
- * those counts. It runs with the library's choice of algorithm and again with rs_ag, by NEXAR_ALGO.
+ * elements, one more if i < count % n. The halves alone are nexarReduceScatterV and nexarAllGatherV
+ * with those counts. It runs with the library's choice of algorithm and again with rs_ag, by
+ * NEXAR_ALGO.
  */
 #define _GNU_SOURCE
 #include "elements.h"
@@ -41,7 +42,8 @@ static void do_something_in_between(int rank, int n, nexarComm_t comm, void *arg
   for (int i = 0; i < rank; i++) before += counts[i];
   double *own = data + before;
   for (size_t i = 0; i < count; i++) data[i] = (double)(rank + 1) * (double)i;
-  CHECK_CODE(nexarSuccess, nexarReduceScatterV(data, own, counts, nexarFloat64, nexarSum, comm, NULL));
+  CHECK_CODE(nexarSuccess,
+             nexarReduceScatterV(data, own, counts, nexarFloat64, nexarSum, comm, NULL));
   const double factor = (double)n * (n + 1) / 2;
   for (size_t i = 0; i < counts[rank]; i++) {
     CHECK(own[i] == factor * (double)(before + i));
@@ -68,7 +70,8 @@ static void compare_with_the_halves(int rank, int n, nexarComm_t comm, void *arg
     whole[i] = data[i] = (float)mixed((uint64_t)rank, i) * (i % 2 ? 0x1p-40f : -0x1p-60f);
   CHECK_CODE(nexarSuccess,
              nexarAllReduce(whole, whole, count, nexarFloat32, nexarSum, comm, NULL));
-  CHECK_CODE(nexarSuccess, nexarReduceScatterV(data, own, counts, nexarFloat32, nexarSum, comm, NULL));
+  CHECK_CODE(nexarSuccess,
+             nexarReduceScatterV(data, own, counts, nexarFloat32, nexarSum, comm, NULL));
   CHECK_CODE(nexarSuccess,
              nexarAllGatherV(own, counts[rank], data, counts, NULL, nexarFloat32, comm, NULL));
   CHECK_SAME(whole, data, count * sizeof *data, "the halves");
@@ -93,7 +96,8 @@ static void all_ranks_get_the_same_bits(int rank, int n, nexarComm_t comm, void 
     data[i] = (float)mixed((uint64_t)rank, i) * (i % 2 ? 0x1p-40f : -0x1p-60f);
   CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, MOST, nexarFloat32, nexarSum, comm, NULL));
   CHECK_CODE(nexarSuccess, nexarAllGather(data, all, MOST, nexarFloat32, comm, NULL));
-  for (int r = 0; r < n; r++) CHECK_SAME(data, all + r * MOST, sizeof data, "another rank's result");
+  for (int r = 0; r < n; r++)
+    CHECK_SAME(data, all + r * MOST, sizeof data, "another rank's result");
   free(all);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Seed: scan and exclusive scan, in place and element by element. Rank i ends with x0 op ... op xi, or
- * without its own xi. Rank 0 of an exclusive scan, and a world of one, get the identity.
+ * Seed: scan and exclusive scan, in place and element by element. Rank i ends with x0 op ... op xi,
+ * or without its own xi. Rank 0 of an exclusive scan, and a world of one, get the identity.
  */
 #define _GNU_SOURCE
 #include <float.h>
@@ -52,7 +52,7 @@ static void rank_i_gets_the_fold_of_the_ranks_before_it(void) {
     run_ranks(sizes[i], scan_exclusively_in_place, NULL);
 }
 
-/* A type, and what its extremes are as bits. The seed has finite ones for floats; ours are infinite. */
+/* A type, and its identities as bits. For floats those of the seed are finite, ours infinite. */
 struct identities {
   nexarDataType_t datatype;
   uint64_t zero, one, of_min, of_max;
