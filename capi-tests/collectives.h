@@ -131,7 +131,8 @@ static inline nexarResult_t call_all_gather_v(const struct share *s, const void 
 }
 
 static const struct collective all_gather = {
-    .name = "AllGather", .lay_out = lay_out_all_gather, .call = call_all_gather};
+    .name = "AllGather", .lay_out = lay_out_all_gather, .call = call_all_gather,
+    .has_blocks = true};
 static const struct collective all_gather_v = {
     .name = "AllGatherV", .lay_out = lay_out_all_gather, .call = call_all_gather_v,
     .has_lengths = true, .has_displacements = true};
@@ -162,7 +163,8 @@ static inline nexarResult_t call_reduce_scatter_v(const struct share *s, const v
 }
 
 static const struct collective reduce_scatter = {
-    .name = "ReduceScatter", .lay_out = lay_out_reduce_scatter, .call = call_reduce_scatter};
+    .name = "ReduceScatter", .lay_out = lay_out_reduce_scatter, .call = call_reduce_scatter,
+    .has_blocks = true};
 static const struct collective reduce_scatter_v = {
     .name = "ReduceScatterV", .lay_out = lay_out_reduce_scatter, .call = call_reduce_scatter_v,
     .has_lengths = true};
@@ -190,7 +192,8 @@ static inline nexarResult_t call_all_to_all_v(const struct share *s, const void 
 }
 
 static const struct collective all_to_all = {
-    .name = "AllToAll", .lay_out = lay_out_all_to_all, .call = call_all_to_all};
+    .name = "AllToAll", .lay_out = lay_out_all_to_all, .call = call_all_to_all,
+    .has_blocks = true};
 static const struct collective all_to_all_v = {
     .name = "AllToAllV", .lay_out = lay_out_all_to_all, .call = call_all_to_all_v,
     .has_lengths = true, .has_displacements = true};
@@ -216,7 +219,8 @@ static inline nexarResult_t call_gather_v(const struct share *s, const void *sen
 }
 
 static const struct collective gather = {
-    .name = "Gather", .lay_out = lay_out_gather, .call = call_gather, .has_root = true};
+    .name = "Gather", .lay_out = lay_out_gather, .call = call_gather,
+    .has_root = true, .has_blocks = true};
 static const struct collective gather_v = {
     .name = "GatherV", .lay_out = lay_out_gather, .call = call_gather_v, .has_root = true,
     .has_lengths = true, .has_displacements = true};
@@ -244,7 +248,8 @@ static inline nexarResult_t call_scatter_v(const struct share *s, const void *se
 }
 
 static const struct collective scatter = {
-    .name = "Scatter", .lay_out = lay_out_scatter, .call = call_scatter, .has_root = true};
+    .name = "Scatter", .lay_out = lay_out_scatter, .call = call_scatter,
+    .has_root = true, .has_blocks = true};
 static const struct collective scatter_v = {
     .name = "ScatterV", .lay_out = lay_out_scatter, .call = call_scatter_v, .has_root = true,
     .has_lengths = true, .has_displacements = true};

@@ -74,7 +74,8 @@ struct collective {
   const char *name;
   void (*lay_out)(struct share *share);
   nexarResult_t (*call)(const struct share *share, const void *send, void *recv);
-  bool has_root, has_lengths, has_displacements, has_one_buffer, has_no_average;
+  bool has_root, has_blocks /* for each rank */, has_lengths, has_displacements;
+  bool has_one_buffer, has_no_average;
 };
 
 /* Adds a block at the end. */
@@ -209,10 +210,12 @@ static inline void run_every_way(int n, struct job job) {
       }
 }
 
+/* The largest blocks have about that many elements together. */
 static inline void run_every_count(struct job job) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     FOR_COUNTS(count, sizes[i]) {
-      job.count = count;
+      bool divided = job.collective->has_blocks && count > 65537;
+      job.count = divided ? count / (size_t)sizes[i] + 3 : count;
       run_every_way(sizes[i], job);
     }
 }

@@ -67,15 +67,15 @@ static void a_function_folds_elements_of_any_type(void) {
 }
 
 static void large_buffers_keep_their_order(void) {
-  const struct dtype *int32 = dtype_of(nexarInt32);
-  for (size_t c = 0; c < COUNT_OF(folding); c++) {
-    struct job job = {.collective = folding[c], .dtype = int32, .op.combine = compose,
-                      .count = (1 << 20) + 3, .buffers = 3, .shift = c % 2};
-    run_job(3, job);
-    job.count = folding[c] == &reduce_scatter || job.collective->has_lengths ? MIB_64 / 3 : MIB_64;
-    job.in_place = true;
-    run_job(2, job);
-  }
+  for (size_t c = 0; c < COUNT_OF(folding); c++)
+    run_job(3, (struct job){.collective = folding[c], .dtype = dtype_of(nexarInt32),
+                            .op.combine = compose, .count = (1 << 20) + 3, .buffers = 3,
+                            .shift = c % 2});
+  run_job(2, JOB(all_reduce, nexarInt32, .op.combine = compose, .count = MIB_64));
+  run_job(2, JOB(reduce, nexarInt32, .op.combine = compose, .count = MIB_64, .root = 1));
+  run_job(2, JOB(reduce_scatter, nexarInt32, .op.combine = compose, .count = MIB_64 / 2));
+  run_job(2, JOB(scan, nexarInt32, .op.combine = compose, .count = MIB_64, .in_place = true));
+  run_job(2, JOB(ex_scan, nexarInt32, .op.combine = compose, .count = MIB_64, .in_place = true));
 }
 
 /* What a function got when it called nexar. */
