@@ -1,17 +1,20 @@
 /*
- * Elements of every datatype that can be reduced, what a reduction of them must give, and buffers
- * that notice writes beyond their ends.
+ * Elements of every datatype, what a reduction of them must give, and buffers that notice writes
+ * beyond their ends.
  *
  * Integers take values from the whole range of their type, so sums and products wrap. Floats take
  * values whose results are exact in every type and in every order of folding (small integers;
- * powers of two for products; multiples of n for averages), so all results are compared bit by bit.
+ * powers of two for products; n times those for averages), so all results are compared bit by bit.
+ * To an operator that a test makes of a function, elements of all types are bits.
  */
 #ifndef ELEMENTS_H
 #define ELEMENTS_H
 
+#include <math.h>
+
 #include "check.h"
 
-enum kind { SIGNED, UNSIGNED, REAL };
+enum kind { SIGNED, UNSIGNED, REAL, ONLY_MOVED };
 
 struct dtype {
   nexarDataType_t code;
@@ -27,6 +30,8 @@ static const struct dtype dtypes[] = {
     {nexarInt64, "int64", 8, SIGNED},     {nexarUint64, "uint64", 8, UNSIGNED},
     {nexarFloat16, "float16", 2, REAL},   {nexarBfloat16, "bfloat16", 2, REAL},
     {nexarFloat32, "float32", 4, REAL},   {nexarFloat64, "float64", 8, REAL},
+    {nexarFloat8e4m3, "float8e4m3", 1, ONLY_MOVED},
+    {nexarFloat8e5m2, "float8e5m2", 1, ONLY_MOVED},
 };
 
 static const nexarRedOp_t ops[] = {
@@ -41,8 +46,20 @@ static inline const struct dtype *dtype_of(nexarDataType_t code) {
 }
 
 static inline bool is_defined(nexarRedOp_t op, const struct dtype *dtype) {
-  return op <= nexarAvg || dtype->kind != REAL;
+  return dtype->kind != ONLY_MOVED && (op <= nexarAvg || dtype->kind != REAL);
 }
+
+/* What a function of the program computes of two elements, the left one from the lower ranks. */
+typedef uint64_t combine_function(const struct dtype *dtype, uint64_t left, uint64_t right);
+
+/* How elements are folded. */
+struct operator {
+  nexarRedOp_t known; /* by this operator of the header, unless a test creates one: */
+  bool premultiplied; /* with nexarRedOpCreatePreMulSum, */
+  nexarScalarResidence_t residence;
+  combine_function *combine; /* or with nexarRedOpCreate. */
+  bool commutative;
+};
 
 static inline uint32_t bits_of(float value) {
   uint32_t bits;
@@ -119,17 +136,35 @@ static inline double real_element(nexarRedOp_t op, int n, int rank, size_t index
     const double factors[] = {0.5, 1, 2, -0.5, -1, -2};
     return factors[random % 6];
   }
-  double small = (double)(random % 31) - 15;
-  return op == nexarAvg ? n * small : small;
+  if (op == nexarAvg) {
+    const double parts[] = {0, 1, -1, 2, -2, 4, -4, 8, -8};
+    return n * parts[random % 9];
+  }
+  return (double)(random % 31) - 15;
 }
 
-static inline void fill(const struct dtype *dtype, nexarRedOp_t op, int n, int rank, void *at,
-                        size_t count) {
+/* What a rank's elements are multiplied with: another number for each rank. */
+static inline uint64_t integer_scalar(const struct dtype *dtype, int rank) {
+  return wrapped(dtype, mixed(1000, (uint64_t)rank));
+}
+
+static inline double real_scalar(int rank) {
+  const double scalars[] = {2, -1, 1, -2};
+  return scalars[rank % 4];
+}
+
+static inline bool is_real(const struct dtype *dtype, const struct operator *op) {
+  return dtype->kind == REAL && !op->combine;
+}
+
+/* This rank's elements, from number `first` on. */
+static inline void fill(const struct dtype *dtype, const struct operator *op, int n, int rank,
+                        size_t first, void *at, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (dtype->kind == REAL)
-      put_real(dtype, at, i, real_element(op, n, rank, i));
+    if (is_real(dtype, op))
+      put_real(dtype, at, i, real_element(op->known, n, rank, first + i));
     else
-      put_integer(dtype, at, i, integer_element(dtype, rank, i));
+      put_integer(dtype, at, i, integer_element(dtype, rank, first + i));
   }
 }
 
@@ -137,9 +172,10 @@ static inline bool is_less(const struct dtype *dtype, uint64_t a, uint64_t b) {
   return dtype->kind == SIGNED ? (int64_t)a < (int64_t)b : a < b;
 }
 
-static inline uint64_t folded_integer(const struct dtype *dtype, nexarRedOp_t op, uint64_t a,
-                                      uint64_t b) {
-  switch (op) {
+static inline uint64_t folded_integer(const struct dtype *dtype, const struct operator *op,
+                                      uint64_t a, uint64_t b) {
+  if (op->combine) return op->combine(dtype, a, b);
+  switch (op->known) {
     case nexarSum:
     case nexarAvg: return wrapped(dtype, a + b);
     case nexarProd: return wrapped(dtype, a * b);
@@ -163,23 +199,72 @@ static inline double folded_real(nexarRedOp_t op, double a, double b) {
   }
 }
 
-/* The oracle: the fold of the elements that `fill` gives to n ranks. */
-static inline void fold_all(const struct dtype *dtype, nexarRedOp_t op, int n, void *at,
-                            size_t count) {
+static inline double real_fold(const struct operator *op, int n, int ranks, size_t index) {
+  double result = 0;
+  for (int r = 0; r < ranks; r++) {
+    double next = real_element(op->known, n, r, index);
+    if (op->premultiplied) next *= real_scalar(r);
+    result = r == 0 ? next : folded_real(op->known, result, next);
+  }
+  return !op->premultiplied && op->known == nexarAvg ? result / n : result;
+}
+
+static inline uint64_t integer_fold(const struct dtype *dtype, const struct operator *op, int n,
+                                    int ranks, size_t index) {
+  uint64_t result = 0;
+  for (int r = 0; r < ranks; r++) {
+    uint64_t next = integer_element(dtype, r, index);
+    if (op->premultiplied) next = wrapped(dtype, next * integer_scalar(dtype, r));
+    result = r == 0 ? next : folded_integer(dtype, op, result, next);
+  }
+  if (op->combine || op->premultiplied) return result;
+  if (op->known >= nexarLogicalAnd) result = result != 0; /* also of a rank that is alone */
+  if (op->known == nexarAvg)
+    result = dtype->kind == SIGNED ? (uint64_t)((int64_t)result / n) : result / (uint64_t)n;
+  return result;
+}
+
+/* The oracle: the fold, in order, of the elements that `fill` gives to the first of n ranks. */
+static inline void fold(const struct dtype *dtype, const struct operator *op, int n, int ranks,
+                        size_t first, void *at, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (dtype->kind == REAL) {
-      double result = real_element(op, n, 0, i);
-      for (int r = 1; r < n; r++) result = folded_real(op, result, real_element(op, n, r, i));
-      put_real(dtype, at, i, op == nexarAvg ? result / n : result);
-      continue;
-    }
-    uint64_t result = integer_element(dtype, 0, i);
-    for (int r = 1; r < n; r++)
-      result = folded_integer(dtype, op, result, integer_element(dtype, r, i));
-    if (op >= nexarLogicalAnd) result = result != 0; /* also of a rank that is alone */
-    if (op == nexarAvg)
-      result = dtype->kind == SIGNED ? (uint64_t)((int64_t)result / n) : result / (uint64_t)n;
-    put_integer(dtype, at, i, result);
+    if (is_real(dtype, op))
+      put_real(dtype, at, i, real_fold(op, n, ranks, first + i));
+    else
+      put_integer(dtype, at, i, integer_fold(dtype, op, n, ranks, first + i));
+  }
+}
+
+static inline double real_identity(nexarRedOp_t op) {
+  switch (op) {
+    case nexarProd: return 1;
+    case nexarMax: return -INFINITY;
+    case nexarMin: return INFINITY;
+    default: return 0;
+  }
+}
+
+static inline uint64_t integer_identity(const struct dtype *dtype, nexarRedOp_t op) {
+  uint64_t sign = dtype->kind == SIGNED ? UINT64_C(1) << (8 * dtype->size - 1) : 0;
+  switch (op) {
+    case nexarProd:
+    case nexarLogicalAnd: return 1;
+    case nexarMax: return sign;
+    case nexarMin: return ~sign;
+    case nexarBitAnd: return UINT64_MAX;
+    default: return 0;
+  }
+}
+
+/* What changes no element it is folded with. */
+static inline void put_identity(const struct dtype *dtype, const struct operator *op, void *at,
+                                size_t count) {
+  nexarRedOp_t known = op->premultiplied ? nexarSum : op->known;
+  for (size_t i = 0; i < count; i++) {
+    if (dtype->kind == REAL)
+      put_real(dtype, at, i, real_identity(known));
+    else
+      put_integer(dtype, at, i, integer_identity(dtype, known));
   }
 }
 
@@ -228,11 +313,11 @@ static inline size_t first_difference(const void *one, const void *other, size_t
                    #expected, first_difference(expected_, actual_, bytes_), bytes_, what);         \
   } while (0)
 
-static const int sizes[] = {1, 2, 3, 4, 5, 8};
+static const int sizes[] = {1, 2, 3, 4, 7, 8};
 
 /* Counts around the number of ranks, and small and large ones; the last is 3 more than a MiB. */
 static inline size_t count_number(size_t i, int n) {
-  const size_t counts[] = {0, 1, (size_t)n - 1, (size_t)n, (size_t)n + 1, 1000, 65537,
+  const size_t counts[] = {0, 1, 4, (size_t)n - 1, (size_t)n, (size_t)n + 1, 1000, 65537,
                            (1 << 18) + 3};
   return i < COUNT_OF(counts) ? counts[i] : SIZE_MAX;
 }

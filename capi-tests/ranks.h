@@ -95,6 +95,17 @@ static inline void run_ranks(int n, rank_function *function, void *arg) {
   for (int rank = 0; rank < n; rank++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
 }
 
+/* All ranks together: another communicator of theirs, when all of them have it. */
+static inline nexarComm_t join_another(int rank, int n, nexarComm_t comm) {
+  nexarUniqueId id = {{0}};
+  nexarComm_t another = NULL;
+  if (rank == 0) CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
+  CHECK_CODE(nexarSuccess, nexarBcast(&id, sizeof id, nexarInt8, 0, comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommInitRank(&another, n, id, rank));
+  CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+  return another;
+}
+
 /* All ranks together: an all-reduce gives the right result. */
 static inline void check_it_works(int rank, int n, nexarComm_t comm) {
   int32_t data[3] = {rank, 1, -rank};

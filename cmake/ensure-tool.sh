@@ -10,6 +10,7 @@ private=$(cd "$(dirname "$0")/.." && pwd)/build/tools
 case $tool in
 cmake | ctest) package=cmake wheel=cmake ;;
 pkg-config) package=pkg-config wheel=pkgconf ;;
+mpicc | mpirun) package="openmpi-bin libopenmpi-dev" wheel= ;;
 *) package=$tool wheel= ;;
 esac
 
@@ -30,7 +31,8 @@ by_apt() {
     export DEBIAN_FRONTEND=noninteractive
     # A stale package list may still do, so only the installation decides.
     apt-get update -qq >&2 || true
-    apt-get install -qq --no-install-recommends "$package" >&2
+    # shellcheck disable=SC2086 # it may be several packages
+    apt-get install -qq --no-install-recommends $package >&2
 }
 
 by_pip() {

@@ -46,10 +46,14 @@ SAME(nexarLogicalOr, 36);
 SAME(nexarLogicalXor, 37);
 SAME(nexarMaxRedOp, 0x7fffffff);
 
+SAME(nexarScalarDevice, 0);
+SAME(nexarScalarHostImmediate, 1);
+
 /* Enums travel as ints. */
 SAME(sizeof(nexarResult_t), sizeof(int));
 SAME(sizeof(nexarDataType_t), sizeof(int));
 SAME(sizeof(nexarRedOp_t), sizeof(int));
+SAME(sizeof(nexarScalarResidence_t), sizeof(int));
 
 SAME(NEXAR_UNIQUE_ID_BYTES, 128);
 SAME(sizeof(nexarUniqueId), 128);

@@ -74,7 +74,9 @@ static void destroy_the_others(struct scene *scene, int victim) {
 }
 
 /* Calls that every rank must wait in until all have come. */
-static const enum function waiting_calls[] = {ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BARRIER};
+static const enum function waiting_calls[] = {
+    ALL_REDUCE,   ALL_GATHER,       REDUCE_SCATTER, ALL_REDUCE_BUCKETED, ALL_TO_ALL,
+    ALL_GATHER_V, REDUCE_SCATTER_V, ALL_TO_ALL_V,   BARRIER};
 
 static void abort_ends_a_call_that_another_thread_is_inside(void) {
   for (size_t i = 0; i < COUNT_OF(waiting_calls); i++) {

@@ -77,6 +77,11 @@ static void wrong_enums(struct walk *walk) {
   for (size_t i = 0; i < COUNT_OF(ops); i++) REFUSE_IF(has_op(f), "op", call.op = ops[i])
 }
 
+static void averages_of_scans(struct walk *walk) {
+  REFUSE_IF(f == SCAN || f == EX_SCAN, "avg", call.op = nexarAvg)
+  REFUSE_IF(f == SCAN || f == EX_SCAN, "avg", (call.op = nexarAvg, call.datatype = nexarInt32))
+}
+
 static void ops_on_types_they_are_not_defined_for(struct walk *walk) {
   const struct { int code; const char *name; } floats[] = {
       {nexarFloat16, "float16"}, {nexarFloat32, "float32"},
@@ -98,9 +103,10 @@ static void wrong_roots(struct walk *walk) {
 static void wrong_addresses(struct walk *walk) {
   void *near_the_end = (void *)(UINTPTR_MAX - 7);
   REFUSE_IF(has_sendbuff(f), "sendbuff is NULL", call.send = NULL)
-  REFUSE_IF(has_buffers(f), "buff is NULL", call.recv = NULL)
+  REFUSE_IF(has_buffers(f), f == ALL_REDUCE_BUCKETED ? "buffs" : "buff is NULL", call.recv = NULL)
   REFUSE_IF(has_sendbuff(f), "sendbuff runs past", call.send = near_the_end)
-  REFUSE_IF(has_buffers(f), "buff runs past", call.recv = near_the_end)
+  REFUSE_IF(has_buffers(f), f == ALL_REDUCE_BUCKETED ? "buffs" : "buff runs past",
+            call.recv = near_the_end)
 }
 
 /* Four bytes per element: the product wraps to a small number, or exceeds the largest object. */
@@ -110,15 +116,18 @@ static void counts_beyond_the_address_space(struct walk *walk) {
                            SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1};
   for (size_t i = 0; i < COUNT_OF(counts); i++)
     REFUSE_IF(has_buffers(f), "count", call.count = counts[i])
-  REFUSE_IF(f == ALL_GATHER || f == REDUCE_SCATTER, "count", call.count = SIZE_MAX / 4 / n + 1)
-  REFUSE_IF(f == ALL_GATHER || f == REDUCE_SCATTER, "count", call.count = SIZE_MAX / 8 / n + 1)
+  const size_t all_blocks[] = {SIZE_MAX / 4 / n + 1, SIZE_MAX / 8 / n + 1};
+  for (size_t i = 0; i < COUNT_OF(all_blocks); i++)
+    REFUSE_IF(receives_blocks(f) || sends_blocks(f) || exchanges_blocks(f), "count",
+              call.count = all_blocks[i])
 }
 
 static void partial_overlaps(struct walk *walk) {
   const int shifts[] = {1, 4, (int)BLOCK - 1, -1, -4, 1 - (int)BLOCK};
   for (size_t i = 0; i < COUNT_OF(shifts); i++)
-    REFUSE_IF(f == ALL_REDUCE || f == REDUCE || f == BROADCAST, "sendbuff and recvbuff overlap",
-              call.recv = (char *)call.send + shifts[i])
+    REFUSE_IF(f == ALL_REDUCE || f == REDUCE || f == BROADCAST || f == SCAN || f == EX_SCAN ||
+                  exchanges_blocks(f),
+              "sendbuff and recvbuff overlap", call.recv = (char *)call.send + shifts[i])
 }
 
 /* In place is at this rank's block and nowhere else in the larger buffer. */
@@ -127,9 +136,9 @@ static void blocks_at_a_wrong_offset(struct walk *walk) {
   for (size_t offset = 0; offset < whole; offset += 4) {
     /* All ranks must make the same number of steps; a rank has nothing wrong to do at its own. */
     const size_t wrong = offset == own ? own + 1 : offset;
-    REFUSE_IF(f == ALL_GATHER, "sendbuff and recvbuff overlap",
+    REFUSE_IF(receives_blocks(f), "sendbuff and recvbuff overlap",
               call.send = (char *)call.recv + wrong)
-    REFUSE_IF(f == REDUCE_SCATTER, "sendbuff and recvbuff overlap",
+    REFUSE_IF(sends_blocks(f), "sendbuff and recvbuff overlap",
               call.recv = (char *)call.send + wrong)
   }
 }
@@ -168,6 +177,7 @@ static void refused_in_worlds_of_one_and_three(misuse *misuse_them) {
 REFUSED(wrong_handles)
 REFUSED(wrong_enums)
 REFUSED(ops_on_types_they_are_not_defined_for)
+REFUSED(averages_of_scans)
 REFUSED(wrong_roots)
 REFUSED(wrong_addresses)
 REFUSED(counts_beyond_the_address_space)
@@ -218,25 +228,31 @@ static void a_count_of_zero_does_not_excuse_the_other_arguments(void) {
   run_ranks(3, count_nothing_wrongly, NULL);
 }
 
+/* NULL, no memory at all, and an overlap that would be refused where the buffer means something. */
 static void pass_garbage_where_it_is_ignored(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
-  for (int root = 0; root < n; root++) {
-    int32_t data[4] = {1, 2, 3, 4}, result[4] = {0};
-    /* NULL, no memory at all, and an overlap that would be refused at the root. */
-    void *const garbage[] = {NULL, (void *)UINTPTR_MAX, (void *)1, (char *)data + 1};
-    for (size_t i = 0; i < COUNT_OF(garbage); i++) {
-      void *recv = rank == root ? result : garbage[i];
-      CHECK_CODE(nexarSuccess, nexarReduce(data, recv, 4, nexarInt32, nexarSum, root, comm, NULL));
-      CHECK_EQ(rank == root ? 3 * n : 0, result[2]);
-      CHECK(data[0] == 1 && data[1] == 2 && data[2] == 3 && data[3] == 4);
-    }
-    for (size_t i = 0; i < COUNT_OF(garbage); i++) {
-      int32_t sent[4] = {root, 6, 7, i}, got[4] = {0};
-      const void *send = rank == root ? sent : i == 3 ? (char *)got + 1 : garbage[i];
-      CHECK_CODE(nexarSuccess, nexarBroadcast(send, got, 4, nexarInt32, root, comm, NULL));
-      CHECK(memcmp(sent, got, sizeof got) == 0);
-    }
-  }
+  const enum function rooted[] = {REDUCE, BROADCAST, GATHER, SCATTER, GATHER_V, SCATTER_V};
+  for (size_t f = 0; f < COUNT_OF(rooted); f++)
+    for (int root = 0; root < n; root++)
+      for (int i = 0; i < 4; i++) {
+        int32_t send[3 * ELEMENTS], recv[3 * ELEMENTS];
+        for (int k = 0; k < 3 * ELEMENTS; k++) send[k] = k, recv[k] = -1;
+        bool receiving = rooted[f] == REDUCE || rooted[f] == GATHER || rooted[f] == GATHER_V;
+        void *const used = receiving ? (void *)send : (void *)recv;
+        void *const garbage[] = {NULL, (void *)UINTPTR_MAX, (void *)1, (char *)used + 1};
+        const struct arrays none = {.sendcounts = garbage[i], .sdispls = garbage[i],
+                                    .recvcounts = garbage[i], .rdispls = garbage[i]};
+        struct call call = {.function = rooted[f], .send = send, .recv = recv, .count = ELEMENTS,
+                            .datatype = nexarInt32, .root = root, .comm = comm};
+        if (rank != root && receiving) call.recv = garbage[i];
+        if (rank != root && !receiving) call.send = garbage[i];
+        if (rank != root) call.arrays = &none;
+        CHECK_CODE(nexarSuccess, make_call(call));
+        bool blocks = rooted[f] == SCATTER || rooted[f] == SCATTER_V;
+        int expected = rooted[f] == REDUCE ? 3 * n : blocks ? ELEMENTS * rank + 3 : 3;
+        CHECK_EQ(receiving && rank != root ? -1 : expected, recv[3]);
+        for (int k = 0; k < 3 * ELEMENTS; k++) CHECK_EQ(k, send[k]);
+      }
 }
 
 static void buffers_that_mean_nothing_on_a_rank_are_not_looked_at(void) {
@@ -247,6 +263,7 @@ static const struct test_case cases[] = {
     CASE(wrong_handles_are_refused),
     CASE(wrong_enums_are_refused),
     CASE(ops_on_types_they_are_not_defined_for_are_refused),
+    CASE(averages_of_scans_are_refused),
     CASE(wrong_roots_are_refused),
     CASE(wrong_addresses_are_refused),
     CASE(counts_beyond_the_address_space_are_refused),

@@ -14,6 +14,13 @@ struct mismatch {
   bool nobody_leaves;
 };
 
+/* Lists of counts for four ranks; with the same sum for two. */
+static const size_t fours[] = {4, 4, 4, 4}, others[] = {5, 3, 4, 4}, longer[] = {4, 5, 4, 4};
+static const struct arrays equal_list = {.recvcounts = fours, .counts = fours, .nbuffs = 2};
+static const struct arrays other_list = {.recvcounts = others, .counts = others, .nbuffs = 2};
+static const struct arrays longer_list = {.recvcounts = longer, .counts = longer, .nbuffs = 2};
+static const struct arrays shorter_list = {.counts = fours, .nbuffs = 1};
+
 static const struct mismatch mismatches[] = {
     {"collective",
      {.function = ALL_GATHER, .count = 4},
@@ -75,6 +82,106 @@ static const struct mismatch mismatches[] = {
      {.function = REDUCE, .count = 4, .root = 1},
      {.function = REDUCE, .count = 4},
      "root 1", "root 0", false},
+    {"exchange",
+     {.function = ALL_TO_ALL, .count = 4},
+     {.function = ALL_GATHER, .count = 4},
+     "AllToAll(4 x int8)", "AllGather(4 x int8)", true},
+    {"count of an exchange",
+     {.function = ALL_TO_ALL, .count = 5},
+     {.function = ALL_TO_ALL, .count = 4},
+     "AllToAll(5 x", "AllToAll(4 x", true},
+    {"count of a large exchange",
+     {.function = ALL_TO_ALL, .count = 100001},
+     {.function = ALL_TO_ALL, .count = 100000},
+     "AllToAll(100001 x", "AllToAll(100000 x", true},
+    {"datatype of an exchange",
+     {.function = ALL_TO_ALL_V, .count = 4, .datatype = nexarFloat8e5m2},
+     {.function = ALL_TO_ALL_V, .count = 4},
+     "AllToAllV(float8e5m2", "AllToAllV(int8", true},
+    {"form of an exchange",
+     {.function = ALL_TO_ALL_V, .count = 4},
+     {.function = ALL_TO_ALL, .count = 4},
+     "AllToAllV(", "AllToAll(4 x", true},
+    {"form of a gather",
+     {.function = ALL_GATHER_V, .count = 4},
+     {.function = ALL_GATHER, .count = 4},
+     "AllGatherV(", "AllGather(4 x", true},
+    {"form of a reduce-scatter",
+     {.function = REDUCE_SCATTER_V, .count = 4},
+     {.function = REDUCE_SCATTER, .count = 4},
+     "ReduceScatterV(", "ReduceScatter(4 x", true},
+    {"list of counts",
+     {.function = REDUCE_SCATTER_V, .arrays = &other_list},
+     {.function = REDUCE_SCATTER_V, .arrays = &equal_list},
+     "ReduceScatterV(", "ReduceScatterV(", true},
+    {"sum of a list of counts",
+     {.function = REDUCE_SCATTER_V, .arrays = &longer_list},
+     {.function = REDUCE_SCATTER_V, .arrays = &equal_list},
+     "ReduceScatterV(", "ReduceScatterV(", true},
+    {"op of a reduce-scatter with a list",
+     {.function = REDUCE_SCATTER_V, .count = 4, .op = nexarMin},
+     {.function = REDUCE_SCATTER_V, .count = 4},
+     "min", "sum", true},
+    {"list of buffers",
+     {.function = ALL_REDUCE_BUCKETED, .arrays = &other_list},
+     {.function = ALL_REDUCE_BUCKETED, .arrays = &equal_list},
+     "AllReduceBucketed(8", "AllReduceBucketed(8", true},
+    {"number of buffers",
+     {.function = ALL_REDUCE_BUCKETED, .arrays = &shorter_list},
+     {.function = ALL_REDUCE_BUCKETED, .arrays = &equal_list},
+     "AllReduceBucketed(4", "AllReduceBucketed(8", true},
+    {"list instead of one buffer",
+     {.function = ALL_REDUCE_BUCKETED, .count = 4},
+     {.function = ALL_REDUCE, .count = 4},
+     "AllReduceBucketed(4", "AllReduce(4 x", true},
+    {"root of a gather",
+     {.function = GATHER, .count = 4, .root = 1},
+     {.function = GATHER, .count = 4},
+     "Gather(4 x int8, root 1)", "Gather(4 x int8, root 0)", false},
+    {"root of a gather of blocks that differ",
+     {.function = GATHER_V, .count = 4, .root = 1},
+     {.function = GATHER_V, .count = 4},
+     "GatherV(int8, root 1)", "GatherV(int8, root 0)", false},
+    {"root of a scatter",
+     {.function = SCATTER, .count = 4, .root = 1},
+     {.function = SCATTER, .count = 4},
+     "Scatter(4 x int8, root 1)", "Scatter(4 x int8, root 0)", false},
+    {"root of a scatter of blocks that differ",
+     {.function = SCATTER_V, .count = 4, .root = 1},
+     {.function = SCATTER_V, .count = 4},
+     "ScatterV(int8, root 1)", "ScatterV(int8, root 0)", false},
+    {"count of a gather to one",
+     {.function = GATHER, .count = 5},
+     {.function = GATHER, .count = 4},
+     "Gather(5 x", "Gather(4 x", false},
+    {"count of a scatter",
+     {.function = SCATTER, .count = 5},
+     {.function = SCATTER, .count = 4},
+     "Scatter(5 x", "Scatter(4 x", false},
+    {"direction",
+     {.function = GATHER, .count = 4},
+     {.function = SCATTER, .count = 4},
+     "Gather(4 x", "Scatter(4 x", false},
+    {"datatype of a gather",
+     {.function = GATHER, .count = 4, .datatype = nexarUint8},
+     {.function = GATHER, .count = 4},
+     "4 x uint8", "4 x int8", false},
+    {"scan",
+     {.function = EX_SCAN, .count = 4},
+     {.function = SCAN, .count = 4},
+     "ExScan(4 x int8, sum)", "Scan(4 x int8, sum)", false},
+    {"count of a scan",
+     {.function = SCAN, .count = 5},
+     {.function = SCAN, .count = 4},
+     "Scan(5 x", "Scan(4 x", false},
+    {"op of a scan",
+     {.function = SCAN, .count = 4, .op = nexarMax},
+     {.function = SCAN, .count = 4},
+     "max", "sum", false},
+    {"count of a large exclusive scan",
+     {.function = EX_SCAN, .count = 100001},
+     {.function = EX_SCAN, .count = 100000},
+     "ExScan(100001 x", "ExScan(100000 x", false},
     {"count 0 by one rank",
      {.function = ALL_REDUCE, .count = 0},
      {.function = ALL_REDUCE, .count = 4},
@@ -85,51 +192,65 @@ static const struct mismatch mismatches[] = {
      "AllReduce(4 x", "AllReduce(0 x", false},
 };
 
+/* A rank's memory. */
+struct desk {
+  char send[500000], recv[500000], buffers[2][8];
+  void *buffs[2];
+  struct arrays arrays;
+};
+
 struct trial {
   const struct mismatch *mismatch;
   int odd, before; /* the rank that differs, and after how many right calls */
   pthread_barrier_t right_calls_done; /* a failure may end a slower rank's earlier call too */
-  char *memory[MOST];
+  struct desk *desks[MOST];
   char texts[MOST][500];
 };
 
-static struct call on(struct call call, nexarComm_t comm, char *memory) {
+static struct call on(struct call call, nexarComm_t comm, struct desk *desk) {
   call.comm = comm;
-  call.send = memory;
-  call.recv = memory + 500000;
+  call.send = desk->send;
+  call.recv = desk->recv;
+  if (call.arrays) {
+    desk->buffs[0] = desk->buffers[0];
+    desk->buffs[1] = desk->buffers[1];
+    desk->arrays = *call.arrays;
+    desk->arrays.buffs = desk->buffs;
+    call.arrays = &desk->arrays;
+  }
   return call;
 }
 
 /* The communicator has failed with this text for good, and all its operations say so. */
-static void check_it_has_failed(nexarComm_t comm, char *memory, const char *why) {
+static void check_it_has_failed(nexarComm_t comm, struct desk *desk, const char *why) {
   nexarResult_t error = nexarSuccess;
   for (enum function f = 0; f < FUNCTIONS; f++) {
-    struct call any = on((struct call){.function = f, .count = 2}, comm, memory);
+    struct call any = on((struct call){.function = f, .count = 2}, comm, desk);
     CHECK_CODE(nexarInvalidUsage, make_call(any));
     CHECK_TEXT(nexarGetLastError(comm), function_names[f]);
     CHECK_TEXT(nexarGetLastError(comm), why);
   }
   CHECK_CODE(nexarSuccess, nexarCommGetAsyncError(comm, &error));
   CHECK_EQ(nexarInvalidUsage, error);
-  struct call wrong = {.function = BARRIER, .comm = comm, .stream = memory};
+  struct call wrong = {.function = BARRIER, .comm = comm, .stream = desk};
   CHECK_CODE(nexarInvalidArgument, make_call(wrong));
 }
 
 static void disagree(int rank, int n, nexarComm_t comm, void *arg) {
   struct trial *trial = arg;
   const struct mismatch *mismatch = trial->mismatch;
-  char *memory = trial->memory[rank];
+  struct desk *desk = trial->desks[rank];
   for (int i = 0; i < trial->before; i++) check_it_works(rank, n, comm);
   pthread_barrier_wait(&trial->right_calls_done);
 
-  struct call own = on(rank == trial->odd ? mismatch->one : mismatch->other, comm, memory);
+  struct call own = on(rank == trial->odd ? mismatch->one : mismatch->other, comm, desk);
   nexarResult_t result = make_call(own);
   if (result == nexarSuccess && !mismatch->nobody_leaves) result = nexarBarrier(comm, NULL);
   if (result != nexarInvalidUsage)
     check_failed(__FILE__, __LINE__, "another %s: rank %d of %d got %d, rank %d was odd",
                  mismatch->kind, rank, n, (int)result, trial->odd);
   strncpy(trial->texts[rank], reason(nexarGetLastError(comm)), sizeof trial->texts[rank] - 1);
-  check_it_has_failed(comm, memory, trial->texts[rank]);
+  check_it_has_failed(comm, desk, trial->texts[rank]);
 }
 
 static void check_the_texts(const struct trial *trial, int n) {
@@ -143,7 +264,7 @@ static void check_the_texts(const struct trial *trial, int n) {
 
 static void every_kind_of_mismatch_is_told_to_every_rank(void) {
   struct trial trial = {0};
-  for (int rank = 0; rank < MOST; rank++) trial.memory[rank] = calloc(1, 1000000);
+  for (int rank = 0; rank < MOST; rank++) trial.desks[rank] = calloc(1, sizeof(struct desk));
   for (size_t i = 0; i < COUNT_OF(mismatches); i++) {
     for (int n = 2; n <= MOST; n++) {
       for (trial.odd = 0; trial.odd < n; trial.odd++) {
@@ -158,7 +279,27 @@ static void every_kind_of_mismatch_is_told_to_every_rank(void) {
       }
     }
   }
-  for (int rank = 0; rank < MOST; rank++) free(trial.memory[rank]);
+  for (int rank = 0; rank < MOST; rank++) free(trial.desks[rank]);
+}
+
+/* Every rank is right about its own block, and one is wrong about another's. */
+static void gather_by_other_lists(int rank, int n, nexarComm_t comm, void *texts) {
+  char send[8] = {0}, recv[8 * MOST];
+  size_t counts[MOST];
+  for (int i = 0; i < n; i++) counts[i] = rank == n - 1 && i == 0 ? 5 : 4;
+  CHECK_CODE(nexarInvalidUsage,
+             nexarAllGatherV(send, 4, recv, counts, NULL, nexarInt8, comm, NULL));
+  strncpy(((char(*)[500])texts)[rank], reason(nexarGetLastError(comm)), 499);
+}
+
+static void other_lists_of_an_all_gather_are_a_mismatch(void) {
+  for (int n = 2; n <= MOST; n++) {
+    char texts[MOST][500] = {{0}}, odd[30];
+    snprintf(odd, sizeof odd, "rank %d called AllGatherV(", n - 1);
+    run_ranks(n, gather_by_other_lists, texts);
+    CHECK_TEXT(texts[0], odd);
+    for (int rank = 1; rank < n; rank++) CHECK(strcmp(texts[0], texts[rank]) == 0);
+  }
 }
 
 /* Each waits for the other's data: a library that only matched messages would hang here. */
@@ -231,6 +372,7 @@ static void bcast_and_broadcast_are_the_same_call(void) { run_ranks(4, bcast_or_
 
 static const struct test_case cases[] = {
     CASE(every_kind_of_mismatch_is_told_to_every_rank),
+    CASE(other_lists_of_an_all_gather_are_a_mismatch),
     CASE(crossed_roots_of_a_broadcast_are_a_mismatch),
     CASE(calls_in_another_order_are_a_mismatch),
     CASE(a_rank_that_alone_passed_zero_learns_it_later),

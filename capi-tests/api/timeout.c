@@ -53,6 +53,11 @@ static void a_missing_rank_is_named_by_all_who_came(void) {
   the_missing_are_named(ALL_REDUCE, 3, 1 << 2);
   the_missing_are_named(ALL_GATHER, 3, 1 << 0);
   the_missing_are_named(REDUCE_SCATTER, 3, 1 << 1);
+  the_missing_are_named(ALL_TO_ALL, 3, 1 << 0);
+  the_missing_are_named(ALL_GATHER_V, 3, 1 << 1);
+  the_missing_are_named(ALL_TO_ALL_V, 3, 1 << 2);
+  the_missing_are_named(SCAN, 3, 1 << 0);
+  the_missing_are_named(EX_SCAN, 3, 1 << 0);
   the_missing_are_named(BARRIER, 3, 1 << 2);
 }
 

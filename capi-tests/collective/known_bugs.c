@@ -1,0 +1,220 @@
+/*
+ * What went wrong in the crate nexar 0.2.0 must not go wrong here. Each case is named after what
+ * happened there.
+ */
+#define _GNU_SOURCE
+#include "collectives.h"
+
+/* Large buffers were cut by bytes, and elements at the cuts kept their local value. */
+static void sum_ones(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)rank;
+  const struct dtype *dtype = arg;
+  size_t count = (16 << 20) / dtype->size;
+  unsigned char *data = malloc(count * dtype->size), *expected = malloc(count * dtype->size);
+  for (size_t i = 0; i < count; i++) put_real(dtype, data, i, 1), put_real(dtype, expected, i, n);
+  CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, count, dtype->code, nexarSum, comm, NULL));
+  CHECK_SAME(expected, data, count * dtype->size, dtype->name);
+  free(data);
+  free(expected);
+}
+
+static void elements_of_16_mebibytes_on_3_ranks_kept_their_local_value(void) {
+  run_ranks(3, sum_ones, (void *)dtype_of(nexarFloat32));
+  run_ranks(3, sum_ones, (void *)dtype_of(nexarBfloat16));
+}
+
+/* One element more than equal chunks of 2 MiB: neighbours counted different numbers of segments. */
+static void ranks_disagreed_on_the_segments_of_2097153_floats_on_4_ranks(void) {
+  run_job(4, JOB(all_reduce, nexarFloat32, .count = 2097153, .in_place = true));
+}
+
+static void scatter_numbered_chunks(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  enum { COUNT = 5 };
+  float chunks[MOST_RANKS * COUNT], own[COUNT];
+  for (int i = 0; i < n * COUNT; i++) chunks[i] = (float)(i / COUNT);
+  CHECK_CODE(nexarSuccess,
+             nexarReduceScatter(chunks, own, COUNT, nexarFloat32, nexarSum, comm, NULL));
+  for (int i = 0; i < COUNT; i++) CHECK(own[i] == (float)(n * rank));
+}
+
+static void reduce_scatter_gave_each_rank_the_chunk_of_the_next(void) {
+  for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], scatter_numbered_chunks, NULL);
+}
+
+/* A sum of two elements of two bytes, and the bits that must come out. */
+struct rounding {
+  nexarDataType_t datatype;
+  float one, other;
+  uint16_t sum;
+};
+
+/* At every index of arrays of every length up to two vectors and a tail. */
+static void round_everywhere(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n;
+  enum { LONGEST = 35 };
+  const struct rounding *rounding = arg;
+  const struct dtype *dtype = dtype_of(rounding->datatype);
+  for (size_t count = 1; count <= LONGEST; count++) {
+    uint16_t data[LONGEST], expected[LONGEST];
+    for (size_t i = 0; i < count; i++) {
+      put_real(dtype, data, i, rank == 0 ? rounding->one : rounding->other);
+      expected[i] = rounding->sum;
+    }
+    CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, count, dtype->code, nexarSum, comm, NULL));
+    CHECK_SAME(expected, data, 2 * count, dtype->name);
+  }
+}
+
+static void round_all(const struct rounding *roundings, size_t count) {
+  for (size_t i = 0; i < count; i++) run_ranks(2, round_everywhere, (void *)&roundings[i]);
+}
+
+static void float16_of_1_9998_became_1(void) {
+  const struct rounding roundings[] = {
+      {nexarFloat16, 1, 0.9998f, 0x4000},      /* 1.99976 is a tie: 2 */
+      {nexarFloat16, 4, 3.999f, 0x4800},       /* became 4: 8 */
+      {nexarFloat16, 0.25f, 0.24995f, 0x3800}, /* became 0.25: 0.5 */
+  };
+  round_all(roundings, COUNT_OF(roundings));
+}
+
+static void float16_subnormals_became_0(void) {
+  const struct rounding roundings[] = {
+      {nexarFloat16, 0x1p-24f, 0, 0x0001},
+      {nexarFloat16, 0x1p-16f, 0x1p-17f, 0x0180},
+      {nexarFloat16, 0x1p-14f, -0x1p-24f, 0x03ff},
+  };
+  round_all(roundings, COUNT_OF(roundings));
+}
+
+static void bfloat16_was_cut_off_instead_of_rounded_to_even(void) {
+  const struct rounding roundings[] = {
+      {nexarBfloat16, 256, 1.5f, 0x4381}, /* 257.5: up to 258 */
+      {nexarBfloat16, 256, 1, 0x4380},    /* a tie: down to 256 */
+      {nexarBfloat16, 258, 1, 0x4382},    /* a tie: up to 260 */
+      {nexarBfloat16, -258, -1, 0xc382},
+  };
+  round_all(roundings, COUNT_OF(roundings));
+}
+
+/* One NaN, at every index and on every rank, among elements that are compared. */
+static void hide_a_nan(int rank, int n, nexarComm_t comm, void *arg) {
+  enum { COUNT = 37 };
+  const struct dtype *dtype = arg;
+  const nexarRedOp_t extremes[] = {nexarMin, nexarMax};
+  for (size_t o = 0; o < COUNT_OF(extremes); o++)
+    for (int owner = 0; owner < n; owner++)
+      for (size_t at = 0; at < COUNT; at++) {
+        unsigned char data[8 * COUNT], expected[8 * COUNT];
+        char what[60];
+        snprintf(what, sizeof what, "%s: NaN at %zu of rank %d", dtype->name, at, owner);
+        for (size_t i = 0; i < COUNT; i++) {
+          bool nan = i == at;
+          put_real(dtype, data, i, nan && rank == owner ? NAN : rank + (double)i);
+          put_real(dtype, expected, i,
+                   nan ? NAN : (extremes[o] == nexarMax ? n - 1 : 0) + (double)i);
+        }
+        CHECK_CODE(nexarSuccess,
+                   nexarAllReduce(data, data, COUNT, dtype->code, extremes[o], comm, NULL));
+        CHECK_SAME(expected, data, COUNT * dtype->size, what);
+      }
+}
+
+static void a_nan_was_lost_or_kept_depending_on_its_index(void) {
+  for (size_t d = 0; d < COUNT_OF(dtypes); d++)
+    for (int n = 2; n <= 3 && dtypes[d].kind == REAL; n++)
+      run_ranks(n, hide_a_nan, (void *)&dtypes[d]);
+}
+
+/* Messages of calls that were under way at once had the same tag. */
+enum { COMMUNICATORS = 4, CALLS = 200 };
+
+struct line {
+  int rank, n, number;
+  nexarComm_t comm;
+};
+
+static void *make_many_calls(void *arg) {
+  const struct line *line = arg;
+  for (int i = 0; i < CALLS; i++) {
+    struct job job = any_job(line->number, i, line->n);
+    call_and_compare(line->rank, line->n, line->comm, &job);
+  }
+  return NULL;
+}
+
+/* A thread for each communicator. */
+static void use_many_at_once(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  struct line lines[COMMUNICATORS];
+  pthread_t threads[COMMUNICATORS];
+  for (int i = 0; i < COMMUNICATORS; i++)
+    lines[i] = (struct line){rank, n, i, i == 0 ? comm : join_another(rank, n, comm)};
+  for (int i = 0; i < COMMUNICATORS; i++)
+    CHECK_EQ(0, pthread_create(&threads[i], NULL, make_many_calls, &lines[i]));
+  for (int i = 0; i < COMMUNICATORS; i++) {
+    CHECK_EQ(0, pthread_join(threads[i], NULL));
+    if (i > 0) CHECK_CODE(nexarSuccess, nexarCommDestroy(lines[i].comm));
+  }
+}
+
+static void calls_under_way_at_once_took_each_others_messages(void) {
+  for (int n = 2; n <= 4; n++) run_ranks(n, use_many_at_once, NULL);
+}
+
+/* The last message of an exclusive scan looked like the first one. */
+static void scan_again_and_again(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)arg;
+  for (int i = 0; i < 1000; i++) {
+    int64_t before = -1, own = rank + i, expected = 0;
+    for (int r = 0; r < rank; r++) expected += r + i;
+    CHECK_CODE(nexarSuccess, nexarExScan(&own, &before, 1, nexarInt64, nexarSum, comm, NULL));
+    CHECK_EQ(expected, before);
+    CHECK_CODE(nexarSuccess, nexarScan(&own, &own, 1, nexarInt64, nexarSum, comm, NULL));
+    CHECK_EQ(expected + rank + i, own);
+  }
+}
+
+static void two_messages_of_an_exclusive_scan_were_confused(void) {
+  for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], scan_again_and_again, NULL);
+}
+
+static long resident_kib(void) {
+  long pages = 0, resident = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2) abort();
+  fclose(file);
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* Sixteen bits counted the calls, and each of them left a channel behind. */
+static void make_70000_calls(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  long before = 0;
+  for (int i = 0; i < 70000; i++) {
+    int32_t data = rank + i;
+    if (i == 10000) before = resident_kib();
+    CHECK_CODE(nexarSuccess, nexarAllReduce(&data, &data, 1, nexarInt32, nexarMax, comm, NULL));
+    CHECK_EQ(n - 1 + i, data);
+  }
+  long grown = resident_kib() - before;
+  if (grown > 1024) check_failed(__FILE__, __LINE__, "60000 calls took %ld KiB", grown);
+}
+
+static void call_65536_hung_and_every_call_leaked(void) { run_ranks(2, make_70000_calls, NULL); }
+
+static const struct test_case cases[] = {
+    CASE(elements_of_16_mebibytes_on_3_ranks_kept_their_local_value),
+    CASE(ranks_disagreed_on_the_segments_of_2097153_floats_on_4_ranks),
+    CASE(reduce_scatter_gave_each_rank_the_chunk_of_the_next),
+    CASE(float16_of_1_9998_became_1),
+    CASE(float16_subnormals_became_0),
+    CASE(bfloat16_was_cut_off_instead_of_rounded_to_even),
+    CASE(a_nan_was_lost_or_kept_depending_on_its_index),
+    CASE(calls_under_way_at_once_took_each_others_messages),
+    CASE(two_messages_of_an_exclusive_scan_were_confused),
+    CASE(call_65536_hung_and_every_call_leaked),
+};
+
+int main(void) { return RUN(cases); }

@@ -1,0 +1,263 @@
+/*
+ * A job: a collective call that every rank makes, with the data that goes in and what must come
+ * out, compared bit by bit. What is true of all collectives is here; collectives.h says how they
+ * differ.
+ *
+ * A buffer is a list of blocks with filler between them. What a call must not touch is compared
+ * too: the filler, what it only reads, and the bytes before and after each buffer.
+ */
+#ifndef JOBS_H
+#define JOBS_H
+
+#include "elements.h"
+#include "operators.h"
+#include "ranks.h"
+
+enum { MOST_BLOCKS = 64 };
+
+/* How long the blocks of a v-form are. */
+enum lengths { EQUAL, RAGGED /* some are empty */, LONELY /* all are empty but one or two */ };
+
+/* Where they are: NULL for displacements, with gaps before and between, or last rank first. */
+enum places { PACKED, SPREAD, REVERSED };
+
+struct job {
+  const struct collective *collective;
+  const struct dtype *dtype;
+  struct operator op;
+  size_t count; /* of elements; where blocks differ, they have up to twice as many */
+  int root;
+  enum lengths lengths;
+  enum places places;
+  int buffers; /* of a list of buffers */
+  bool in_place;
+  size_t shift; /* bytes off the alignment that malloc gives */
+  unsigned char *fold; /* of all ranks, made once for those that share memory */
+};
+
+/* A sum, unless .op says otherwise. */
+#define JOB(collective_, datatype, ...)                                                            \
+  ((struct job){.collective = &(collective_), .dtype = dtype_of(datatype), __VA_ARGS__})
+
+enum { MIB_64 = 16 << 20 /* elements of four bytes */ };
+
+enum content { BYTES_OF_STREAM, ELEMENTS_OF_RANK, FOLD_OF_FIRST_RANKS, IDENTITY };
+
+/* Elements `at` to `at + count` of a buffer. */
+struct block {
+  size_t at, count;
+  enum content content;
+  int number;   /* of the stream, of the rank, or how many ranks are folded */
+  size_t first; /* the number of its first element */
+};
+
+struct layout {
+  struct block blocks[MOST_BLOCKS];
+  int number;
+  size_t extent; /* elements of the buffer */
+};
+
+enum { APART = -1 };
+
+/* What one rank does in a job. */
+struct share {
+  const struct job *job;
+  int rank, n;
+  nexarComm_t comm;
+  struct created operator;
+  struct layout send, recv;
+  /* In place, where in the larger buffer the smaller begins; APART if this rank never is. */
+  long long inside;
+};
+
+struct collective {
+  const char *name;
+  void (*lay_out)(struct share *share);
+  nexarResult_t (*call)(const struct share *share, const void *send, void *recv);
+  bool has_root, has_blocks /* for each rank */, has_lengths, has_displacements;
+  bool has_one_buffer, has_no_average;
+};
+
+/* Adds a block at the end. */
+static inline struct block *add_block(struct layout *layout, size_t count, enum content content,
+                                      int number) {
+  struct block *block = &layout->blocks[layout->number++];
+  *block = (struct block){layout->extent, count, content, number, 0};
+  layout->extent += count;
+  return block;
+}
+
+static inline void put_bytes(unsigned char *at, size_t bytes, int stream) {
+  for (size_t i = 0; i < bytes; i += 8) {
+    uint64_t eight = mixed((uint64_t)stream, i);
+    memcpy(at + i, &eight, bytes - i < 8 ? bytes - i : 8);
+  }
+}
+
+static inline void put_block(const struct share *share, const struct block *block, void *buffer) {
+  const struct job *job = share->job;
+  size_t size = job->dtype->size;
+  unsigned char *at = (unsigned char *)buffer + block->at * size;
+  switch (block->content) {
+    case BYTES_OF_STREAM:
+      put_bytes(at, block->count * size, block->number);
+      return;
+    case ELEMENTS_OF_RANK:
+      fill(job->dtype, &job->op, share->n, block->number, block->first, at, block->count);
+      return;
+    case IDENTITY:
+      put_identity(job->dtype, &job->op, at, block->count);
+      return;
+    case FOLD_OF_FIRST_RANKS:
+      if (job->fold && block->number == share->n)
+        memcpy(at, job->fold + block->first * size, block->count * size);
+      else
+        fold(job->dtype, &job->op, share->n, block->number, block->first, at, block->count);
+  }
+}
+
+static inline void put_blocks(const struct share *share, const struct layout *layout,
+                              void *buffer) {
+  for (int i = 0; i < layout->number; i++) put_block(share, &layout->blocks[i], buffer);
+}
+
+static inline void call_with_two_buffers(const struct share *share, const char *what) {
+  size_t size = share->job->dtype->size, shift = share->job->shift;
+  size_t send_bytes = share->send.extent * size, recv_bytes = share->recv.extent * size;
+  struct guarded send = guarded(send_bytes, shift), recv = guarded(recv_bytes, 2 * shift);
+  struct guarded sent = guarded(send_bytes, 0), expected = guarded(recv_bytes, 0);
+  put_blocks(share, &share->send, send.at);
+  memcpy(sent.at, send.at, send_bytes);
+  put_blocks(share, &share->recv, expected.at);
+  CHECK_CODE(nexarSuccess, share->job->collective->call(share, send.at, recv.at));
+  CHECK_SAME(expected.at, recv.at, recv_bytes, what);
+  CHECK_SAME(sent.at, send.at, send_bytes, what);
+  check_guards(send);
+  check_guards(recv);
+  check_guards(sent);
+  check_guards(expected);
+}
+
+static inline void call_in_place(const struct share *share, const char *what) {
+  size_t size = share->job->dtype->size, inside = (size_t)share->inside * size;
+  bool send_is_inside = share->send.extent <= share->recv.extent;
+  size_t bytes = (send_is_inside ? share->recv.extent : share->send.extent) * size;
+  size_t send_at = send_is_inside ? inside : 0, recv_at = send_is_inside ? 0 : inside;
+  struct guarded both = guarded(bytes, share->job->shift), expected = guarded(bytes, 0);
+  put_blocks(share, &share->send, both.at + send_at);
+  memcpy(expected.at, both.at, bytes);
+  put_blocks(share, &share->recv, expected.at + recv_at);
+  CHECK_CODE(nexarSuccess,
+             share->job->collective->call(share, both.at + send_at, both.at + recv_at));
+  CHECK_SAME(expected.at, both.at, bytes, what);
+  check_guards(both);
+  check_guards(expected);
+}
+
+/* Makes the call as this rank. The job may be the same for all ranks. */
+static inline void call_and_compare(int rank, int n, nexarComm_t comm, void *arg) {
+  const struct job *job = arg;
+  struct share share = {.job = job, .rank = rank, .n = n, .comm = comm};
+  char what[200];
+  snprintf(what, sizeof what,
+           "%s of %zu x %s, op %d, rank %d of %d, root %d, lengths %d, places %d%s, shift %zu",
+           job->collective->name, job->count, job->dtype->name, (int)job->op.known, rank, n,
+           job->root, (int)job->lengths, (int)job->places, job->in_place ? ", in place" : "",
+           job->shift);
+  create_operator(&share.operator, &job->op, job->dtype, rank, comm);
+  job->collective->lay_out(&share);
+  if ((job->in_place || job->collective->has_one_buffer) && share.inside != APART)
+    call_in_place(&share, what);
+  else
+    call_with_two_buffers(&share, what);
+  destroy_operator(&share.operator, &job->op, comm);
+}
+
+/* How many elements are folded, if a rank gets the fold of all. */
+static inline size_t elements_folded(int n, const struct job *job) {
+  struct share share = {.job = job, .rank = job->root, .n = n};
+  job->collective->lay_out(&share);
+  size_t elements = 0;
+  for (int i = 0; i < share.send.number; i++) {
+    const struct block *block = &share.send.blocks[i];
+    if (elements < block->first + block->count) elements = block->first + block->count;
+  }
+  const struct block *result = &share.recv.blocks[0];
+  bool folded = result->content == FOLD_OF_FIRST_RANKS && result->number == n;
+  return share.recv.number > 0 && folded ? elements : 0;
+}
+
+/* On all of n ranks. */
+static inline void run_job(int n, struct job job) {
+  if (!can_run(n)) return; /* before the work of the oracle */
+  size_t count = elements_folded(n, &job);
+  if (count) job.fold = malloc(count * job.dtype->size);
+  fold(job.dtype, &job.op, n, n, 0, job.fold, count);
+  run_ranks(n, call_and_compare, &job);
+  free(job.fold);
+}
+
+/* In place and not, aligned and not, with every root if there is one. */
+static inline void run_every_way(int n, struct job job) {
+  const struct collective *collective = job.collective;
+  for (job.root = 0; job.root < (collective->has_root ? n : 1); job.root++)
+    for (int in_place = collective->has_one_buffer; in_place < 2; in_place++)
+      for (size_t shift = 0; shift < 2; shift++) {
+        if (collective->has_root && shift != (size_t)job.root % 2) continue;
+        job.in_place = in_place;
+        job.shift = shift;
+        run_job(n, job);
+      }
+}
+
+/* The largest blocks have about that many elements together. */
+static inline void run_every_count(struct job job) {
+  for (size_t i = 0; i < COUNT_OF(sizes); i++)
+    FOR_COUNTS(count, sizes[i]) {
+      bool divided = job.collective->has_blocks && count > 65537;
+      job.count = divided ? count / (size_t)sizes[i] + 3 : count;
+      run_every_way(sizes[i], job);
+    }
+}
+
+/* Blocks of every kind of length, in every kind of place; large ones of one kind. */
+static inline void run_every_layout(struct job job) {
+  const size_t counts[] = {0, 1, 1001, 65537};
+  for (size_t i = 0; i < COUNT_OF(sizes); i++)
+    for (size_t c = 0; c < COUNT_OF(counts); c++)
+      for (job.lengths = EQUAL; job.lengths <= LONELY; job.lengths++)
+        for (job.places = PACKED; job.places <= REVERSED; job.places++) {
+          bool usual = job.lengths == RAGGED && (int)job.places == sizes[i] % 3;
+          if ((counts[c] == 0 || counts[c] == 65537) && !usual) continue;
+          if (job.places != PACKED && !job.collective->has_displacements) continue;
+          job.count = counts[c];
+          run_every_way(sizes[i], job);
+        }
+}
+
+/* Every type, with every operator of the header that is defined on it. */
+static inline void run_every_operator(int n, struct job job) {
+  for (size_t d = 0; d < COUNT_OF(dtypes); d++)
+    for (size_t o = 0; o < COUNT_OF(ops); o++) {
+      if (!is_defined(ops[o], &dtypes[d])) continue;
+      if (ops[o] == nexarAvg && job.collective->has_no_average) continue;
+      job.dtype = &dtypes[d];
+      job.op.known = ops[o];
+      job.root = (int)o % n;
+      job.in_place = o % 2;
+      job.shift = o % 3;
+      run_job(n, job);
+    }
+}
+
+static inline void run_every_type(int n, struct job job) {
+  for (size_t d = 0; d < COUNT_OF(dtypes); d++) {
+    job.dtype = &dtypes[d];
+    job.root = (int)d % n;
+    job.in_place = d % 2;
+    job.shift = d % 3;
+    run_job(n, job);
+  }
+}
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * Seed: what numr's Communicator asks of a library. Its send, recv, sync and split are not here:
+ * this version of nexar has neither messages nor split, and every call has ended when it returns.
+ */
+#define _GNU_SOURCE
+#include "elements.h"
+#include "ranks.h"
+
+enum { COUNT = 5 };
+
+static void ask_who_it_is(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  int world_size = -1, own = -1;
+  CHECK_CODE(nexarSuccess, nexarCommCount(comm, &world_size));
+  CHECK_CODE(nexarSuccess, nexarCommUserRank(comm, &own));
+  CHECK_EQ(n, world_size);
+  CHECK_EQ(rank, own);
+}
+
+/* numr's types that nexar has, each in place, as ptr and count. */
+static void all_reduce(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  const nexarDataType_t types[] = {nexarFloat32, nexarFloat64,  nexarFloat16, nexarBfloat16,
+                                   nexarInt8,    nexarInt32,    nexarInt64,   nexarUint8,
+                                   nexarUint32,  nexarUint64};
+  const struct { nexarRedOp_t op; int result; } folds[] = {
+      {nexarSum, n * (n + 1) / 2}, {nexarMin, 1}, {nexarMax, n}};
+  for (size_t t = 0; t < COUNT_OF(types); t++)
+    for (size_t f = 0; f < COUNT_OF(folds); f++) {
+      const struct dtype *dtype = dtype_of(types[t]);
+      unsigned char data[8 * COUNT], expected[8 * COUNT];
+      for (size_t i = 0; i < COUNT; i++)
+        if (dtype->kind == REAL) {
+          put_real(dtype, data, i, rank + 1);
+          put_real(dtype, expected, i, folds[f].result);
+        } else {
+          put_integer(dtype, data, i, (uint64_t)(rank + 1));
+          put_integer(dtype, expected, i, (uint64_t)folds[f].result);
+        }
+      CHECK_CODE(nexarSuccess,
+                 nexarAllReduce(data, data, COUNT, types[t], folds[f].op, comm, NULL));
+      CHECK_SAME(expected, data, COUNT * dtype->size, dtype->name);
+    }
+  float product[COUNT] = {2, 2, 2, 2, 2};
+  CHECK_CODE(nexarSuccess,
+             nexarAllReduce(product, product, COUNT, nexarFloat32, nexarProd, comm, NULL));
+  for (int i = 0; i < COUNT; i++) CHECK(product[i] == (float)(1 << n));
+}
+
+static void broadcast(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  for (int root = 0; root < n; root++) {
+    int64_t data[COUNT];
+    for (int i = 0; i < COUNT; i++) data[i] = rank == root ? 100 * root + i : -1;
+    CHECK_CODE(nexarSuccess, nexarBcast(data, COUNT, nexarInt64, root, comm, NULL));
+    for (int i = 0; i < COUNT; i++) CHECK_EQ(100 * root + i, data[i]);
+  }
+}
+
+/* count is that of one rank. */
+static void all_gather(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  float send[COUNT], recv[MOST_RANKS * COUNT];
+  for (int i = 0; i < COUNT; i++) send[i] = (float)(10 * rank + i);
+  CHECK_CODE(nexarSuccess, nexarAllGather(send, recv, COUNT, nexarFloat32, comm, NULL));
+  for (int i = 0; i < n * COUNT; i++) CHECK(recv[i] == (float)(10 * (i / COUNT) + i % COUNT));
+}
+
+/* count is that of one rank, and rank i gets chunk i. */
+static void reduce_scatter(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  float send[MOST_RANKS * COUNT] = {0}, recv[COUNT];
+  for (int i = 0; i < n * COUNT; i++) send[i] = (float)(1000 * (i / COUNT) + i % COUNT + rank);
+  CHECK_CODE(nexarSuccess,
+             nexarReduceScatter(send, recv, COUNT, nexarFloat32, nexarSum, comm, NULL));
+  for (int i = 0; i < COUNT; i++)
+    CHECK(recv[i] == (float)(n * (1000 * rank + i) + n * (n - 1) / 2));
+}
+
+static void barrier(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  for (int i = 0; i < 100; i++) CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+  check_it_works(rank, n, comm);
+}
+
+static void in_every_world(rank_function *function) {
+  for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], function, NULL);
+}
+
+static void world_size_and_rank_are_known(void) { in_every_world(ask_who_it_is); }
+static void all_reduce_folds_every_type_in_place(void) { in_every_world(all_reduce); }
+static void broadcast_gives_everybody_what_the_root_has(void) { in_every_world(broadcast); }
+static void all_gather_collects_in_rank_order(void) { in_every_world(all_gather); }
+static void reduce_scatter_gives_rank_i_chunk_i(void) { in_every_world(reduce_scatter); }
+static void barrier_lets_everybody_through(void) { in_every_world(barrier); }
+
+static const struct test_case cases[] = {
+    CASE(world_size_and_rank_are_known),
+    CASE(all_reduce_folds_every_type_in_place),
+    CASE(broadcast_gives_everybody_what_the_root_has),
+    CASE(all_gather_collects_in_rank_order),
+    CASE(reduce_scatter_gives_rank_i_chunk_i),
+    CASE(barrier_lets_everybody_through),
+};
+
+int main(void) { return RUN(cases); }
