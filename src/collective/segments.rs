@@ -69,7 +69,8 @@ impl<'a> Segments<'a> {
             match slot.memory.take_if(|_| slot.turn == turn) {
                 Some(memory) => Poll::Ready(memory),
                 None => {
-                    slot.waiting.get_or_insert_with(|| context.waker().clone());
+                    // The latest: a task may be polled by one thread and then by another.
+                    slot.waiting = Some(context.waker().clone());
                     Poll::Pending
                 }
             }
@@ -137,7 +138,9 @@ impl Drop for Held<'_, '_> {
 mod tests {
     use std::future::Future;
     use std::pin::pin;
-    use std::task::Context;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake};
 
     use super::*;
 
@@ -159,6 +162,27 @@ mod tests {
             panic!("turn 1 has come")
         };
         assert_eq!(*second, [7]);
+    }
+
+    #[test]
+    fn a_task_that_moves_to_another_waker_is_woken_there() {
+        struct Flag(AtomicBool);
+        impl Wake for Flag {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let flags = [(); 2].map(|()| Arc::new(Flag(AtomicBool::new(false))));
+        let mut buffer = [0; 8];
+        let segments = Segments::whole(&mut buffer);
+        let mut second = pin!(segments.hold(0, 1));
+        for flag in &flags {
+            let waker = Waker::from(Arc::clone(flag));
+            assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        let first = pin!(segments.hold(0, 0)).poll(&mut Context::from_waker(Waker::noop()));
+        drop(first);
+        assert!(flags[1].0.load(Ordering::Relaxed), "nobody woke the latest");
     }
 
     #[test]
