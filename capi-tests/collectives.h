@@ -335,7 +335,6 @@ static inline struct job any_job(int row, int i, int n) {
                     .buffers = i % 10,
                     .in_place = i % 5 == 0,
                     .shift = (size_t)i % 7};
-  if (job.dtype->kind == ONLY_MOVED) job.dtype = dtype_of(nexarInt32);
   bool average = job.op.known == nexarAvg && job.collective->has_no_average;
   if (average || !is_defined(job.op.known, job.dtype)) job.op.known = nexarSum;
   return job;

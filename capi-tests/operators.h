@@ -40,7 +40,7 @@ static inline void fold_of_the_program(const void *in, void *inout, size_t count
 
 static inline void put_scalar(const struct dtype *dtype, int rank, void *at) {
   if (dtype->kind == REAL)
-    put_real(dtype, at, 0, real_scalar(rank));
+    put_real(dtype, at, 0, real_scalar(dtype, rank));
   else
     put_integer(dtype, at, 0, integer_scalar(dtype, rank));
 }
