@@ -20,7 +20,7 @@ struct created {
 
 static inline uint64_t get_integer(const struct dtype *dtype, const void *at, size_t index) {
   uint64_t value = 0;
-  memcpy(&value, (const unsigned char *)at + index * dtype->size, dtype->size);
+  copy_element(&value, (const unsigned char *)at + index * dtype->size, dtype->size);
   return wrapped(dtype, value);
 }
 
