@@ -8,7 +8,7 @@
 #include "jobs.h"
 
 /* Arguments of a v-form. */
-struct arrays {
+struct lists {
   size_t counts[MOST_BLOCKS], displs_[MOST_BLOCKS];
   const size_t *displs; /* NULL if the blocks are packed */
 };
@@ -17,13 +17,13 @@ static inline enum places places_of(const struct job *job) {
   return job->collective->has_displacements ? job->places : PACKED;
 }
 
-static inline void get_arrays(struct arrays *arrays, const struct share *share,
-                              const struct layout *layout) {
+static inline void get_lists(struct lists *lists, const struct share *share,
+                             const struct layout *layout) {
   for (int i = 0; i < layout->number; i++) {
-    arrays->counts[i] = layout->blocks[i].count;
-    arrays->displs_[i] = layout->blocks[i].at;
+    lists->counts[i] = layout->blocks[i].count;
+    lists->displs_[i] = layout->blocks[i].at;
   }
-  arrays->displs = places_of(share->job) == PACKED ? NULL : arrays->displs_;
+  lists->displs = places_of(share->job) == PACKED ? NULL : lists->displs_;
 }
 
 /* Moves the blocks to their places. */
@@ -124,8 +124,8 @@ static inline nexarResult_t call_all_gather(const struct share *s, const void *s
 }
 
 static inline nexarResult_t call_all_gather_v(const struct share *s, const void *send, void *recv) {
-  struct arrays to;
-  get_arrays(&to, s, &s->recv);
+  struct lists to;
+  get_lists(&to, s, &s->recv);
   return nexarAllGatherV(send, s->send.extent, recv, to.counts, to.displs, s->job->dtype->code,
                          END(s));
 }
@@ -184,9 +184,9 @@ static inline nexarResult_t call_all_to_all(const struct share *s, const void *s
 }
 
 static inline nexarResult_t call_all_to_all_v(const struct share *s, const void *send, void *recv) {
-  struct arrays from, to;
-  get_arrays(&from, s, &s->send);
-  get_arrays(&to, s, &s->recv);
+  struct lists from, to;
+  get_lists(&from, s, &s->send);
+  get_lists(&to, s, &s->recv);
   return nexarAllToAllV(send, from.counts, from.displs, recv, to.counts, to.displs,
                         s->job->dtype->code, END(s));
 }
@@ -211,9 +211,9 @@ static inline nexarResult_t call_gather(const struct share *s, const void *send,
 }
 
 static inline nexarResult_t call_gather_v(const struct share *s, const void *send, void *recv) {
-  struct arrays to = {.displs = NULL};
+  struct lists to = {.displs = NULL};
   bool at_root = s->rank == s->job->root;
-  get_arrays(&to, s, &s->recv);
+  get_lists(&to, s, &s->recv);
   return nexarGatherV(send, s->send.extent, recv, at_root ? to.counts : NULL, to.displs,
                       s->job->dtype->code, ROOT(s), END(s));
 }
@@ -240,9 +240,9 @@ static inline nexarResult_t call_scatter(const struct share *s, const void *send
 }
 
 static inline nexarResult_t call_scatter_v(const struct share *s, const void *send, void *recv) {
-  struct arrays from = {.displs = NULL};
+  struct lists from = {.displs = NULL};
   bool at_root = s->rank == s->job->root;
-  get_arrays(&from, s, &s->send);
+  get_lists(&from, s, &s->send);
   return nexarScatterV(send, at_root ? from.counts : NULL, from.displs, recv, s->recv.extent,
                        s->job->dtype->code, ROOT(s), END(s));
 }
@@ -297,9 +297,9 @@ static inline void lay_out_all_reduce_bucketed(struct share *share) {
 static inline nexarResult_t call_all_reduce_bucketed(const struct share *s, const void *send,
                                                      void *recv) {
   (void)send;
-  struct arrays to;
+  struct lists to;
   void *buffs[MOST_BLOCKS];
-  get_arrays(&to, s, &s->recv);
+  get_lists(&to, s, &s->recv);
   for (int i = 0; i < s->recv.number; i++)
     buffs[i] = (unsigned char *)recv + to.displs_[i] * s->job->dtype->size;
   return nexarAllReduceBucketed(buffs, to.counts, (size_t)s->recv.number, s->job->dtype->code,
@@ -335,7 +335,6 @@ static inline struct job any_job(int row, int i, int n) {
                     .buffers = i % 10,
                     .in_place = i % 5 == 0,
                     .shift = (size_t)i % 7};
-  if (job.dtype->kind == ONLY_MOVED) job.dtype = dtype_of(nexarInt32);
   bool average = job.op.known == nexarAvg && job.collective->has_no_average;
   if (average || !is_defined(job.op.known, job.dtype)) job.op.known = nexarSum;
   return job;

@@ -14,7 +14,7 @@
 
 #include "check.h"
 
-enum kind { SIGNED, UNSIGNED, REAL, ONLY_MOVED };
+enum kind { SIGNED, UNSIGNED, REAL };
 
 struct dtype {
   nexarDataType_t code;
@@ -30,8 +30,7 @@ static const struct dtype dtypes[] = {
     {nexarInt64, "int64", 8, SIGNED},     {nexarUint64, "uint64", 8, UNSIGNED},
     {nexarFloat16, "float16", 2, REAL},   {nexarBfloat16, "bfloat16", 2, REAL},
     {nexarFloat32, "float32", 4, REAL},   {nexarFloat64, "float64", 8, REAL},
-    {nexarFloat8e4m3, "float8e4m3", 1, ONLY_MOVED},
-    {nexarFloat8e5m2, "float8e5m2", 1, ONLY_MOVED},
+    {nexarFloat8e4m3, "float8e4m3", 1, REAL}, {nexarFloat8e5m2, "float8e5m2", 1, REAL},
 };
 
 static const nexarRedOp_t ops[] = {
@@ -46,7 +45,7 @@ static inline const struct dtype *dtype_of(nexarDataType_t code) {
 }
 
 static inline bool is_defined(nexarRedOp_t op, const struct dtype *dtype) {
-  return dtype->kind != ONLY_MOVED && (op <= nexarAvg || dtype->kind != REAL);
+  return op <= nexarAvg || dtype->kind != REAL;
 }
 
 /* What a function of the program computes of two elements, the left one from the lower ranks. */
@@ -88,6 +87,20 @@ static inline uint16_t to_bfloat16(float value) {
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* To nearest, ties to even; what is too large becomes `most`. `mantissa` bits after the point. */
+static inline uint8_t to_float8(float value, int mantissa, int bias, uint8_t most, uint8_t nan) {
+  uint8_t sign = signbit(value) ? 0x80 : 0;
+  float magnitude = fabsf(value);
+  if (isnan(value)) return sign | nan;
+  if (magnitude >= 0x1p16f) return sign | most;
+  int exponent = magnitude > 0 ? ilogbf(magnitude) : 1 - bias;
+  if (exponent < 1 - bias) exponent = 1 - bias; /* subnormal */
+  /* In units of the last bit. A one before the point, or a carry, raises the exponent. */
+  int units = (int)lrintf(ldexpf(magnitude, mantissa - exponent));
+  int bits = ((exponent + bias - 1) << mantissa) + units;
+  return sign | (uint8_t)(bits < most ? bits : most);
+}
+
 static inline void put_real(const struct dtype *dtype, void *at, size_t index, double value) {
   unsigned char *element = (unsigned char *)at + index * dtype->size;
   float single = (float)value;
@@ -99,15 +112,31 @@ static inline void put_real(const struct dtype *dtype, void *at, size_t index, d
     case nexarFloat32:
       memcpy(element, &single, 4);
       return;
+    case nexarFloat8e4m3:
+      *element = to_float8(single, 3, 7, 0x7e, 0x7f); /* 448, as there is no infinity */
+      return;
+    case nexarFloat8e5m2:
+      *element = to_float8(single, 2, 15, 0x7c, 0x7e);
+      return;
     default:
       half = dtype->code == nexarFloat16 ? to_float16(single) : to_bfloat16(single);
       memcpy(element, &half, 2);
   }
 }
 
+/* Sizes that the compiler knows: tests copy many millions of elements. */
+static inline void copy_element(void *to, const void *from, size_t size) {
+  switch (size) {
+    case 1: memcpy(to, from, 1); return;
+    case 2: memcpy(to, from, 2); return;
+    case 4: memcpy(to, from, 4); return;
+    default: memcpy(to, from, 8);
+  }
+}
+
 /* The low bytes of the number: x86-64 and AArch64 are little-endian. */
 static inline void put_integer(const struct dtype *dtype, void *at, size_t index, uint64_t value) {
-  memcpy((unsigned char *)at + index * dtype->size, &value, dtype->size);
+  copy_element((unsigned char *)at + index * dtype->size, &value, dtype->size);
 }
 
 /* Cut to the width of the type, and widened again with its sign. */
@@ -129,8 +158,9 @@ static inline uint64_t integer_element(const struct dtype *dtype, int rank, size
   return value >> 61 == 0 ? 0 : wrapped(dtype, value);
 }
 
-/* This rank's element: a float that stays exact under op with n ranks. */
-static inline double real_element(nexarRedOp_t op, int n, int rank, size_t index) {
+/* This rank's element: a float that stays exact under op with n ranks. Eight bits hold few. */
+static inline double real_element(const struct dtype *dtype, nexarRedOp_t op, int n, int rank,
+                                  size_t index) {
   uint64_t random = mixed((uint64_t)rank, index) >> 40;
   if (op == nexarProd) {
     const double factors[] = {0.5, 1, 2, -0.5, -1, -2};
@@ -138,9 +168,9 @@ static inline double real_element(nexarRedOp_t op, int n, int rank, size_t index
   }
   if (op == nexarAvg) {
     const double parts[] = {0, 1, -1, 2, -2, 4, -4, 8, -8};
-    return n * parts[random % 9];
+    return n * parts[random % (dtype->size == 1 ? 3 : 9)];
   }
-  return (double)(random % 31) - 15;
+  return dtype->size == 1 ? (double)(random % 3) - 1 : (double)(random % 31) - 15;
 }
 
 /* What a rank's elements are multiplied with: another number for each rank. */
@@ -148,9 +178,9 @@ static inline uint64_t integer_scalar(const struct dtype *dtype, int rank) {
   return wrapped(dtype, mixed(1000, (uint64_t)rank));
 }
 
-static inline double real_scalar(int rank) {
+static inline double real_scalar(const struct dtype *dtype, int rank) {
   const double scalars[] = {2, -1, 1, -2};
-  return scalars[rank % 4];
+  return scalars[dtype->size == 1 ? rank % 2 * 3 : rank % 4];
 }
 
 static inline bool is_real(const struct dtype *dtype, const struct operator *op) {
@@ -162,7 +192,7 @@ static inline void fill(const struct dtype *dtype, const struct operator *op, in
                         size_t first, void *at, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (is_real(dtype, op))
-      put_real(dtype, at, i, real_element(op->known, n, rank, first + i));
+      put_real(dtype, at, i, real_element(dtype, op->known, n, rank, first + i));
     else
       put_integer(dtype, at, i, integer_element(dtype, rank, first + i));
   }
@@ -199,11 +229,12 @@ static inline double folded_real(nexarRedOp_t op, double a, double b) {
   }
 }
 
-static inline double real_fold(const struct operator *op, int n, int ranks, size_t index) {
+static inline double real_fold(const struct dtype *dtype, const struct operator *op, int n,
+                               int ranks, size_t index) {
   double result = 0;
   for (int r = 0; r < ranks; r++) {
-    double next = real_element(op->known, n, r, index);
-    if (op->premultiplied) next *= real_scalar(r);
+    double next = real_element(dtype, op->known, n, r, index);
+    if (op->premultiplied) next *= real_scalar(dtype, r);
     result = r == 0 ? next : folded_real(op->known, result, next);
   }
   return !op->premultiplied && op->known == nexarAvg ? result / n : result;
@@ -229,7 +260,7 @@ static inline void fold(const struct dtype *dtype, const struct operator *op, in
                         size_t first, void *at, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (is_real(dtype, op))
-      put_real(dtype, at, i, real_fold(op, n, ranks, first + i));
+      put_real(dtype, at, i, real_fold(dtype, op, n, ranks, first + i));
     else
       put_integer(dtype, at, i, integer_fold(dtype, op, n, ranks, first + i));
   }

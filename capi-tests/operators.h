@@ -20,7 +20,7 @@ struct created {
 
 static inline uint64_t get_integer(const struct dtype *dtype, const void *at, size_t index) {
   uint64_t value = 0;
-  memcpy(&value, (const unsigned char *)at + index * dtype->size, dtype->size);
+  copy_element(&value, (const unsigned char *)at + index * dtype->size, dtype->size);
   return wrapped(dtype, value);
 }
 
@@ -40,7 +40,7 @@ static inline void fold_of_the_program(const void *in, void *inout, size_t count
 
 static inline void put_scalar(const struct dtype *dtype, int rank, void *at) {
   if (dtype->kind == REAL)
-    put_real(dtype, at, 0, real_scalar(rank));
+    put_real(dtype, at, 0, real_scalar(dtype, rank));
   else
     put_integer(dtype, at, 0, integer_scalar(dtype, rank));
 }

@@ -67,27 +67,6 @@ static void wrong_arguments_create_nothing(void) {
   run_ranks(3, create_wrongly, NULL);
 }
 
-/* 8-bit floats are moved, but not reduced: wherever that is noticed, it is an argument error. */
-static void premultiply_8_bit_floats(int rank, int n, nexarComm_t comm, void *arg) {
-  (void)arg;
-  const nexarDataType_t floats[] = {nexarFloat8e4m3, nexarFloat8e5m2};
-  for (size_t i = 0; i < COUNT_OF(floats); i++) {
-    unsigned char scalar = 0x38, data[2] = {0x38, 0x38};
-    nexarRedOp_t op = nexarMin;
-    nexarResult_t result =
-        nexarRedOpCreatePreMulSum(&op, &scalar, floats[i], nexarScalarHostImmediate, comm);
-    if (result == nexarSuccess) result = nexarAllReduce(data, data, 2, floats[i], op, comm, NULL);
-    CHECK_CODE(nexarInvalidArgument, result);
-    CHECK_TEXT(nexarGetLastError(comm), i == 0 ? "float8e4m3" : "float8e5m2");
-  }
-  check_it_works(rank, n, comm);
-}
-
-static void an_operator_of_8_bit_floats_is_refused(void) {
-  run_ranks(1, premultiply_8_bit_floats, NULL);
-  run_ranks(2, premultiply_8_bit_floats, NULL);
-}
-
 static void number_them(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   enum { NUMBER = 1000 };
@@ -229,7 +208,6 @@ static void the_number_of_an_operator_is_of_no_other_ranks_concern(void) {
 
 static const struct test_case cases[] = {
     CASE(wrong_arguments_create_nothing),
-    CASE(an_operator_of_8_bit_floats_is_refused),
     CASE(every_operator_has_a_number_of_its_own),
     CASE(a_destroyed_operator_is_none),
     CASE(only_created_operators_can_be_destroyed),

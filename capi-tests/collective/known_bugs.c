@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "collectives.h"
+#include "rounding.h"
 
 /* Large buffers were cut by bytes, and elements at the cuts kept their local value. */
 static void sum_ones(int rank, int n, nexarComm_t comm, void *arg) {
@@ -42,41 +43,13 @@ static void reduce_scatter_gave_each_rank_the_chunk_of_the_next(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], scatter_numbered_chunks, NULL);
 }
 
-/* A sum of two elements of two bytes, and the bits that must come out. */
-struct rounding {
-  nexarDataType_t datatype;
-  float one, other;
-  uint16_t sum;
-};
-
-/* At every index of arrays of every length up to two vectors and a tail. */
-static void round_everywhere(int rank, int n, nexarComm_t comm, void *arg) {
-  (void)n;
-  enum { LONGEST = 35 };
-  const struct rounding *rounding = arg;
-  const struct dtype *dtype = dtype_of(rounding->datatype);
-  for (size_t count = 1; count <= LONGEST; count++) {
-    uint16_t data[LONGEST], expected[LONGEST];
-    for (size_t i = 0; i < count; i++) {
-      put_real(dtype, data, i, rank == 0 ? rounding->one : rounding->other);
-      expected[i] = rounding->sum;
-    }
-    CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, count, dtype->code, nexarSum, comm, NULL));
-    CHECK_SAME(expected, data, 2 * count, dtype->name);
-  }
-}
-
-static void round_all(const struct rounding *roundings, size_t count) {
-  for (size_t i = 0; i < count; i++) run_ranks(2, round_everywhere, (void *)&roundings[i]);
-}
-
 static void float16_of_1_9998_became_1(void) {
   const struct rounding roundings[] = {
       {nexarFloat16, 1, 0.9998f, 0x4000},      /* 1.99976 is a tie: 2 */
       {nexarFloat16, 4, 3.999f, 0x4800},       /* became 4: 8 */
       {nexarFloat16, 0.25f, 0.24995f, 0x3800}, /* became 0.25: 0.5 */
   };
-  round_all(roundings, COUNT_OF(roundings));
+  RUN_ROUNDINGS(roundings);
 }
 
 static void float16_subnormals_became_0(void) {
@@ -85,7 +58,7 @@ static void float16_subnormals_became_0(void) {
       {nexarFloat16, 0x1p-16f, 0x1p-17f, 0x0180},
       {nexarFloat16, 0x1p-14f, -0x1p-24f, 0x03ff},
   };
-  round_all(roundings, COUNT_OF(roundings));
+  RUN_ROUNDINGS(roundings);
 }
 
 static void bfloat16_was_cut_off_instead_of_rounded_to_even(void) {
@@ -95,12 +68,12 @@ static void bfloat16_was_cut_off_instead_of_rounded_to_even(void) {
       {nexarBfloat16, 258, 1, 0x4382},    /* a tie: up to 260 */
       {nexarBfloat16, -258, -1, 0xc382},
   };
-  round_all(roundings, COUNT_OF(roundings));
+  RUN_ROUNDINGS(roundings);
 }
 
 /* One NaN, at every index and on every rank, among elements that are compared. */
 static void hide_a_nan(int rank, int n, nexarComm_t comm, void *arg) {
-  enum { COUNT = 37 };
+  enum { COUNT = 70 };
   const struct dtype *dtype = arg;
   const nexarRedOp_t extremes[] = {nexarMin, nexarMax};
   for (size_t o = 0; o < COUNT_OF(extremes); o++)

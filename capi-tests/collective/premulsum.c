@@ -7,7 +7,7 @@ static const nexarScalarResidence_t residences[] = {nexarScalarDevice, nexarScal
 static void premultiply_in_every_collective(int n, size_t count) {
   for (size_t c = 0; c < COUNT_OF(folding); c++)
     for (size_t d = 0; d < COUNT_OF(dtypes); d++)
-      for (size_t r = 0; r < COUNT_OF(residences) && dtypes[d].kind != ONLY_MOVED; r++)
+      for (size_t r = 0; r < COUNT_OF(residences); r++)
         run_job(n, (struct job){.collective = folding[c], .dtype = &dtypes[d],
                                 .op = {.premultiplied = true, .residence = residences[r]},
                                 .count = count, .buffers = 3, .root = (int)d % n,

@@ -56,7 +56,6 @@ static void operands_that_commute_give_the_fold(void) {
       fold_in_every_collective(sizes[i], nexarInt32, op, counts[c]);
 }
 
-/* Also of the types that the library only moves. */
 static void a_function_folds_elements_of_any_type(void) {
   combine_function *const functions[] = {compose, take_the_left, take_the_right};
   for (int n = 2; n <= 4; n++)

@@ -67,6 +67,8 @@ static const struct identities identities[] = {
     {nexarUint32, 0, 1, UINT32_MAX, 0},
     {nexarInt64, 0, 1, INT64_MAX, UINT64_C(0x8000000000000000)},
     {nexarUint64, 0, 1, UINT64_MAX, 0},
+    {nexarFloat8e4m3, 0, 0x38, 0x7e, 0xfe}, /* 448: there is no infinity */
+    {nexarFloat8e5m2, 0, 0x3c, 0x7c, 0xfc},
     {nexarFloat16, 0, 0x3c00, 0x7c00, 0xfc00},
     {nexarBfloat16, 0, 0x3f80, 0x7f80, 0xff80},
     {nexarFloat32, 0, 0x3f800000, 0x7f800000, 0xff800000},
