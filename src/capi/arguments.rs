@@ -143,18 +143,21 @@ pub(super) unsafe fn array<T: Copy>(name: &str, array: *const T, length: usize) 
     Ok(elements)
 }
 
-/// All counts together, as bytes that fit a slice.
-pub(super) fn total(counts: &[usize], dtype: DataType) -> Result<usize> {
+/// All counts together must be bytes that fit a slice.
+pub(super) fn check_total(name: &str, counts: &[usize], dtype: DataType) -> Result<()> {
     let total = counts.iter().try_fold(0_usize, |total, count| total.checked_add(*count));
-    let what = || Error::Argument("all counts together exceed the address space".to_owned());
-    bytes(total.ok_or_else(what)?, dtype, 1)
+    match total.and_then(|total| bytes(total, dtype, 1).ok()) {
+        Some(_) => Ok(()),
+        None => Err(Error::Argument(format!("{name} of {dtype} exceed the address space"))),
+    }
 }
 
 /// Blocks of `counts` elements, each rank's `displacement` elements into the buffer; one after
-/// another if there are no displacements.
+/// another if there are no displacements, which are called `name`.
 pub(super) fn blocks(
     counts: &[usize],
     displacements: Option<&[usize]>,
+    name: &str,
     dtype: DataType,
 ) -> Result<Blocks> {
     let mut packed = 0;
@@ -172,8 +175,8 @@ pub(super) fn blocks(
             Some(end - count * dtype.size()..end)
         });
         ranges.push(range.ok_or_else(|| {
-            let what = format!("the block of rank {rank}, {count} of {dtype}");
-            Error::Argument(format!("{what} at {first}, exceeds the address space"))
+            let block = format!("the block of rank {rank}, {count} of {dtype} at {first}");
+            Error::Argument(format!("{name}: {block}, exceeds the address space"))
         })?);
     }
     Ok(Blocks::at(ranges))

@@ -326,7 +326,7 @@ pub unsafe extern "C" fn nexarAllReduceBucketed(
         let counts = unsafe { arguments::array("counts", counts, nbuffs) }?;
         // SAFETY: as above.
         let buffs = unsafe { arguments::array("buffs", buffs, nbuffs) }?;
-        arguments::total(&counts, reducer.dtype())?;
+        arguments::check_total("counts", &counts, reducer.dtype())?;
         let region = |(buff, count): (&*mut c_void, &usize)| {
             let bytes = count * reducer.dtype().size();
             Region { name: "buffs", address: buff.cast(), bytes }

@@ -35,8 +35,8 @@ impl Layout {
             // SAFETY: as for this function.
             false => Some(unsafe { arguments::array(displs_name, displs, size) }?),
         };
-        arguments::total(&counts, dtype)?;
-        let blocks = arguments::blocks(&counts, displs.as_deref(), dtype)?;
+        arguments::check_total(counts_name, &counts, dtype)?;
+        let blocks = arguments::blocks(&counts, displs.as_deref(), displs_name, dtype)?;
         Ok(Self { counts, blocks })
     }
 
