@@ -3,10 +3,9 @@
 //!
 //! Leaves to others what the future does. Invariant: a wake-up that comes while the future is
 //! being polled is never lost.
-#![expect(unsafe_code, reason = "signals and cancellation of threads are held off here")]
+#![expect(unsafe_code, reason = "signals are blocked in the threads started here")]
 
 use std::cell::Cell;
-use std::ffi::c_int;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,7 +181,6 @@ impl Network {
         let drives_alone = wheel.calls == 1 && !wheel.io_drives;
         drop(wheel);
         let _driving = Driving { network: self, start, leaves_work };
-        let _uncancelled = Uncancelled::new();
         self.runtime.block_on(async {
             let _awake = stays_awake.then(|| Awake::until(start + SHORT));
             let output = tokio::time::timeout_at(deadline.into(), future).await.ok();
@@ -244,33 +242,6 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-/// While it lives, pthread_cancel of this thread waits: the calls of a runtime would be points of
-/// cancellation, and nothing in it is prepared to end there.
-struct Uncancelled(c_int);
-
-impl Uncancelled {
-    fn new() -> Self {
-        let mut before = 0;
-        // SAFETY: the old state is written to a variable of ours.
-        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
-        Self(before)
-    }
-}
-
-impl Drop for Uncancelled {
-    fn drop(&mut self) {
-        // SAFETY: a state that was in force before; the one that ends is not asked for.
-        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
-    }
-}
-
-const PTHREAD_CANCEL_DISABLE: c_int = 1;
-
-// The crate libc lacks it.
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 /// Signals of the program are for its own threads.

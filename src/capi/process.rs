@@ -1,6 +1,7 @@
 //! What nexar does once per process, at its first call, and how it knows a forked child.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::LocalKey;
@@ -41,7 +42,35 @@ pub(super) fn is_forked_child() -> bool {
 
 /// Marks this thread as inside nexar while `body` runs.
 pub(super) fn inside<T>(body: impl FnOnce() -> T) -> T {
+    let _uncancelled = Uncancelled::new();
     while_set(&INSIDE, body)
+}
+
+/// While it lives, pthread_cancel of this thread waits: what a call does would be full of points of
+/// cancellation, and nothing in it is prepared to end there.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: the old state is written to a variable of ours.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: a state that was in force before; the one that ends is not asked for.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
+}
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+// The crate libc lacks it.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 /// Marks this thread as inside a function of the program, which may not call nexar.
