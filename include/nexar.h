@@ -33,11 +33,11 @@
  *
  * Streams. Pass NULL: the call returns when the result is there.
  *
- * Threads. Any thread may make any call; 64 KiB of stack are enough. Operations take their numbers in
- * the order in which they start; several may run at once and end in any order. Threads that share a
- * rank must start them in the same order as on the other ranks. The library starts a thread for the
- * network when ranks are processes; it starts no process, installs no signal handler and prints
- * nothing unless NEXAR_DEBUG asks.
+ * Threads. Any thread may make any call; 128 KiB of stack are enough. Operations take their numbers
+ * in the order in which they start; several may run at once and end in any order. Threads that share
+ * a rank must start them in the same order as on the other ranks. A thread that is cancelled ends
+ * after its call. The library starts a thread for the network when ranks are processes; it starts no
+ * process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
  *
  * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
  * nexarInvalidArgument. Finalize, Destroy and Abort take NULL and do nothing.
@@ -581,7 +581,7 @@ nexarResult_t nexarReduceScatterV(const void *sendbuff,
 /**
  * As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
  * recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
- * not, every rank gets nexarInvalidUsage. sdispls and rdispls may be NULL: the blocks follow each
+ * not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself. sdispls and rdispls may be NULL: the blocks follow each
  * other. In place when sendbuff == recvbuff and both have the same counts and displacements.
  */
 nexarResult_t nexarAllToAllV(const void *sendbuff,
@@ -639,8 +639,8 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
 
 /**
  * Creates an operator from a function of the program, for any datatype. The function folds count
- * elements, inout[i] = in[i] op inout[i], and must be associative. If commutative is 0, operands are
- * folded in the order of ranks: in comes from lower ranks than inout. user is passed on to it. It
+ * elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is 0,
+ * operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on to it. It
  * runs in the thread of the call that uses it and must neither call nexar nor throw. It can be used
  * with comm alone, whose other ranks must use an operator created with the same value of
  * commutative.

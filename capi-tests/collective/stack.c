@@ -1,10 +1,10 @@
-/* 64 KiB of stack are enough for every collective: a thread's stack is touched no deeper. */
+/* 128 KiB of stack are enough for every collective: a thread's stack is touched no deeper. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 
 #include "collectives.h"
 
-enum { PROMISED = 64 << 10, STACK = 256 << 10, UNTOUCHED = 0xee };
+enum { PROMISED = 128 << 10, STACK = 256 << 10, UNTOUCHED = 0xee };
 
 /* A call that a thread of its own makes, and nothing else. */
 struct errand {
