@@ -189,6 +189,8 @@ static inline size_t elements_folded(int n, const struct job *job) {
 
 /* On all of n ranks. */
 static inline void run_job(int n, struct job job) {
+  n = size_of_job(n);
+  job.root %= n;
   if (!can_run(n)) return; /* before the work of the oracle */
   size_t count = elements_folded(n, &job);
   if (count) job.fold = malloc(count * job.dtype->size);

@@ -24,10 +24,6 @@ pub enum Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    pub const fn none() -> Buffers<'static> {
-        Buffers::Apart { input: &[], output: &mut [] }
-    }
-
     /// Accepts two regions that are apart, or in place: the smaller beginning exactly `offset`
     /// bytes into the larger. Any other overlap, NULL or a region past the end of the address
     /// space is an argument error.

@@ -405,15 +405,16 @@ impl Op<'_> {
     /// How much this rank reads.
     pub fn input_bytes(&self) -> usize {
         match self {
-            Self::AllReduce { buffers, .. } | Self::Reduce { buffers, .. } => buffers.input().len(),
-            Self::Broadcast { buffers, .. } | Self::AllGather { buffers, .. } => {
-                buffers.input().len()
-            }
-            Self::ReduceScatter { buffers, .. } | Self::AllToAll { buffers, .. } => {
-                buffers.input().len()
-            }
-            Self::Gather { buffers, .. } | Self::Scatter { buffers, .. } => buffers.input().len(),
-            Self::Scan { buffers, .. } | Self::ExScan { buffers, .. } => buffers.input().len(),
+            Self::AllReduce { buffers, .. }
+            | Self::Reduce { buffers, .. }
+            | Self::Broadcast { buffers, .. }
+            | Self::AllGather { buffers, .. }
+            | Self::ReduceScatter { buffers, .. }
+            | Self::AllToAll { buffers, .. }
+            | Self::Gather { buffers, .. }
+            | Self::Scatter { buffers, .. }
+            | Self::Scan { buffers, .. }
+            | Self::ExScan { buffers, .. } => buffers.input().len(),
             Self::AllReduceBucketed { buckets, .. } => buckets.iter().map(|b| b.len()).sum(),
             Self::Barrier => 0,
         }

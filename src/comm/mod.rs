@@ -224,8 +224,11 @@ impl Communicator {
         }
         let (call, seq, place) = (op.call(), turn.seq, self.place());
         let (name, rank) = (&self.name, place.rank);
-        let algorithm = self.selection.choose(&call, place.size).name;
-        trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call} #{seq}, {algorithm}");
+        trace!(
+            rank = rank.0 as u64,
+            "communicator {name}: {rank}, {call} #{seq}, {}",
+            self.selection.choose(&call, place.size).name
+        );
         let exchange = Exchange::new(&self.mesh, turn.lane(), seq, call, turn.past);
         collective::perform(&exchange, &self.selection, op).await
     }

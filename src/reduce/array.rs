@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, bytes_of, pod_read_unaligned};
 
-use super::element::{Code, Small};
+use super::element::{Code, Real, Small};
 #[cfg(target_arch = "x86_64")]
 use super::x86::Avx2;
 
@@ -68,6 +68,31 @@ pub(super) fn each<T: Pod>(data: &mut [u8], op: impl Fn(T) -> T) {
     for a in data.chunks_exact_mut(size_of::<T>()) {
         let result = op(pod_read_unaligned(a));
         a.copy_from_slice(bytes_of(&result));
+    }
+}
+
+/// `pairs` by `Real::add`, the fold that most of all must be fast.
+pub(super) trait Sums: Real {
+    fn sums(isa: Isa, into: &mut [u8], from: &[u8]);
+}
+
+impl Sums for f32 {
+    fn sums(isa: Isa, into: &mut [u8], from: &[u8]) {
+        match isa {
+            Isa::Baseline => pairs(into, from, <Self as Real>::add),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(avx2) => avx2.f32_sums(into, from),
+        }
+    }
+}
+
+impl Sums for f64 {
+    fn sums(isa: Isa, into: &mut [u8], from: &[u8]) {
+        match isa {
+            Isa::Baseline => pairs(into, from, <Self as Real>::add),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(avx2) => avx2.f64_sums(into, from),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use bytemuck::pod_read_unaligned;
 
 use super::Elements;
-use super::array::{Isa, WORD, each, pairs, word_each, word_pairs};
+use super::array::{Isa, Sums, WORD, each, pairs, word_each, word_pairs};
 use super::element::{Code, Real, Small};
 use super::small::F16;
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,7 @@ pub(super) struct Floats<L>(pub(super) PhantomData<L>);
 impl<L: Layout> Elements for Floats<L> {
     fn fold(&self, isa: Isa, redop: RedOp, into: &mut [u8], from: &[u8]) {
         match redop {
-            RedOp::Sum | RedOp::Avg => L::pairs(isa, into, from, L::Wide::add),
+            RedOp::Sum | RedOp::Avg => L::sum(isa, into, from),
             RedOp::Prod => L::pairs(isa, into, from, L::Wide::multiply),
             RedOp::Max => L::max(isa, into, from),
             RedOp::Min => L::min(isa, into, from),
@@ -65,6 +65,9 @@ pub(super) trait Layout {
         from: &[u8],
         op: impl Fn(Self::Wide, Self::Wide) -> Self::Wide + Copy,
     );
+    fn sum(isa: Isa, into: &mut [u8], from: &[u8]) {
+        Self::pairs(isa, into, from, Self::Wide::add);
+    }
     fn max(isa: Isa, into: &mut [u8], from: &[u8]);
     fn min(isa: Isa, into: &mut [u8], from: &[u8]);
     fn each(isa: Isa, data: &mut [u8], op: impl Fn(Self::Wide) -> Self::Wide + Copy);
@@ -74,11 +77,15 @@ pub(super) trait Layout {
 /// f32 and f64, computed in their own precision.
 pub(super) struct Own<W>(PhantomData<W>);
 
-impl<W: Real> Layout for Own<W> {
+impl<W: Sums> Layout for Own<W> {
     type Wide = W;
 
     fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(W, W) -> W + Copy) {
         isa.run(|| pairs(into, from, op));
+    }
+
+    fn sum(isa: Isa, into: &mut [u8], from: &[u8]) {
+        W::sums(isa, into, from);
     }
 
     fn max(isa: Isa, into: &mut [u8], from: &[u8]) {

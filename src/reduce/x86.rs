@@ -1,14 +1,24 @@
-//! What AVX2 and F16C are for: the loops of `array` compiled for them, and f16 converted by them.
+//! What AVX2 and F16C are for: the loops of `array` compiled for them, sums of floats without a
+//! look at each, and f16 converted by them.
 //!
 //! Invariant: their functions are reached through an `Avx2` alone, and one exists only where the
 //! CPU has both.
 #![expect(unsafe_code, reason = "a CPU that says it has AVX2 and F16C may be told to use them")]
 
 use std::arch::x86_64::{
-    _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch, _mm256_cvtph_ps, _mm256_cvtps_ph,
+    __m256, __m256d, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_add_pd, _mm256_add_ps, _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cvtph_ps, _mm256_cvtps_ph,
+    _mm256_movemask_epi8, _mm256_or_si256, _mm256_setzero_si256,
 };
+use std::array::from_fn;
 
-use bytemuck::{bytes_of, cast, pod_read_unaligned};
+use bytemuck::{Pod, bytes_of, cast, pod_read_unaligned};
+
+use super::array::pairs;
+use super::element::Real;
+
+/// Vectors whose sums are searched for NaN together.
+const TOGETHER: usize = 8;
 
 /// Bytes of the eight f16 that are converted at once.
 pub(super) const EIGHT_F16: usize = 16;
@@ -36,6 +46,16 @@ impl Avx2 {
     pub(super) fn run_ahead(self, into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
         // SAFETY: self proves that the CPU has what `ahead` is compiled for.
         unsafe { ahead(into, from, work) }
+    }
+
+    pub(super) fn f32_sums(self, into: &mut [u8], from: &[u8]) {
+        // SAFETY: self proves that the CPU has what `f32_sums` is compiled for.
+        unsafe { f32_sums(into, from) }
+    }
+
+    pub(super) fn f64_sums(self, into: &mut [u8], from: &[u8]) {
+        // SAFETY: self proves that the CPU has what `f64_sums` is compiled for.
+        unsafe { f64_sums(into, from) }
     }
 
     /// Whole blocks of `EIGHT_F16`.
@@ -75,6 +95,51 @@ fn ahead(into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
 fn fetch(address: *const u8) {
     // SAFETY: a hint, to which no address is wrong.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn f32_sums(into: &mut [u8], from: &[u8]) {
+    let add = |a: __m256, b: __m256| _mm256_add_ps(a, b);
+    sums::<f32, _>(into, from, add, |a, b| cast(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b)));
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn f64_sums(into: &mut [u8], from: &[u8]) {
+    let add = |a: __m256d, b: __m256d| _mm256_add_pd(a, b);
+    sums::<f64, _>(into, from, add, |a, b| cast(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b)));
+}
+
+/// Vectors of sums are searched for NaN together, which is cheaper than to make the NaNs of each
+/// canonical. Where there is one, the definition is followed. `nan_of_either` has bits where an
+/// element of either operand is NaN.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn sums<W: Real, V: Pod>(
+    into: &mut [u8],
+    from: &[u8],
+    add: impl Fn(V, V) -> V,
+    nan_of_either: impl Fn(V, V) -> __m256i,
+) where
+    [V; TOGETHER]: Pod,
+{
+    // One length, which the compiler sees, so that it is compared once.
+    let from = &from[..into.len()];
+    let mut into = into.chunks_exact_mut(size_of::<[V; TOGETHER]>());
+    let mut from = from.chunks_exact(size_of::<[V; TOGETHER]>());
+    for (a, b) in (&mut into).zip(&mut from) {
+        let (x, y): ([V; TOGETHER], [V; TOGETHER]) = (pod_read_unaligned(a), pod_read_unaligned(b));
+        let sums: [V; TOGETHER] = from_fn(|i| add(x[i], y[i]));
+        let nan = sums
+            .chunks_exact(2)
+            .map(|two| nan_of_either(two[0], two[1]))
+            .fold(_mm256_setzero_si256(), |a, b| _mm256_or_si256(a, b));
+        if _mm256_movemask_epi8(nan) == 0 {
+            a.copy_from_slice(bytes_of(&sums));
+        } else {
+            pairs(a, b, W::add);
+        }
+    }
+    pairs(into.into_remainder(), from.remainder(), W::add);
 }
 
 #[target_feature(enable = "avx2,f16c")]
