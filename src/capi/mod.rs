@@ -13,6 +13,7 @@ mod boundary;
 pub mod collective;
 pub mod comm;
 mod handle;
+pub mod message;
 mod process;
 pub mod redop;
 pub mod types;

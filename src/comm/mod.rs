@@ -8,6 +8,7 @@
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
 mod lane;
+mod message;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use crate::bootstrap::{self, World};
 use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
 use crate::runtime;
@@ -265,9 +266,10 @@ impl Communicator {
     fn end(&self, turn: Turn<'_>, call: Call, result: Result<()>) -> Result<()> {
         let result = result.map_err(|cause| {
             let rank = self.place().rank;
-            let fault = self.mesh.fail(cause.during(rank, turn.seq, call));
+            let doing = Doing::Collective { seq: turn.seq, call };
+            let fault = self.mesh.fail(cause.during(rank, doing));
             // One that no operation saw, such as a lost connection, is told with the one it ended.
-            let fault = fault.during(rank, turn.seq, call);
+            let fault = fault.during(rank, doing);
             warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
             fault
         });

@@ -31,7 +31,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{Header, LANES, Lane, Mesh, Missing};
+use super::{Header, Inbox, LANES, Lane, Mesh, Missing, Note};
 use control::Frame;
 use endpoint::{Endpoint, Service};
 use key::{Identity, PublicKey};
@@ -85,6 +85,7 @@ pub(crate) struct Shared {
     place: Place,
     ranks: HashMap<PublicKey, Rank>,
     peers: Vec<Peer>,
+    inbox: Inbox,
     board: Mutex<Board>,
     /// The latest calls of this rank, newest first, for its heartbeats.
     latest: Mutex<Vec<(u64, Call)>>,
@@ -114,6 +115,7 @@ impl QuicMesh {
             place,
             ranks,
             peers: (0..place.size).map(|_| Peer::default()).collect(),
+            inbox: Inbox::new(place),
             board: Mutex::new(Board::new(place.size)),
             latest: Mutex::default(),
             fault: OnceLock::new(),
@@ -196,6 +198,22 @@ impl Mesh for QuicMesh {
         Ok(())
     }
 
+    fn inbox(&self) -> &Inbox {
+        &self.shared.inbox
+    }
+
+    async fn note(&self, _: Rank, _: Note) -> Result<()> {
+        Err(Error::Usage("messages between processes are not there yet".to_owned()))
+    }
+
+    async fn send_body(&self, _: Rank, _: u64, _: &[u8]) -> Result<()> {
+        Err(Error::Usage("messages between processes are not there yet".to_owned()))
+    }
+
+    async fn recv_body(&self, _: Rank, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(Error::Usage("messages between processes are not there yet".to_owned()))
+    }
+
     fn announce(&self, seq: u64, call: Call) -> Result<()> {
         {
             let mut latest = lock(&self.shared.latest);
@@ -242,6 +260,7 @@ impl Shared {
         });
         if first {
             self.failed.notify_waiters();
+            self.inbox.fail(fault.clone());
             for peer in &self.peers {
                 peer.tell(|| Frame::fault(fault));
             }
