@@ -46,7 +46,11 @@ pub async fn recv<M: Mesh>(mesh: &M, incoming: Incoming<'_>) -> Result<(Rank, En
     let call = incoming.call();
     let Incoming { wanted, dtype, count, into } = incoming;
     let inbox = mesh.inbox();
-    let arrival = inbox.post(wanted).matched().await?;
+    let mut receive = inbox.post(wanted);
+    if let Some(source) = wanted.source {
+        mesh.meet(source);
+    }
+    let arrival = receive.matched().await?;
     let (from, envelope, id) = (arrival.source, arrival.envelope, arrival.rest.id);
     if (envelope.dtype, envelope.count) != (dtype, count) {
         let to = mesh.place().rank;

@@ -6,7 +6,7 @@ use crate::rank::{Place, Rank};
 
 use super::mem::MemMesh;
 use super::quic::QuicMesh;
-use super::{Header, Inbox, Lane, Mesh, Missing, Note};
+use super::{Header, Inbox, Lane, Mesh, Missing, Note, Split};
 
 pub enum AnyMesh {
     /// Ranks are threads of this process.
@@ -51,6 +51,13 @@ impl Mesh for AnyMesh {
         }
     }
 
+    fn meet(&self, peer: Rank) {
+        match self {
+            Self::Mem(mesh) => mesh.meet(peer),
+            Self::Quic(mesh) => mesh.meet(peer),
+        }
+    }
+
     async fn note(&self, to: Rank, note: Note) -> Result<()> {
         match self {
             Self::Mem(mesh) => mesh.note(to, note).await,
@@ -69,6 +76,13 @@ impl Mesh for AnyMesh {
         match self {
             Self::Mem(mesh) => mesh.recv_body(from, id, into).await,
             Self::Quic(mesh) => mesh.recv_body(from, id, into).await,
+        }
+    }
+
+    async fn split(&self, split: Split) -> Result<Self> {
+        match self {
+            Self::Mem(mesh) => mesh.split(split).await.map(Self::Mem),
+            Self::Quic(mesh) => mesh.split(split).await.map(Self::Quic),
         }
     }
 

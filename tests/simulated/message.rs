@@ -342,7 +342,7 @@ fn a_posted_receive_can_be_taken_back_until_it_has_its_message() {
         poll(messaging::send(&one, outgoing(1, Tag::None, &[1]))),
         Poll::Ready(Ok(()))
     ));
-    let mut receive = receive.cancel().err().expect("it has its message");
+    let mut receive = receive.cancel().expect_err("it has its message");
     assert!(matches!(poll(receive.matched()), Poll::Ready(Ok(_))));
 }
 

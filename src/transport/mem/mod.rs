@@ -4,10 +4,11 @@
 //! are proved: messages are counted, links can be cut, ranks killed, parcels delayed, with no
 //! clock and no socket involved.
 
-mod bodies;
+pub(super) mod bodies;
 mod queue;
 mod trouble;
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,7 +20,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{Header, Inbox, LANES, Lane, Mesh, Missing, Note};
+use super::{Header, Inbox, LANES, Lane, Mesh, Missing, Note, Split};
 use bodies::{Bodies, Key};
 use queue::{Parcel, Queue, Reason};
 
@@ -41,6 +42,15 @@ pub struct MemWorld {
     /// Killed ranks: they tell nobody anything any more.
     dead: Vec<AtomicBool>,
     trouble: Trouble,
+    /// Worlds split off this one that not all their ranks have entered yet, by number of the call
+    /// and color.
+    splits: Mutex<HashMap<(u64, u32), Entering>>,
+}
+
+/// A world that so many ranks have yet to enter.
+struct Entering {
+    world: Arc<MemWorld>,
+    missing: usize,
 }
 
 /// One rank's end of a `MemWorld`.
@@ -79,6 +89,7 @@ impl MemWorld {
             fault: OnceLock::new(),
             dead: (0..size).map(|_| AtomicBool::new(false)).collect(),
             trouble,
+            splits: Mutex::default(),
         }))
     }
 
@@ -245,6 +256,8 @@ impl Mesh for MemMesh {
         &self.world.inboxes[self.place.rank.0]
     }
 
+    fn meet(&self, _: Rank) {}
+
     async fn note(&self, to: Rank, note: Note) -> Result<()> {
         self.die_if_due()?;
         for _ in 0..self.world.trouble.next_delay() {
@@ -268,6 +281,23 @@ impl Mesh for MemMesh {
         self.die_if_due()?;
         let key = Key { from, to: self.place.rank, id };
         self.world.bodies.recv(key, self.inbox(), into).await
+    }
+
+    async fn split(&self, split: Split) -> Result<Self> {
+        let size = split.members.len();
+        let mut splits = self.world.splits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entering = match splits.remove(&(split.seq, split.color)) {
+            Some(entering) => entering,
+            None => Entering { world: MemWorld::new(size, Trouble::default())?, missing: size },
+        };
+        entering.missing -= 1;
+        let world = Arc::clone(&entering.world);
+        if entering.missing > 0 {
+            splits.insert((split.seq, split.color), entering);
+        }
+        let rank = split.members.iter().position(|member| *member == self.place.rank);
+        let rank = Rank(rank.expect("this rank is a member"));
+        Ok(Self { world, place: Place::new(rank, size) })
     }
 
     fn announce(&self, seq: u64, call: Call) -> Result<()> {

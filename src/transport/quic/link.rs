@@ -1,10 +1,12 @@
-//! A connection to one peer: a stream per lane and direction, and the control stream.
+//! A connection to one peer: for each context a stream per lane and direction, one for notes and one for
+//! each body under way; and one control stream for all.
 //!
 //! Streams are one-way. The first bytes of each, its preamble, say what it carries:
 //!
 //! ```text
-//! preamble   0                  1        2 .. 4
-//!            1 control, 2 data  lane u8  zero
+//! preamble   0                            1        2 .. 8  8                     16
+//!            1 control, 2 data, 3 notes,  lane u8  zero    context u64, or zero  id u64 of a body
+//!            4 body
 //! ```
 //!
 //! A receive is the read itself: no task stands between the connection and the caller, flow
@@ -12,42 +14,63 @@
 //! stream at a time, so a stream is taken out while it is used and put back after a whole message;
 //! one that is not put back was broken off, and its communicator has failed.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::super::wire::HEADER_BYTES;
 use super::super::{Header, LANES, Lane};
+use super::bodies::Bodies;
+use super::context::ContextId;
 use super::control::{Frame, HEAD_BYTES};
+use super::endpoint;
+use super::notes::Notes;
 
-pub const PREAMBLE_BYTES: usize = 4;
+pub const PREAMBLE_BYTES: usize = 16;
 const CONTROL: u8 = 1;
 const DATA: u8 = 2;
+pub const NOTES: u8 = 3;
+pub const BODY: u8 = 4;
 /// A message up to this long travels in one piece with its header.
 const SMALL: usize = 1024;
 /// How much of a long message is handed over at once.
-const PART: usize = 128 << 10;
+pub const PART: usize = 128 << 10;
 /// How many received pieces are taken at once.
 const PIECES: usize = 32;
 /// Every element's size divides this.
 const WHOLE: usize = 8;
 
+/// Contexts of which a peer may have opened streams before this rank has made them, and those made.
+const MOST_CONTEXTS: usize = 1 << 16;
+
 pub struct Link {
     pub connection: Connection,
     /// Frames for the peer, written in order by the link's own task.
     pub control: mpsc::UnboundedSender<Frame>,
+    contexts: Mutex<HashMap<ContextId, Arc<Streams>>>,
+}
+
+/// The streams of one context to and from one peer.
+pub struct Streams {
+    connection: Connection,
+    context: ContextId,
     senders: [Mutex<Option<SendStream>>; LANES],
     receivers: [Mutex<Receiver>; LANES],
+    pub notes: Notes,
+    pub bodies: Bodies,
+    /// The peer has left the context, and all streams it had opened are here.
+    left: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct Receiver {
     opened: bool,
-    stream: Option<LaneReader>,
+    stream: Option<StreamReader>,
     waiting: Option<Waker>,
 }
 
@@ -80,19 +103,52 @@ impl From<quinn::ConnectionError> for LinkError {
 
 impl Link {
     pub fn new(connection: Connection, control: mpsc::UnboundedSender<Frame>) -> Self {
-        Self { connection, control, senders: Default::default(), receivers: Default::default() }
+        Self { connection, control, contexts: Mutex::default() }
     }
 
+    /// The streams of a context, made when first asked for by either side.
+    pub fn streams(&self, context: ContextId) -> Arc<Streams> {
+        let mut contexts = lock(&self.contexts);
+        let streams = contexts.entry(context).or_insert_with(|| {
+            Arc::new(Streams {
+                connection: self.connection.clone(),
+                context,
+                senders: Default::default(),
+                receivers: Default::default(),
+                notes: Notes::default(),
+                bodies: Bodies::default(),
+                left: watch::Sender::new(false),
+            })
+        });
+        Arc::clone(streams)
+    }
+
+    /// As `streams`, for what the peer says. It may not name contexts without end.
+    pub fn streams_of_peer(&self, context: ContextId) -> Result<Arc<Streams>, LinkError> {
+        if lock(&self.contexts).len() >= MOST_CONTEXTS {
+            return Err(LinkError::Protocol("named too many communicators".to_owned()));
+        }
+        Ok(self.streams(context))
+    }
+
+    /// This rank has left a context: nothing of it is read any more.
+    pub fn forget(&self, context: ContextId) {
+        lock(&self.contexts).remove(&context);
+    }
+
+    /// Lets the peer open the streams of so many contexts.
+    pub fn allow(&self, contexts: usize) {
+        endpoint::set_limits(&self.connection, contexts);
+    }
+}
+
+impl Streams {
     /// Writes one message. Returns when the connection has taken it over.
     pub async fn send(&self, lane: Lane, header: &Header, bytes: &[u8]) -> Result<(), LinkError> {
         let taken = lock(&self.senders[lane.0]).take();
         let mut stream = match taken {
             Some(stream) => stream,
-            None => {
-                let mut stream = self.connection.open_uni().await?;
-                stream.write_all(&[DATA, lane.0 as u8, 0, 0]).await?;
-                stream
-            }
+            None => open(&self.connection, DATA, lane.0 as u8, self.context).await?,
         };
         let header = header.encode();
         if bytes.len() <= SMALL {
@@ -108,7 +164,7 @@ impl Link {
     }
 
     /// Takes the lane's reader out, once the peer has opened it.
-    pub async fn take_reader(&self, lane: Lane) -> LaneReader {
+    pub async fn take_reader(&self, lane: Lane) -> StreamReader {
         poll_fn(|context| {
             let mut receiver = lock(&self.receivers[lane.0]);
             match receiver.stream.take() {
@@ -123,7 +179,7 @@ impl Link {
     }
 
     /// The peer has opened its stream of a lane, which it does once.
-    pub fn add_reader(&self, lane: Lane, reader: LaneReader) -> Result<(), LinkError> {
+    pub fn add_reader(&self, lane: Lane, reader: StreamReader) -> Result<(), LinkError> {
         if std::mem::replace(&mut lock(&self.receivers[lane.0]).opened, true) {
             return Err(LinkError::Protocol(format!("opened lane {} twice", lane.0)));
         }
@@ -131,7 +187,7 @@ impl Link {
         Ok(())
     }
 
-    pub fn put_reader(&self, lane: Lane, reader: LaneReader) {
+    pub fn put_reader(&self, lane: Lane, reader: StreamReader) {
         let mut receiver = lock(&self.receivers[lane.0]);
         receiver.stream = Some(reader);
         if let Some(waker) = receiver.waiting.take() {
@@ -142,30 +198,64 @@ impl Link {
 
     /// The data streams this side has opened, to be finished.
     pub fn take_senders(&self) -> Vec<SendStream> {
-        self.senders.iter().filter_map(|sender| lock(sender).take()).collect()
+        let lanes = self.senders.iter().filter_map(|sender| lock(sender).take());
+        let messages = self.notes.take_sender().into_iter().chain(self.bodies.take_senders());
+        lanes.chain(messages).collect()
+    }
+
+    /// The peer has left the context.
+    pub fn leave(&self) {
+        self.left.send_replace(true);
+    }
+
+    /// Waits until the peer has left the context.
+    pub async fn left(&self) {
+        let _ = self.left.subscribe().wait_for(|left| *left).await;
+    }
+
+    pub fn has_left(&self) -> bool {
+        *self.left.borrow()
     }
 }
 
-/// A lane's stream, with what was received of it beyond the last message.
-pub struct LaneReader {
+/// A stream of the peer's, with what was received of it beyond what was asked for.
+pub struct StreamReader {
     stream: RecvStream,
     ahead: Bytes,
 }
 
-impl LaneReader {
+impl StreamReader {
+    fn new(stream: RecvStream) -> Self {
+        Self { stream, ahead: Bytes::new() }
+    }
+
     pub async fn header(&mut self) -> Result<Header, LinkError> {
         let mut bytes = [0; HEADER_BYTES];
-        let mut filled = 0;
-        while filled < HEADER_BYTES {
+        self.fill(&mut bytes).await?;
+        Header::decode(&bytes)
+            .ok_or_else(|| LinkError::Protocol("sent a malformed header".to_owned()))
+    }
+
+    /// Reads exactly so many bytes.
+    pub async fn fill(&mut self, mut into: &mut [u8]) -> Result<(), LinkError> {
+        while !into.is_empty() {
             if self.ahead.is_empty() {
                 self.ahead = piece(&mut self.stream).await?;
             }
-            let front = self.ahead.split_to(self.ahead.len().min(HEADER_BYTES - filled));
-            bytes[filled..filled + front.len()].copy_from_slice(&front);
-            filled += front.len();
+            let front = self.ahead.split_to(self.ahead.len().min(into.len()));
+            let (now, rest) = into.split_at_mut(front.len());
+            now.copy_from_slice(&front);
+            into = rest;
         }
-        Header::decode(&bytes)
-            .ok_or_else(|| LinkError::Protocol("sent a malformed header".to_owned()))
+        Ok(())
+    }
+
+    /// Nothing follows.
+    pub async fn end(&mut self) -> Result<(), LinkError> {
+        match self.ahead.is_empty() && self.stream.read_chunk(1, true).await?.is_none() {
+            true => Ok(()),
+            false => Err(LinkError::Protocol("sent more than it announced".to_owned())),
+        }
     }
 
     /// Lets the next `into.len()` bytes land, in parts that hold whole elements.
@@ -260,26 +350,57 @@ async fn piece(stream: &mut RecvStream) -> Result<Bytes, LinkError> {
 /// What a stream the peer opened is for.
 pub enum Opened {
     Control(RecvStream),
-    Data(Lane, LaneReader),
+    Data(ContextId, Lane, StreamReader),
+    Notes(ContextId, StreamReader),
+    /// Of the message with this number.
+    Body(ContextId, u64, StreamReader),
 }
 
 /// Reads the preamble of a stream the peer opened.
 pub async fn opened(mut stream: RecvStream) -> Result<Opened, LinkError> {
     let mut preamble = [0; PREAMBLE_BYTES];
     stream.read_exact(&mut preamble).await.map_err(|_| LinkError::Lost)?;
-    match preamble {
-        [CONTROL, 0, 0, 0] => Ok(Opened::Control(stream)),
-        [DATA, lane, 0, 0] if usize::from(lane) < LANES => {
-            Ok(Opened::Data(Lane(lane.into()), LaneReader { stream, ahead: Bytes::new() }))
+    let malformed = || LinkError::Protocol(format!("opened a stream with preamble {preamble:?}"));
+    let [kind, lane, 0, 0, 0, 0, 0, 0, context @ ..] = preamble else { return Err(malformed()) };
+    let context = ContextId(u64::from_le_bytes(context));
+    match kind {
+        CONTROL if lane == 0 && context == ContextId(0) => Ok(Opened::Control(stream)),
+        DATA if usize::from(lane) < LANES => {
+            Ok(Opened::Data(context, Lane(lane.into()), StreamReader::new(stream)))
         }
-        other => Err(LinkError::Protocol(format!("opened a stream with preamble {other:?}"))),
+        NOTES if lane == 0 => Ok(Opened::Notes(context, StreamReader::new(stream))),
+        BODY if lane == 0 => {
+            let mut id = [0; 8];
+            stream.read_exact(&mut id).await.map_err(|_| LinkError::Lost)?;
+            Ok(Opened::Body(context, u64::from_le_bytes(id), StreamReader::new(stream)))
+        }
+        _ => Err(malformed()),
     }
+}
+
+fn preamble(kind: u8, lane: u8, context: ContextId) -> [u8; PREAMBLE_BYTES] {
+    let mut bytes = [0; PREAMBLE_BYTES];
+    bytes[0] = kind;
+    bytes[1] = lane;
+    bytes[8..].copy_from_slice(&context.0.to_le_bytes());
+    bytes
+}
+
+/// Opens a stream of this side's.
+pub async fn open(
+    connection: &Connection,
+    kind: u8,
+    lane: u8,
+    context: ContextId,
+) -> Result<SendStream, LinkError> {
+    let mut stream = connection.open_uni().await?;
+    stream.write_all(&preamble(kind, lane, context)).await?;
+    Ok(stream)
 }
 
 /// Opens this side's control stream.
 pub async fn open_control(connection: &Connection) -> Result<SendStream, LinkError> {
-    let mut stream = connection.open_uni().await?;
-    stream.write_all(&[CONTROL, 0, 0, 0]).await?;
+    let stream = open(connection, CONTROL, 0, ContextId(0)).await?;
     // Heartbeats and failures go before data.
     let _ = stream.set_priority(1);
     Ok(stream)
