@@ -127,7 +127,9 @@ static void pass_null(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void a_message_of_nothing_needs_no_buffer(void) { run_ranks(N, pass_null, NULL); }
 
-/* Rank 1 comes to a barrier instead: the one that waits names it. */
+static pthread_barrier_t rank_0_is_done;
+
+/* Rank 1 does not come: the one that waits names it, and rank 1 learns of it in its next call. */
 static void wait_in_vain(int rank, int n, nexarComm_t comm, void *function) {
   (void)n;
   const char *const expected[] = {
@@ -145,7 +147,9 @@ static void wait_in_vain(int rank, int n, nexarComm_t comm, void *function) {
     CHECK_CODE(nexarTimeout, make(message));
     CHECK_TEXT(nexarGetLastError(comm), expected[f]);
     CHECK_CODE(nexarTimeout, make(message));
+    pthread_barrier_wait(&rank_0_is_done);
   } else {
+    pthread_barrier_wait(&rank_0_is_done);
     CHECK_CODE(nexarTimeout, nexarBarrier(comm, NULL));
     CHECK_TEXT(nexarGetLastError(comm), expected[f]);
   }
@@ -188,6 +192,7 @@ static const struct test_case cases[] = {
 };
 
 int main(void) {
+  pthread_barrier_init(&rank_0_is_done, NULL, N);
   setenv("NEXAR_OP_TIMEOUT_MS", "200", 1);
   return RUN(cases);
 }
