@@ -20,6 +20,13 @@
  * like any other, but sends nothing; a difference between such calls is found by the next that sends
  * something.
  *
+ * Messages. What one rank sends, another or the same rank receives: the first message, of those that
+ * its receive names by peer and tag, in the order sent, whatever the sizes. Count and datatype must be
+ * the same on both sides; if they are not, both ranks get nexarInvalidUsage with both calls in the
+ * text, and the communicator has failed. A short message may be sent before its receive is there: it
+ * waits in memory, at most 256 KiB from each sender; beyond that, and for messages of more than 16
+ * KiB, the sender waits. A thread that waits for a message holds up no other call.
+ *
  * Failure. Once an operation failed the communicator has failed, on all its ranks: each of its
  * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
  * contents of the receive buffer of a failed operation are undefined; other memory is untouched.

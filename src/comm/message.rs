@@ -7,7 +7,6 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::time::Instant;
 
 use tracing::{trace, warn};
@@ -104,7 +103,8 @@ impl Communicator {
         late: impl Fn() -> MessageCall,
     ) -> Result<()> {
         let deadline = Instant::now() + self.op_timeout;
-        let mut messages = pin!(messages);
+        // In a box: it is larger than the stack of a small thread.
+        let mut messages = Box::pin(messages);
         let ended = catch_unwind(AssertUnwindSafe(|| match self.mesh {
             AnyMesh::Mem(_) => runtime::block_on(messages.as_mut(), deadline),
             AnyMesh::Quic(_) => runtime::drive(messages.as_mut(), deadline, leaves_work),

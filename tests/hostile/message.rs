@@ -28,9 +28,9 @@ fn killed_before() {
 
 fn killed_inside() {
     for victim in [0, 1] {
-        let trouble = Trouble { bytes_per_ms: 1000, ..Trouble::default() };
+        let trouble = Trouble { bytes_per_ms: 4000, ..Trouble::default() };
         let (mut ranks, relays, _) = relayed(trouble);
-        // Twenty seconds long, unless something happens.
+        // Five seconds long, unless something happens.
         ranks[0].tell("send 20000000 1");
         ranks[1].tell("recv 20000000 0");
         let before: usize = relays.iter().map(|relay| relay.datagrams()).sum();
