@@ -15,6 +15,7 @@ pub mod comm;
 mod handle;
 mod process;
 pub mod redop;
+pub mod split;
 pub mod types;
 pub mod varying;
 pub mod version;

@@ -8,6 +8,7 @@
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
 mod lane;
+mod split;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,7 @@ use crate::transport::quic::{self, QuicMesh};
 use crate::transport::{AnyMesh, Mesh, Missing, Past};
 
 use lane::{Lanes, Turn};
+pub use split::{Request, Wish, split};
 
 /// What a call of more bytes has written last may not have been sent when it ends.
 const LARGE: usize = 256 << 10;
@@ -44,6 +46,7 @@ pub struct Communicator {
     mesh: AnyMesh,
     selection: Selection,
     op_timeout: Duration,
+    config: Config,
     lanes: Lanes,
     state: Mutex<State>,
     /// Signalled when `running` falls to zero.
@@ -158,6 +161,7 @@ impl Communicator {
             mesh,
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
+            config: config.clone(),
             lanes: Lanes::default(),
             state: Mutex::new(State {
                 stage: Stage::Open,
@@ -168,6 +172,15 @@ impl Communicator {
             }),
             idle: Condvar::new(),
         }))
+    }
+
+    /// The settings it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn is_over_network(&self) -> bool {
+        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
     pub fn place(&self) -> Place {
