@@ -105,7 +105,7 @@
 #define NEXAR_UNIQUE_ID_BYTES 128
 
 /**
- * The color of a rank that takes part in a split but wants no communicator. For later versions.
+ * The color of a rank that takes part in nexarCommSplit but wants no communicator.
  */
 #define NEXAR_SPLIT_NOCOLOR -1
 
@@ -418,6 +418,19 @@ nexarResult_t nexarCommDestroy(nexarComm_t comm);
  * NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);
+
+/**
+ * Makes a communicator of the ranks that pass the same color, 0 or more, and writes its handle to
+ * newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
+ * comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL. The new communicator uses the
+ * connections of comm, which may be destroyed before it, and fails and ends by itself. Without
+ * config, or where its fields are not set, it has the settings of comm.
+ */
+nexarResult_t nexarCommSplit(nexarComm_t comm,
+                             int color,
+                             int key,
+                             nexarComm_t *newcomm,
+                             const nexarConfig_t *config);
 
 /**
  * Folds the count elements of all ranks' sendbuff with op; every rank gets the result in

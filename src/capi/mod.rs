@@ -16,6 +16,7 @@ mod handle;
 pub mod message;
 mod process;
 pub mod redop;
+pub mod split;
 pub mod types;
 pub mod varying;
 pub mod version;

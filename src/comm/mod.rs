@@ -9,6 +9,7 @@
 
 mod lane;
 mod message;
+mod split;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,7 @@ use crate::transport::quic::{self, QuicMesh};
 use crate::transport::{AnyMesh, Mesh, Missing, Past};
 
 use lane::{Lanes, Turn};
+pub use split::{Request, Wish, split};
 
 /// What a call of more bytes has written last may not have been sent when it ends.
 const LARGE: usize = 256 << 10;
@@ -45,6 +47,7 @@ pub struct Communicator {
     mesh: AnyMesh,
     selection: Selection,
     op_timeout: Duration,
+    config: Config,
     lanes: Lanes,
     state: Mutex<State>,
     /// Signalled when `running` falls to zero.
@@ -159,6 +162,7 @@ impl Communicator {
             mesh,
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
+            config: config.clone(),
             lanes: Lanes::default(),
             state: Mutex::new(State {
                 stage: Stage::Open,
@@ -169,6 +173,15 @@ impl Communicator {
             }),
             idle: Condvar::new(),
         }))
+    }
+
+    /// The settings it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn is_over_network(&self) -> bool {
+        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
     pub fn place(&self) -> Place {
