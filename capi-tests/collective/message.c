@@ -177,7 +177,7 @@ static void whatever_comes_is_received_from_anybody(void) { on_all_sizes(tell_ra
 
 static void send_much(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
-  enum { MESSAGES = 20000, BYTES = 200 };
+  enum { MESSAGES = 5000, BYTES = 200 };
   int other = rank ^ 1;
   if (other >= n) return;
   for (size_t i = 0; i < MESSAGES; i++)
