@@ -37,6 +37,23 @@ impl Lanes {
         Turn { lanes: self, seq, past }
     }
 
+    /// Waits until every operation with a lower number, in any lane, has ended.
+    pub async fn all_before(&self, seq: u64) {
+        poll_fn(|context| {
+            let mut state = self.lock();
+            let ended = |lane: usize| {
+                let lower = (seq + LANES as u64 - 1 - lane as u64) / LANES as u64;
+                state.ended[lane] >= lower
+            };
+            if (0..LANES).all(ended) {
+                return Poll::Ready(());
+            }
+            state.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,6 +127,21 @@ mod tests {
         );
         drop(first);
         assert!(has_come(&second));
+    }
+
+    #[test]
+    fn one_that_waits_for_all_before_it_waits_for_every_lane() {
+        let lanes = Lanes::default();
+        let mut turns: Vec<_> = (0..6).map(|seq| lanes.turn(seq, Past::default())).collect();
+        let ready = |seq| {
+            let waiting = pin!(lanes.all_before(seq));
+            waiting.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        assert!(ready(0) && !ready(1) && !ready(6));
+        for ended in 1..=6 {
+            drop(turns.remove(0));
+            assert!(ready(ended) && !ready(ended + 1), "{ended} have ended");
+        }
     }
 
     #[test]

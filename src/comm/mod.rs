@@ -7,9 +7,9 @@
 //! - after the first failure every operation returns that failure, on every rank;
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
+mod batch;
 mod lane;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::{self, QuicMesh};
 use crate::transport::{AnyMesh, Mesh, Missing, Past};
 
+pub use batch::Batch;
 use lane::{Lanes, Turn};
 
 /// What a call of more bytes has written last may not have been sent when it ends.
@@ -175,25 +176,10 @@ impl Communicator {
     }
 
     /// Runs one operation to its end on the calling thread.
-    pub fn run(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call();
-        let turn = self.begin(call)?;
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            let deadline = Instant::now() + self.op_timeout;
-            let leaves_work = self.leaves_work(&op);
-            // In a box: it is larger than the stack of a small thread.
-            let performing = Box::pin(self.perform(&turn, op));
-            match self.mesh {
-                AnyMesh::Mem(_) => runtime::block_on(performing, deadline),
-                AnyMesh::Quic(_) => runtime::drive(performing, deadline, leaves_work),
-            }
-        }));
-        let result = match ended {
-            Ok(Some(result)) => result,
-            Ok(None) => Err(self.timeout(turn.seq)),
-            Err(panic) => Err(Error::from_panic(&*panic)),
-        };
-        self.end(turn, call, result)
+    pub fn run(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
+        let mut alone = Batch::default();
+        alone.add(self, op)?;
+        alone.run()
     }
 
     /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
@@ -212,17 +198,23 @@ impl Communicator {
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
     pub async fn run_async(&self, op: Op<'_>) -> Result<()> {
         let call = op.call();
-        let turn = self.begin(call)?;
-        let result = self.perform(&turn, op).await;
-        self.end(turn, call, result)
+        let (seq, past) = self.begin(call)?;
+        let running = self.running(seq, past, call);
+        let result = self.perform(&running, None, op).await;
+        running.end(result)
     }
 
-    async fn perform(&self, turn: &Turn<'_>, op: Op<'_>) -> Result<()> {
+    /// `after`: waits for all calls with a lower number.
+    async fn perform(&self, running: &Running<'_>, after: Option<u64>, op: Op<'_>) -> Result<()> {
+        let turn = &running.turn;
+        if let Some(seq) = after {
+            self.lanes.all_before(seq).await;
+        }
         turn.come().await;
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        let (call, seq, place) = (op.call(), turn.seq, self.place());
+        let (call, seq, place) = (running.call, turn.seq, self.place());
         let (name, rank) = (&self.name, place.rank);
         trace!(
             rank = rank.0 as u64,
@@ -234,7 +226,7 @@ impl Communicator {
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
-    fn begin(&self, call: Call) -> Result<Turn<'_>> {
+    fn begin(&self, call: Call) -> Result<(u64, Past)> {
         let mut state = self.lock();
         match state.stage {
             Stage::Open => {}
@@ -253,35 +245,29 @@ impl Communicator {
         state.running += 1;
         let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
-        let turn = self.lanes.turn(seq, past);
         match announced {
-            Ok(()) => Ok(turn),
-            Err(mismatch) => Err(self.end(turn, call, Err(mismatch)).expect_err("it was an error")),
+            Ok(()) => Ok((seq, past)),
+            Err(mismatch) => {
+                Err(self.running(seq, past, call).end(Err(mismatch)).expect_err("it was an error"))
+            }
         }
     }
 
-    /// Ends the call, and the communicator on all ranks if the call failed. Only then is it the
-    /// next one's turn: nothing is sent in a lane behind a message that was broken off.
-    fn end(&self, turn: Turn<'_>, call: Call, result: Result<()>) -> Result<()> {
-        let result = result.map_err(|cause| {
-            let rank = self.place().rank;
-            let fault = self.mesh.fail(cause.during(rank, turn.seq, call));
-            // One that no operation saw, such as a lost connection, is told with the one it ended.
-            let fault = fault.during(rank, turn.seq, call);
-            warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
-            fault
-        });
-        drop(turn);
-        let mut state = self.lock();
-        state.running -= 1;
-        if state.running == 0 {
-            self.idle.notify_all();
-        }
-        match result {
-            // The peers see this rank's abort; here it is what this process wanted.
-            Err(_) if state.stage == Stage::Aborted => Err(Error::Aborted),
-            result => result,
-        }
+    /// A call that has its number.
+    fn running(&self, seq: u64, past: Past, call: Call) -> Running<'_> {
+        Running { communicator: self, turn: self.lanes.turn(seq, past), call }
+    }
+
+    /// Fails the communicator on all ranks, because a call of this one failed. What its caller is
+    /// told.
+    fn failed(&self, seq: u64, call: Call, cause: Error) -> Error {
+        let rank = self.place().rank;
+        let fault = self.mesh.fail(cause.during(rank, seq, call));
+        // One that no operation saw, such as a lost connection, is told with the one it ended.
+        let fault = fault.during(rank, seq, call);
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
+        // The peers see this rank's abort; here it is what this process wanted.
+        if self.lock().stage == Stage::Aborted { Error::Aborted } else { fault }
     }
 
     fn timeout(&self, seq: u64) -> Error {
@@ -364,6 +350,31 @@ impl Communicator {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call between its number and its end. Dropping it ends it; one that broke off a message must
+/// have failed the communicator before, so that nothing is sent behind it.
+struct Running<'a> {
+    communicator: &'a Communicator,
+    turn: Turn<'a>,
+    call: Call,
+}
+
+impl Running<'_> {
+    /// Ends the call, and the communicator on all ranks if the call failed.
+    fn end(self, result: Result<()>) -> Result<()> {
+        result.map_err(|cause| self.communicator.failed(self.turn.seq, self.call, cause))
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut state = self.communicator.lock();
+        state.running -= 1;
+        if state.running == 0 {
+            self.communicator.idle.notify_all();
+        }
     }
 }
 
