@@ -9,6 +9,10 @@
 
 mod batch;
 mod lane;
+mod line;
+mod making;
+mod stream;
+mod ticket;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,8 +32,14 @@ use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::{self, QuicMesh};
 use crate::transport::{AnyMesh, Mesh, Missing, Past};
 
-pub use batch::Batch;
-use lane::{Lanes, Turn};
+pub use batch::{Request, run_together};
+pub use making::{Making, Queued};
+pub use stream::Stream;
+
+use batch::Batch;
+use lane::Lanes;
+use line::Line;
+use ticket::Ticket;
 
 /// What a call of more bytes has written last may not have been sent when it ends.
 const LARGE: usize = 256 << 10;
@@ -46,6 +56,7 @@ pub struct Communicator {
     selection: Selection,
     op_timeout: Duration,
     lanes: Lanes,
+    line: Line,
     state: Mutex<State>,
     /// Signalled when `running` falls to zero.
     idle: Condvar,
@@ -58,6 +69,8 @@ struct State {
     past: Past,
     /// Operations between their number and their end.
     running: usize,
+    /// Batches of streams that have been given to it.
+    stream_batches: u64,
     /// The text of the last error of a call, and whether the communicator had failed by then.
     last_error: Option<(String, bool)>,
 }
@@ -160,11 +173,13 @@ impl Communicator {
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
             lanes: Lanes::default(),
+            line: Line::default(),
             state: Mutex::new(State {
                 stage: Stage::Open,
                 next_seq: 0,
                 past: Past::default(),
                 running: 0,
+                stream_batches: 0,
                 last_error: None,
             }),
             idle: Condvar::new(),
@@ -195,38 +210,35 @@ impl Communicator {
         op.input_bytes() > if only_sends { SMALL } else { LARGE }
     }
 
-    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
-    pub async fn run_async(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call();
-        let (seq, past) = self.begin(call)?;
-        let running = self.running(seq, past, call);
-        let result = self.perform(&running, None, op).await;
-        running.end(result)
+    fn is_over_network(&self) -> bool {
+        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
-    /// `after`: waits for all calls with a lower number.
-    async fn perform(&self, running: &Running<'_>, after: Option<u64>, op: Op<'_>) -> Result<()> {
-        let turn = &running.turn;
-        if let Some(seq) = after {
-            self.lanes.all_before(seq).await;
-        }
-        turn.come().await;
+    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
+    pub async fn run_async(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
+        let ticket = self.begin(op.call())?;
+        let result = self.perform(&ticket, op).await;
+        ticket.end(result)
+    }
+
+    async fn perform(&self, ticket: &Ticket, op: Op<'_>) -> Result<()> {
+        let (seq, call, place) = (ticket.seq, ticket.call, self.place());
+        self.lanes.turn(seq).await;
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        let (call, seq, place) = (running.call, turn.seq, self.place());
         let (name, rank) = (&self.name, place.rank);
         trace!(
             rank = rank.0 as u64,
             "communicator {name}: {rank}, {call} #{seq}, {}",
             self.selection.choose(&call, place.size).name
         );
-        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, call, turn.past);
+        let exchange = Exchange::new(&self.mesh, Lanes::of(seq), seq, call, ticket.past);
         collective::perform(&exchange, &self.selection, op).await
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
-    fn begin(&self, call: Call) -> Result<(u64, Past)> {
+    fn begin(self: &Arc<Self>, call: Call) -> Result<Ticket> {
         let mut state = self.lock();
         match state.stage {
             Stage::Open => {}
@@ -243,19 +255,23 @@ impl Communicator {
         let past = state.past;
         state.past = past.then(&call);
         state.running += 1;
+        let behind = state.stream_batches;
         let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
+        let ticket = Ticket::new(Arc::clone(self), seq, past, call, behind);
         match announced {
-            Ok(()) => Ok((seq, past)),
-            Err(mismatch) => {
-                Err(self.running(seq, past, call).end(Err(mismatch)).expect_err("it was an error"))
-            }
+            Ok(()) => Ok(ticket),
+            Err(mismatch) => Err(ticket.end(Err(mismatch)).expect_err("it was an error")),
         }
     }
 
-    /// A call that has its number.
-    fn running(&self, seq: u64, past: Past, call: Call) -> Running<'_> {
-        Running { communicator: self, turn: self.lanes.turn(seq, past), call }
+    /// A call that has its number has ended.
+    fn ended(&self) {
+        let mut state = self.lock();
+        state.running -= 1;
+        if state.running == 0 {
+            self.idle.notify_all();
+        }
     }
 
     /// Fails the communicator on all ranks, because a call of this one failed. What its caller is
@@ -266,6 +282,7 @@ impl Communicator {
         // One that no operation saw, such as a lost connection, is told with the one it ended.
         let fault = fault.during(rank, seq, call);
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
+        self.line.dissolve();
         // The peers see this rank's abort; here it is what this process wanted.
         if self.lock().stage == Stage::Aborted { Error::Aborted } else { fault }
     }
@@ -318,6 +335,7 @@ impl Communicator {
         self.lock().stage = Stage::Aborted;
         let rank = self.place().rank;
         self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
+        self.line.dissolve();
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
 
@@ -350,31 +368,6 @@ impl Communicator {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A call between its number and its end. Dropping it ends it; one that broke off a message must
-/// have failed the communicator before, so that nothing is sent behind it.
-struct Running<'a> {
-    communicator: &'a Communicator,
-    turn: Turn<'a>,
-    call: Call,
-}
-
-impl Running<'_> {
-    /// Ends the call, and the communicator on all ranks if the call failed.
-    fn end(self, result: Result<()>) -> Result<()> {
-        result.map_err(|cause| self.communicator.failed(self.turn.seq, self.call, cause))
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        let mut state = self.communicator.lock();
-        state.running -= 1;
-        if state.running == 0 {
-            self.communicator.idle.notify_all();
-        }
     }
 }
 
