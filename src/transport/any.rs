@@ -6,7 +6,7 @@ use crate::rank::{Place, Rank};
 
 use super::mem::MemMesh;
 use super::quic::QuicMesh;
-use super::{Header, Lane, Mesh, Missing};
+use super::{Header, Lane, Mesh, Missing, Split};
 
 pub enum AnyMesh {
     /// Ranks are threads of this process.
@@ -41,6 +41,13 @@ impl Mesh for AnyMesh {
         match self {
             Self::Mem(mesh) => mesh.recv(lane, from, header, into, land).await,
             Self::Quic(mesh) => mesh.recv(lane, from, header, into, land).await,
+        }
+    }
+
+    async fn split(&self, split: Split) -> Result<Self> {
+        match self {
+            Self::Mem(mesh) => mesh.split(split).await.map(Self::Mem),
+            Self::Quic(mesh) => mesh.split(split).await.map(Self::Quic),
         }
     }
 

@@ -35,10 +35,21 @@ pub struct Missing {
     pub unknown: Vec<Rank>,
 }
 
+/// A part of a mesh's ranks that becomes a mesh of its own.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// The number of the call that split it.
+    pub seq: u64,
+    /// What tells its parts apart.
+    pub color: u32,
+    /// Of this rank's part, in their new order.
+    pub members: Vec<Rank>,
+}
+
 /// How many lanes every mesh has.
 pub const LANES: usize = 4;
 
-pub trait Mesh {
+pub trait Mesh: Sized {
     fn place(&self) -> Place;
 
     /// Sends one message. Returns when the mesh has taken all bytes over; the peer may not have
@@ -62,6 +73,9 @@ pub trait Mesh {
         into: &mut [u8],
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> impl Future<Output = Result<()>>;
+
+    /// A mesh of this rank's part. Every member asks for it.
+    fn split(&self, split: Split) -> impl Future<Output = Result<Self>>;
 
     /// Tells all ranks which call this rank makes as its number `seq`, so that ranks which never
     /// exchange a message in it still learn that they disagree.

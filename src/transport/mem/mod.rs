@@ -7,6 +7,7 @@
 mod queue;
 mod trouble;
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +19,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{Header, LANES, Lane, Mesh, Missing};
+use super::{Header, LANES, Lane, Mesh, Missing, Split};
 use queue::{Parcel, Queue, Reason};
 
 pub use trouble::Trouble;
@@ -37,6 +38,15 @@ pub struct MemWorld {
     /// Killed ranks: they tell nobody anything any more.
     dead: Vec<AtomicBool>,
     trouble: Trouble,
+    /// Worlds split off this one that not all their ranks have entered yet, by number of the call
+    /// and color.
+    splits: Mutex<HashMap<(u64, u32), Entering>>,
+}
+
+/// A world that so many ranks have yet to enter.
+struct Entering {
+    world: Arc<MemWorld>,
+    missing: usize,
 }
 
 /// One rank's end of a `MemWorld`.
@@ -73,6 +83,7 @@ impl MemWorld {
             fault: OnceLock::new(),
             dead: (0..size).map(|_| AtomicBool::new(false)).collect(),
             trouble,
+            splits: Mutex::default(),
         }))
     }
 
@@ -225,6 +236,23 @@ impl Mesh for MemMesh {
             }
             parcel = self.take(queue, from).await?;
         }
+    }
+
+    async fn split(&self, split: Split) -> Result<Self> {
+        let size = split.members.len();
+        let mut splits = self.world.splits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entering = match splits.remove(&(split.seq, split.color)) {
+            Some(entering) => entering,
+            None => Entering { world: MemWorld::new(size, Trouble::default())?, missing: size },
+        };
+        entering.missing -= 1;
+        let world = Arc::clone(&entering.world);
+        if entering.missing > 0 {
+            splits.insert((split.seq, split.color), entering);
+        }
+        let rank = split.members.iter().position(|member| *member == self.place.rank);
+        let rank = Rank(rank.expect("this rank is a member"));
+        Ok(Self { world, place: Place::new(rank, size) })
     }
 
     fn announce(&self, seq: u64, call: Call) -> Result<()> {

@@ -5,6 +5,7 @@
 //!          kind u8 zero  length u16  body
 //! ```
 
+use super::context::ContextId;
 use crate::error::{Code, Error};
 use crate::op::Call;
 use crate::transport::wire::{Reader, decode_call, encode_call};
@@ -13,40 +14,58 @@ use crate::transport::wire::{Reader, decode_call, encode_call};
 pub const LONGEST: usize = 2048;
 pub const HEAD_BYTES: usize = 4;
 
+/// A call that the sender of a heartbeat has entered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entered {
+    pub context: ContextId,
+    pub seq: u64,
+    pub call: Call,
+}
+
+/// The most calls of one heartbeat.
+pub const MOST_ENTERED: usize = LONGEST / ENTERED_BYTES;
+const ENTERED_BYTES: usize = 32;
+
 #[derive(Debug, PartialEq)]
 pub enum Frame {
     /// The accepting side's first word: it has taken the connection.
     Welcome,
-    /// Sent twice a second: the latest calls the sender has entered, newest first.
-    Heartbeat(Vec<(u64, Call)>),
+    /// Sent twice a second: the latest calls the sender has entered, newest first in each context.
+    Heartbeat(Vec<Entered>),
     /// The communicator has failed.
-    Fault { code: Code, text: String },
-    /// The sender has left in good order; nothing follows.
+    Fault { context: ContextId, code: Code, text: String },
+    /// The sender has left the communicator in good order; its peers have all it sent there.
+    Leave(ContextId),
+    /// The sender has left all communicators of this connection; nothing follows.
     Bye,
 }
 
 impl Frame {
-    pub fn fault(error: &Error) -> Self {
+    pub fn fault(context: ContextId, error: &Error) -> Self {
         let mut text = error.to_string();
-        let mut end = text.len().min(LONGEST - 1);
+        let mut end = text.len().min(LONGEST - 9);
         while !text.is_char_boundary(end) {
             end -= 1;
         }
         text.truncate(end);
-        Self::Fault { code: error.code(), text }
+        Self::Fault { context, code: error.code(), text }
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let (kind, body) = match self {
             Self::Welcome => (1, Vec::new()),
-            Self::Heartbeat(calls) => {
-                let call = |(seq, call): &(u64, Call)| {
-                    [&seq.to_le_bytes()[..], &encode_call(call)[..]].concat()
+            Self::Heartbeat(entered) => {
+                let entry = |Entered { context, seq, call }: &Entered| {
+                    let (context, seq) = (context.0.to_le_bytes(), seq.to_le_bytes());
+                    [&context[..], &seq, &encode_call(call)].concat()
                 };
-                (2, calls.iter().flat_map(call).collect())
+                (2, entered.iter().flat_map(entry).collect())
             }
-            Self::Fault { code, text } => (3, [&[*code as u8], text.as_bytes()].concat()),
+            Self::Fault { context, code, text } => {
+                (3, [&context.0.to_le_bytes()[..], &[*code as u8], text.as_bytes()].concat())
+            }
             Self::Bye => (4, Vec::new()),
+            Self::Leave(context) => (5, context.0.to_le_bytes().to_vec()),
         };
         let length = (body.len() as u16).to_le_bytes();
         [&[kind, 0, length[0], length[1]], &body[..]].concat()
@@ -63,20 +82,22 @@ impl Frame {
         let frame = match kind {
             1 => Self::Welcome,
             2 => {
-                let mut calls = Vec::new();
+                let mut entered = Vec::new();
                 while !reader.0.is_empty() {
-                    calls.push((reader.u64()?, decode_call(&reader.array()?)?));
+                    let (context, seq) = (ContextId(reader.u64()?), reader.u64()?);
+                    entered.push(Entered { context, seq, call: decode_call(&reader.array()?)? });
                 }
-                Self::Heartbeat(calls)
+                Self::Heartbeat(entered)
             }
             3 => {
-                let code = reader.u8()?;
+                let (context, code) = (ContextId(reader.u64()?), reader.u8()?);
                 let code = Code::ALL.into_iter().find(|known| *known as u8 == code)?;
                 let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
                 let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-                Self::Fault { code, text: shown.collect() }
+                Self::Fault { context, code, text: shown.collect() }
             }
             4 => Self::Bye,
+            5 => Self::Leave(ContextId(reader.u64()?)),
             _ => return None,
         };
         reader.end()?;
@@ -90,11 +111,15 @@ mod tests {
 
     #[test]
     fn frames_come_back_as_they_went() {
+        let (context, text) = (ContextId(u64::MAX - 1), "rank 3 is gone — really".to_owned());
+        let entered = |seq| Entered { context, seq, call: Call::Barrier };
         let frames = [
             Frame::Welcome,
-            Frame::Heartbeat(vec![(7, Call::Barrier), (6, Call::Barrier)]),
+            Frame::Heartbeat(vec![entered(7), entered(6)]),
+            Frame::Heartbeat(vec![entered(0); MOST_ENTERED]),
             Frame::Heartbeat(Vec::new()),
-            Frame::Fault { code: Code::RemoteError, text: "rank 3 is gone — really".to_owned() },
+            Frame::Fault { context, code: Code::RemoteError, text },
+            Frame::Leave(context),
             Frame::Bye,
         ];
         for frame in frames {
@@ -107,12 +132,13 @@ mod tests {
 
     #[test]
     fn a_long_fault_is_cut_and_garbage_is_nothing() {
-        let frame = Frame::fault(&Error::Usage("é".repeat(5000)));
+        let frame = Frame::fault(ContextId(1), &Error::Usage("é".repeat(5000)));
         assert!(frame.encode().len() <= HEAD_BYTES + LONGEST);
         assert_eq!(Frame::decode(9, &[]), None);
         assert_eq!(Frame::decode(4, &[0]), None);
-        assert_eq!(Frame::decode(3, &[99]), None);
-        assert_eq!(Frame::decode(2, &[0; 23]), None);
+        assert_eq!(Frame::decode(3, &[99; 9]), None);
+        assert_eq!(Frame::decode(5, &[0; 9]), None);
+        assert_eq!(Frame::decode(2, &[0; 31]), None);
         assert_eq!(Frame::head([2, 1, 0, 0]), None);
         assert_eq!(Frame::head([2, 0, 0xff, 0xff]), None);
     }

@@ -33,9 +33,9 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(600);
 /// Time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Data a peer may have sent that was not read yet, per stream. A connection has as many streams
-/// as lanes, and the control stream: its window holds them all, so none can starve another.
+/// as lanes for each context, and the control stream: its window holds them all, so none can starve
+/// another.
 const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = (LANES as u32) * STREAM_WINDOW + (64 << 10);
 /// What a peer may send before its service has taken the connection.
 const FIRST_WINDOW: u32 = 64 << 10;
 /// Written data that the peer has not acknowledged yet, per connection.
@@ -144,7 +144,7 @@ impl Endpoint {
             .map_err(|error| DialError::Other(error.to_string()))?;
         match timeout(HANDSHAKE_TIMEOUT, connecting).await {
             Ok(Ok(connection)) => {
-                raise_limits(&connection);
+                set_limits(&connection, 1);
                 Ok(connection)
             }
             Ok(Err(error)) => Err(DialError::from(error)),
@@ -248,7 +248,7 @@ async fn welcome(incoming: Incoming, services: &Table) -> std::result::Result<()
         Some(entry) if entry.expected.contains(&key) => entry.arrivals.clone(),
         _ => return refuse("this service does not expect the key"),
     };
-    raise_limits(&connection);
+    set_limits(&connection, 1);
     let gone = arrivals.send(Arrival { key, connection: connection.clone() }).is_err();
     if gone { refuse("the service has ended") } else { Ok(()) }
 }
@@ -313,10 +313,12 @@ fn transport(silence: Duration) -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// The limits of a connection whose peer has proved to belong here.
-fn raise_limits(connection: &Connection) {
-    connection.set_max_concurrent_uni_streams(VarInt::from_u32(LANES as u32 + 1));
-    connection.set_receive_window(CONNECTION_WINDOW.into());
+/// The limits of a connection whose peer has proved to belong here and shares so many contexts.
+pub fn set_limits(connection: &Connection, contexts: usize) {
+    let streams = LANES as u64 * contexts as u64;
+    let varint = |value: u64| VarInt::from_u64(value).unwrap_or(VarInt::MAX);
+    connection.set_max_concurrent_uni_streams(varint(streams + 1));
+    connection.set_receive_window(varint(streams * u64::from(STREAM_WINDOW) + (64 << 10)));
 }
 
 /// A UDP socket on the first free port of the range, for both address families if the host has

@@ -1,10 +1,11 @@
-//! A connection to one peer: a stream per lane and direction, and the control stream.
+//! A connection to one peer: for each context a stream per lane and direction, and one control
+//! stream for all.
 //!
 //! Streams are one-way. The first bytes of each, its preamble, say what it carries:
 //!
 //! ```text
-//! preamble   0                  1        2 .. 4
-//!            1 control, 2 data  lane u8  zero
+//! preamble   0                  1        2 .. 8  8
+//!            1 control, 2 data  lane u8  zero    context u64, or zero
 //! ```
 //!
 //! A receive is the read itself: no task stands between the connection and the caller, flow
@@ -12,19 +13,22 @@
 //! stream at a time, so a stream is taken out while it is used and put back after a whole message;
 //! one that is not put back was broken off, and its communicator has failed.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::super::wire::HEADER_BYTES;
 use super::super::{Header, LANES, Lane};
+use super::context::ContextId;
 use super::control::{Frame, HEAD_BYTES};
+use super::endpoint;
 
-pub const PREAMBLE_BYTES: usize = 4;
+pub const PREAMBLE_BYTES: usize = 16;
 const CONTROL: u8 = 1;
 const DATA: u8 = 2;
 /// A message up to this long travels in one piece with its header.
@@ -36,12 +40,24 @@ const PIECES: usize = 32;
 /// Every element's size divides this.
 const WHOLE: usize = 8;
 
+/// Contexts of which a peer may have opened streams before this rank has made them, and those made.
+const MOST_CONTEXTS: usize = 1 << 16;
+
 pub struct Link {
     pub connection: Connection,
     /// Frames for the peer, written in order by the link's own task.
     pub control: mpsc::UnboundedSender<Frame>,
+    contexts: Mutex<HashMap<ContextId, Arc<Streams>>>,
+}
+
+/// The streams of one context to and from one peer.
+pub struct Streams {
+    connection: Connection,
+    context: ContextId,
     senders: [Mutex<Option<SendStream>>; LANES],
     receivers: [Mutex<Receiver>; LANES],
+    /// The peer has left the context, and all streams it had opened are here.
+    left: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -80,9 +96,44 @@ impl From<quinn::ConnectionError> for LinkError {
 
 impl Link {
     pub fn new(connection: Connection, control: mpsc::UnboundedSender<Frame>) -> Self {
-        Self { connection, control, senders: Default::default(), receivers: Default::default() }
+        Self { connection, control, contexts: Mutex::default() }
     }
 
+    /// The streams of a context, made when first asked for by either side.
+    pub fn streams(&self, context: ContextId) -> Arc<Streams> {
+        let mut contexts = lock(&self.contexts);
+        let streams = contexts.entry(context).or_insert_with(|| {
+            Arc::new(Streams {
+                connection: self.connection.clone(),
+                context,
+                senders: Default::default(),
+                receivers: Default::default(),
+                left: watch::Sender::new(false),
+            })
+        });
+        Arc::clone(streams)
+    }
+
+    /// As `streams`, for what the peer says. It may not name contexts without end.
+    pub fn streams_of_peer(&self, context: ContextId) -> Result<Arc<Streams>, LinkError> {
+        if lock(&self.contexts).len() >= MOST_CONTEXTS {
+            return Err(LinkError::Protocol("named too many communicators".to_owned()));
+        }
+        Ok(self.streams(context))
+    }
+
+    /// This rank has left a context: nothing of it is read any more.
+    pub fn forget(&self, context: ContextId) {
+        lock(&self.contexts).remove(&context);
+    }
+
+    /// Lets the peer open the streams of so many contexts.
+    pub fn allow(&self, contexts: usize) {
+        endpoint::set_limits(&self.connection, contexts);
+    }
+}
+
+impl Streams {
     /// Writes one message. Returns when the connection has taken it over.
     pub async fn send(&self, lane: Lane, header: &Header, bytes: &[u8]) -> Result<(), LinkError> {
         let taken = lock(&self.senders[lane.0]).take();
@@ -90,7 +141,7 @@ impl Link {
             Some(stream) => stream,
             None => {
                 let mut stream = self.connection.open_uni().await?;
-                stream.write_all(&[DATA, lane.0 as u8, 0, 0]).await?;
+                stream.write_all(&preamble(DATA, lane.0 as u8, self.context)).await?;
                 stream
             }
         };
@@ -143,6 +194,20 @@ impl Link {
     /// The data streams this side has opened, to be finished.
     pub fn take_senders(&self) -> Vec<SendStream> {
         self.senders.iter().filter_map(|sender| lock(sender).take()).collect()
+    }
+
+    /// The peer has left the context.
+    pub fn leave(&self) {
+        self.left.send_replace(true);
+    }
+
+    /// Waits until the peer has left the context.
+    pub async fn left(&self) {
+        let _ = self.left.subscribe().wait_for(|left| *left).await;
+    }
+
+    pub fn has_left(&self) -> bool {
+        *self.left.borrow()
     }
 }
 
@@ -260,26 +325,38 @@ async fn piece(stream: &mut RecvStream) -> Result<Bytes, LinkError> {
 /// What a stream the peer opened is for.
 pub enum Opened {
     Control(RecvStream),
-    Data(Lane, LaneReader),
+    Data(ContextId, Lane, LaneReader),
 }
 
 /// Reads the preamble of a stream the peer opened.
 pub async fn opened(mut stream: RecvStream) -> Result<Opened, LinkError> {
     let mut preamble = [0; PREAMBLE_BYTES];
     stream.read_exact(&mut preamble).await.map_err(|_| LinkError::Lost)?;
-    match preamble {
-        [CONTROL, 0, 0, 0] => Ok(Opened::Control(stream)),
-        [DATA, lane, 0, 0] if usize::from(lane) < LANES => {
-            Ok(Opened::Data(Lane(lane.into()), LaneReader { stream, ahead: Bytes::new() }))
+    let malformed = || LinkError::Protocol(format!("opened a stream with preamble {preamble:?}"));
+    let [kind, lane, 0, 0, 0, 0, 0, 0, context @ ..] = preamble else { return Err(malformed()) };
+    let context = ContextId(u64::from_le_bytes(context));
+    match kind {
+        CONTROL if lane == 0 && context == ContextId(0) => Ok(Opened::Control(stream)),
+        DATA if usize::from(lane) < LANES => {
+            let reader = LaneReader { stream, ahead: Bytes::new() };
+            Ok(Opened::Data(context, Lane(lane.into()), reader))
         }
-        other => Err(LinkError::Protocol(format!("opened a stream with preamble {other:?}"))),
+        _ => Err(malformed()),
     }
+}
+
+fn preamble(kind: u8, lane: u8, context: ContextId) -> [u8; PREAMBLE_BYTES] {
+    let mut bytes = [0; PREAMBLE_BYTES];
+    bytes[0] = kind;
+    bytes[1] = lane;
+    bytes[8..].copy_from_slice(&context.0.to_le_bytes());
+    bytes
 }
 
 /// Opens this side's control stream.
 pub async fn open_control(connection: &Connection) -> Result<SendStream, LinkError> {
     let mut stream = connection.open_uni().await?;
-    stream.write_all(&[CONTROL, 0, 0, 0]).await?;
+    stream.write_all(&preamble(CONTROL, 0, ContextId(0))).await?;
     // Heartbeats and failures go before data.
     let _ = stream.set_priority(1);
     Ok(stream)

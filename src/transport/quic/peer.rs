@@ -1,6 +1,5 @@
 //! One peer of a mesh: not connected, being dialled, connected, or gone.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,10 +12,12 @@ use tracing::debug;
 use crate::error::Error;
 use crate::rank::Rank;
 
-use super::control::Frame;
+use super::context::ContextId;
+use super::control::{Entered, Frame, MOST_ENTERED};
 use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
-use super::{Plan, Shared, lock, service_name};
+use super::links::Links;
+use super::{Plan, service_name};
 
 /// Why a connection is closed.
 pub const LEFT: VarInt = VarInt::from_u32(1);
@@ -104,11 +105,8 @@ impl Peer {
         self.changed.notify_waiters();
     }
 
-    /// Sends a frame if there is a connection.
-    pub fn tell(&self, frame: impl FnOnce() -> Frame) {
-        if let Some(link) = self.link() {
-            let _ = link.control.send(frame());
-        }
+    pub fn has_ended(&self) -> bool {
+        matches!(*self.lock(), State::Ended(..))
     }
 
     async fn wait<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
@@ -128,7 +126,7 @@ impl Peer {
     }
 }
 
-impl Shared {
+impl Links {
     /// Dials a peer nobody has dialled yet.
     pub(super) fn begin_dial(self: &Arc<Self>, peer: Rank, runtime: &Handle) {
         let mut state = self.peers[peer.0].lock();
@@ -169,52 +167,55 @@ impl Shared {
         let (sender, frames) = mpsc::unbounded_channel();
         let link = Arc::new(Link::new(connection, sender));
         let mut state = self.peers[peer.0].lock();
-        // A rank that is leaving has collected its links before this one came up.
+        // A rank that closes its links has collected them before this one came up.
         let wanted = matches!(*state, State::Dialling | State::Welcoming);
-        if !wanted || self.left.load(Ordering::Acquire) {
+        if !wanted || self.is_closing() {
             link.connection.close(LEFT, b"");
             return;
         }
         *state = State::Linked(Arc::clone(&link));
         drop(state);
         self.peers[peer.0].changed.notify_waiters();
-        // Nor could it be told of a fault before.
-        if let Some(fault) = self.fault.get() {
-            let _ = link.control.send(Frame::fault(fault));
+        link.allow(self.contexts_with(peer).len());
+        for news in self.news_for(peer) {
+            let _ = link.control.send(news);
         }
         if let Some(ours) = ours {
-            tokio::spawn(speak(Arc::clone(self), Arc::clone(&link), frames, ours));
+            tokio::spawn(speak(Arc::clone(self), peer, Arc::clone(&link), frames, ours));
         }
         tokio::spawn(attend(Arc::clone(self), peer, link, theirs));
     }
 
-    /// A peer that breaks the protocol ends the communicator, and its connection.
-    fn expel(&self, peer: Rank, link: &Link, what: String) {
-        self.learn(Error::Protocol { peer, what });
+    /// A peer that breaks the protocol ends its communicators, and its connection.
+    fn expel(&self, peer: Rank, link: &Link, what: &str) {
+        for context in self.contexts_with(peer) {
+            let peer = context.rank_of(peer).expect("asked for contexts with it");
+            context.learn(Error::Protocol { peer, what: what.to_owned() });
+        }
         link.connection.close(VIOLATION, b"");
     }
 }
 
-async fn dial(shared: Arc<Shared>, peer: Rank) {
-    let deadline = Instant::now() + shared.plan.dial_timeout;
-    let still_wanted = || matches!(*shared.peers[peer.0].lock(), State::Dialling);
+async fn dial(links: Arc<Links>, peer: Rank) {
+    let deadline = Instant::now() + links.plan.dial_timeout;
+    let still_wanted = || matches!(*links.peers[peer.0].lock(), State::Dialling);
     let mut last = "has no address".to_owned();
     while still_wanted() && Instant::now() < deadline {
-        for address in &shared.member(peer).addresses {
-            let name = service_name(shared.plan.nonce, peer);
-            let Plan { endpoint, me, peer_timeout, .. } = &shared.plan;
-            let key = shared.member(peer).key;
+        for address in &links.member(peer).addresses {
+            let name = service_name(links.plan.nonce, peer);
+            let Plan { endpoint, me, peer_timeout, .. } = &links.plan;
+            let key = links.member(peer).key;
             let dialled = endpoint.dial(*address, &name, me, key, *peer_timeout);
             match timeout_at(deadline, dialled).await {
                 Ok(Ok(connection)) => match timeout(WELCOME_TIMEOUT, first_word(&connection)).await
                 {
                     Ok(Ok((ours, theirs))) => {
-                        return shared.start(peer, connection, ours, Some(theirs));
+                        return links.start(peer, connection, ours, Some(theirs));
                     }
                     // The peer keeps its own connection to us, which is on its way.
                     _ if closed_with(&connection, DUPLICATE) => return,
                     _ if closed_with(&connection, LEFT) => {
-                        return shared.peers[peer.0].end("has left the communicator".to_owned());
+                        return links.end(peer);
                     }
                     _ => last = format!("does not answer at {address}"),
                 },
@@ -233,23 +234,24 @@ async fn dial(shared: Arc<Shared>, peer: Rank) {
         sleep(RETRY).await;
     }
     if still_wanted() {
-        shared.peers[peer.0].end(last.clone());
-        shared.learn(Error::PeerLost { peer, how: last });
+        links.lose(peer, &last);
+        links.forget(peer);
+        links.peers[peer.0].end(last);
     }
 }
 
 /// The accepting side's first word, before anything else is sent.
-async fn welcome(shared: Arc<Shared>, peer: Rank, connection: Connection) {
+async fn welcome(links: Arc<Links>, peer: Rank, connection: Connection) {
     let first = async {
         let mut control = open_control(&connection).await?;
         control.write_all(&Frame::Welcome.encode()).await?;
         Ok::<_, LinkError>(control)
     };
     match timeout(WELCOME_TIMEOUT, first).await {
-        Ok(Ok(control)) => shared.start(peer, connection, Some(control), None),
+        Ok(Ok(control)) => links.start(peer, connection, Some(control), None),
         // The peer has gone before it was welcomed; it may dial again.
         _ => {
-            let mut state = shared.peers[peer.0].lock();
+            let mut state = links.peers[peer.0].lock();
             if matches!(*state, State::Welcoming) {
                 *state = State::Absent;
             }
@@ -283,7 +285,8 @@ fn closed_with(connection: &Connection, code: VarInt) -> bool {
 
 /// Writes this side's control frames, and a heartbeat twice a second.
 async fn speak(
-    shared: Arc<Shared>,
+    links: Arc<Links>,
+    peer: Rank,
     link: Arc<Link>,
     mut frames: mpsc::UnboundedReceiver<Frame>,
     mut stream: SendStream,
@@ -293,81 +296,130 @@ async fn speak(
         let frame = tokio::select! {
             biased;
             frame = frames.recv() => frame.unwrap_or(Frame::Bye),
-            _ = tick.tick() => Frame::Heartbeat(lock(&shared.latest).clone()),
+            _ = tick.tick() => {
+                for heartbeat in heartbeats(&links, peer) {
+                    stream.write_all(&heartbeat.encode()).await?;
+                }
+                continue;
+            }
         };
         stream.write_all(&frame.encode()).await?;
         if frame == Frame::Bye {
             let _ = stream.finish();
-            shared.while_it_flows(std::slice::from_ref(&link), stream.stopped()).await;
+            let alone = std::slice::from_ref(&link);
+            links.while_it_flows(alone, links.is_hurried(), stream.stopped()).await;
             link.connection.close(LEFT, b"");
             return Ok(());
         }
     }
 }
 
+/// The latest calls of this rank in all contexts that the peer is a member of. They are repeated,
+/// because the peer may not have made a context yet when it first hears of it.
+fn heartbeats(links: &Links, peer: Rank) -> Vec<Frame> {
+    let mut entered = Vec::new();
+    for context in links.contexts_with(peer) {
+        let id = context.id;
+        let latest = context.latest().into_iter();
+        entered.extend(latest.map(|(seq, call)| Entered { context: id, seq, call }));
+    }
+    match entered.is_empty() {
+        true => vec![Frame::Heartbeat(entered)],
+        false => entered.chunks(MOST_ENTERED).map(|some| Frame::Heartbeat(some.into())).collect(),
+    }
+}
+
 /// Hands the streams the peer opens to whoever reads them, until the connection has ended and all
 /// that was sent on it is handed out; then judges how it ended. Only a peer that said so may go.
-async fn attend(shared: Arc<Shared>, peer: Rank, link: Arc<Link>, theirs: Option<RecvStream>) {
+async fn attend(links: Arc<Links>, peer: Rank, link: Arc<Link>, theirs: Option<RecvStream>) {
+    let (leave, mut leaves) = mpsc::unbounded_channel();
     let listen = |control| {
-        let (shared, link) = (Arc::clone(&shared), Arc::clone(&link));
+        let (links, link, leave) = (Arc::clone(&links), Arc::clone(&link), leave.clone());
         tokio::spawn(async move {
-            let heard = listen(&shared, peer, control).await;
+            let heard = listen(&links, peer, control, &leave).await;
             if let Err(LinkError::Protocol(what)) = &heard {
-                shared.expel(peer, &link, what.clone());
+                links.expel(peer, &link, what);
             }
             heard
         })
     };
     let mut listening = theirs.map(listen);
-    while let Ok(stream) = link.connection.accept_uni().await {
-        let taken = match opened(stream).await {
-            Ok(Opened::Data(lane, reader)) => link.add_reader(lane, reader),
-            Ok(Opened::Control(control)) if listening.is_none() => {
-                listening = Some(listen(control));
-                Ok(())
-            }
-            Ok(Opened::Control(_)) => Err(LinkError::Protocol("opened control twice".to_owned())),
-            Err(error) => Err(error),
+    loop {
+        // In this order: a peer leaves a context when all it sent there has arrived, so that its
+        // streams are known before it is noted as gone.
+        let taken = tokio::select! {
+            biased;
+            stream = link.connection.accept_uni() => match stream {
+                Ok(stream) => match opened(stream).await {
+                    // Dropping it tells the peer not to send more.
+                    Ok(Opened::Data(context, ..)) if links.has_left(context) => Ok(()),
+                    Ok(Opened::Data(context, lane, reader)) => link
+                        .streams_of_peer(context)
+                        .and_then(|streams| streams.add_reader(lane, reader)),
+                    Ok(Opened::Control(control)) if listening.is_none() => {
+                        listening = Some(listen(control));
+                        Ok(())
+                    }
+                    Ok(Opened::Control(_)) => {
+                        Err(LinkError::Protocol("opened control twice".to_owned()))
+                    }
+                    Err(error) => Err(error),
+                },
+                Err(_) => break,
+            },
+            Some(context) = leaves.recv() => links.peer_left(peer, &link, context),
         };
         if let Err(LinkError::Protocol(what)) = taken {
-            shared.expel(peer, &link, what);
+            links.expel(peer, &link, &what);
         }
     }
     let heard = match listening {
         Some(listening) => listening.await.unwrap_or(Err(LinkError::Lost)),
         None => Err(LinkError::Lost),
     };
-    if heard.is_ok() || shared.left.load(Ordering::Acquire) {
-        shared.peers[peer.0].end("has left the communicator".to_owned());
-        return;
+    while let Ok(context) = leaves.try_recv() {
+        let _ = links.peer_left(peer, &link, context);
+    }
+    if heard.is_ok() || links.is_closing() {
+        return links.end(peer);
     }
     let how = match link.connection.closed().await {
         ConnectionError::TimedOut => {
-            format!("was not heard of for {} ms", shared.plan.peer_timeout.as_millis())
+            format!("was not heard of for {} ms", links.plan.peer_timeout.as_millis())
         }
         ConnectionError::ApplicationClosed(_) => "closed its connection".to_owned(),
         ConnectionError::Reset => "was restarted".to_owned(),
         other => format!("lost its connection: {other}"),
     };
-    debug!("{peer} {how}");
-    shared.learn(Error::PeerLost { peer, how: how.clone() });
-    shared.peers[peer.0].end(how);
+    debug!("{peer} of the roster {how}");
+    links.lose(peer, &how);
+    links.forget(peer);
+    links.peers[peer.0].end(how);
 }
 
 /// Reads the peer's control frames, until it says that it leaves.
-async fn listen(shared: &Shared, peer: Rank, mut control: RecvStream) -> Result<(), LinkError> {
+async fn listen(
+    links: &Links,
+    peer: Rank,
+    mut control: RecvStream,
+    leave: &mpsc::UnboundedSender<ContextId>,
+) -> Result<(), LinkError> {
     loop {
         match read_frame(&mut control).await? {
-            Frame::Heartbeat(calls) => {
-                for (seq, call) in calls {
-                    let noted = lock(&shared.board).note(peer, seq, call);
-                    if let Err(mismatch) = noted {
-                        shared.learn(mismatch);
+            Frame::Heartbeat(entered) => {
+                for Entered { context, seq, call } in entered {
+                    // One that this rank has yet to make, or that it has left, is passed over.
+                    let Some(context) = links.context(context) else { continue };
+                    if let Some(rank) = context.rank_of(peer) {
+                        context.entered(rank, seq, call);
                     }
                 }
             }
-            Frame::Fault { code, text } => {
-                shared.learn(Error::Told { code, text });
+            Frame::Fault { context, code, text } => {
+                links.told(context, Error::Told { code, text });
+            }
+            Frame::Leave(context) => {
+                let _ = leave.send(context);
             }
             Frame::Bye => return Ok(()),
             Frame::Welcome => return Err(LinkError::Protocol("welcomed us twice".to_owned())),

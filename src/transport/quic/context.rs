@@ -1,0 +1,251 @@
+//! A context: one communicator over links that others may share.
+//!
+//! Knows its members by their ranks in the roster, and what has become of the communicator. Leaves
+//! to `links` who is connected and to `link` the streams. Invariants:
+//! - the first fault this rank learns of is passed on to every member it is connected to, once;
+//! - a context that is left has nothing of its own in any link any more.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::sync::{Notify, watch};
+use tracing::info;
+
+use crate::error::{Error, Result};
+use crate::op::Call;
+use crate::rank::{Place, Rank};
+use crate::transport::board::Board;
+use crate::transport::{LANES, Missing};
+
+use super::control::Frame;
+use super::link::{Link, LinkError};
+use super::links::Links;
+use super::lock;
+use super::peer::Peer;
+
+/// What a peer that left in good order has done.
+pub(super) const HAS_LEFT: &str = "has left the communicator";
+
+/// A number that the members of a communicator, and no others over the same links, know it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ContextId(pub u64);
+
+pub(super) struct Context {
+    pub id: ContextId,
+    pub links: Arc<Links>,
+    pub place: Place,
+    /// Ranks of the roster.
+    members: Vec<Rank>,
+    board: Mutex<Board>,
+    /// The latest calls of this rank, newest first, for its heartbeats.
+    latest: Mutex<Vec<(u64, Call)>>,
+    fault: OnceLock<Error>,
+    failed: Notify,
+    has_left: AtomicBool,
+    /// Set when the leave is complete.
+    is_gone: watch::Sender<bool>,
+}
+
+impl Context {
+    /// `members` by rank; this process is one of them.
+    pub fn new(id: ContextId, links: Arc<Links>, members: Vec<Rank>) -> Arc<Self> {
+        let me = members.iter().position(|member| *member == links.place.rank);
+        let place = Place::new(Rank(me.expect("this process is a member")), members.len());
+        let context = Arc::new(Self {
+            id,
+            links,
+            place,
+            board: Mutex::new(Board::new(members.len())),
+            members,
+            latest: Mutex::default(),
+            fault: OnceLock::new(),
+            failed: Notify::new(),
+            has_left: AtomicBool::new(false),
+            is_gone: watch::Sender::new(false),
+        });
+        context.links.open(&context);
+        context
+    }
+
+    /// The rank in the roster of a member.
+    pub fn member(&self, rank: Rank) -> Rank {
+        self.members[rank.0]
+    }
+
+    pub fn members(&self) -> &[Rank] {
+        &self.members
+    }
+
+    /// The rank here of one of the roster, if it is a member.
+    pub fn rank_of(&self, member: Rank) -> Option<Rank> {
+        self.members.iter().position(|one| *one == member).map(Rank)
+    }
+
+    pub fn peer(&self, rank: Rank) -> &Peer {
+        &self.links.peers[self.member(rank).0]
+    }
+
+    /// The links to members.
+    fn member_links(&self) -> Vec<Arc<Link>> {
+        self.members.iter().filter_map(|member| self.links.peers[member.0].link()).collect()
+    }
+
+    /// This rank makes a call.
+    pub fn enter(&self, seq: u64, call: Call) -> Result<()> {
+        {
+            let mut latest = lock(&self.latest);
+            latest.insert(0, (seq, call));
+            latest.truncate(LANES);
+        }
+        lock(&self.board).note(self.place.rank, seq, call)
+    }
+
+    /// A member has made a call.
+    pub fn entered(&self, rank: Rank, seq: u64, call: Call) {
+        let noted = lock(&self.board).note(rank, seq, call);
+        if let Err(mismatch) = noted {
+            self.learn(mismatch);
+        }
+    }
+
+    /// This rank's latest calls, newest first.
+    pub fn latest(&self) -> Vec<(u64, Call)> {
+        lock(&self.latest).clone()
+    }
+
+    pub fn missing(&self, seq: u64) -> Missing {
+        let missing = lock(&self.board).missing(seq);
+        // Heartbeats come over links.
+        let has_link = |rank: &Rank| self.peer(*rank).link().is_some();
+        let (absent, unknown) = missing.into_iter().partition(has_link);
+        Missing { absent, unknown }
+    }
+
+    pub fn fault(&self) -> Option<&Error> {
+        self.fault.get()
+    }
+
+    /// The first fault is the communicator's: it ends every wait here and is passed on.
+    pub fn learn(&self, fault: Error) -> Error {
+        let mut first = false;
+        let fault = self.fault.get_or_init(|| {
+            first = true;
+            fault
+        });
+        if first {
+            self.failed.notify_waiters();
+            for link in self.member_links() {
+                let _ = link.control.send(Frame::fault(self.id, fault));
+            }
+        }
+        fault.clone()
+    }
+
+    /// Runs something that waits for a peer until it ends or the communicator fails.
+    pub async fn on_link<T>(
+        &self,
+        peer: Rank,
+        io: impl Future<Output = std::result::Result<T, LinkError>>,
+    ) -> Result<T> {
+        match self.or_fault(io).await? {
+            Ok(value) => Ok(value),
+            Err(LinkError::Protocol(what)) => Err(Error::Protocol { peer, what }),
+            // Why it was lost is known when the connection's own task has seen its end.
+            Err(LinkError::Lost) => Err(self
+                .or_fault(self.gone(peer))
+                .await
+                .map_or_else(|fault| fault, |how| Error::PeerLost { peer, how })),
+        }
+    }
+
+    async fn or_fault<T>(&self, io: impl Future<Output = T>) -> Result<T> {
+        let failed = self.failed.notified();
+        tokio::pin!(failed);
+        failed.as_mut().enable();
+        let fault = async {
+            // A fault ends a wait; what is there already is still taken.
+            if self.fault.get().is_none() {
+                failed.await;
+            }
+            self.fault.get().expect("notified after it was set").clone()
+        };
+        tokio::select! {
+            biased;
+            value = io => Ok(value),
+            fault = fault => Err(fault),
+        }
+    }
+
+    /// A wait for something that a peer which is gone will never bring.
+    pub async fn while_there<T>(
+        &self,
+        peer: Rank,
+        io: impl Future<Output = std::result::Result<T, LinkError>>,
+    ) -> std::result::Result<T, LinkError> {
+        tokio::select! {
+            biased;
+            value = io => value,
+            _ = self.gone(peer) => Err(LinkError::Lost),
+        }
+    }
+
+    /// Waits until a peer has left the communicator or its connection has ended, and says how.
+    async fn gone(&self, peer: Rank) -> String {
+        let peer = self.peer(peer);
+        match peer.readable() {
+            Some(link) => {
+                let streams = link.streams(self.id);
+                tokio::select! {
+                    biased;
+                    () = streams.left() => HAS_LEFT.to_owned(),
+                    how = peer.ended() => how,
+                }
+            }
+            None => peer.ended().await,
+        }
+    }
+
+    pub async fn linked(&self, peer: Rank) -> Result<Arc<Link>> {
+        match self.or_fault(self.peer(peer).linked()).await? {
+            Ok(link) => Ok(link),
+            Err(how) => Err(Error::PeerLost { peer, how }),
+        }
+    }
+
+    pub async fn met(&self, peer: Rank) -> Result<()> {
+        match self.or_fault(self.peer(peer).met()).await? {
+            Ok(()) => Ok(()),
+            Err(how) => Err(Error::PeerLost { peer, how }),
+        }
+    }
+
+    /// Leaves in good order: what was sent is acknowledged, then the members are told. The last
+    /// context to leave closes the links.
+    pub async fn leave(self: Arc<Self>) {
+        if self.has_left.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let rank = self.place.rank;
+        let links = self.member_links();
+        let streams = links.iter().flat_map(|link| link.streams(self.id).take_senders());
+        let mut streams: Vec<_> = streams.collect();
+        streams.iter_mut().for_each(|stream| drop(stream.finish()));
+        let acknowledged = async {
+            for stream in &mut streams {
+                let _ = stream.stopped().await;
+            }
+        };
+        let failed = self.fault.get().is_some();
+        if !self.links.while_it_flows(&links, failed, acknowledged).await {
+            info!(rank = rank.0 as u64, "{rank} leaves; a peer has not acknowledged its last data");
+        }
+        self.links.leave(&self, failed).await;
+        self.is_gone.send_replace(true);
+    }
+
+    /// Waits until a leave that has begun is complete.
+    pub async fn left(&self) {
+        let _ = self.is_gone.subscribe().wait_for(|gone| *gone).await;
+    }
+}

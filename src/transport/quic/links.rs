@@ -1,0 +1,294 @@
+//! The links of this process to the others of a roster, and the contexts that share them: a
+//! communicator and all that were split off it.
+//!
+//! Leaves to `peer` how a link comes up and ends. Invariants:
+//! - a peer's rank follows from the key it proved to own, never from what it says;
+//! - links stay until the last context has left;
+//! - a peer hears once of each context that this rank has left and it has not.
+
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tracing::debug;
+
+use crate::error::Error;
+use crate::rank::{Place, Rank};
+
+use super::context::{Context, ContextId, HAS_LEFT};
+use super::control::Frame;
+use super::endpoint::Service;
+use super::key::PublicKey;
+use super::link::{Link, LinkError};
+use super::peer::{self, Peer};
+use super::{Member, Plan, lock, service_name};
+
+/// How long a rank that leaves waits for a peer that takes nothing of its last bytes: while the
+/// process lives on, when it ends, and after a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+const EXIT_PATIENCE: Duration = Duration::from_secs(2);
+const FAILED_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How often it looks.
+const LEAVE_TICK: Duration = Duration::from_millis(200);
+
+/// A link over which nothing but heartbeats and their acknowledgements goes sends less in a tick.
+const HEARTBEAT_BYTES: u64 = 1000;
+
+/// Faults that are kept of contexts which this rank has yet to make.
+const MOST_EARLY_FAULTS: usize = 64;
+
+/// The process ends.
+pub(super) static EXITING: AtomicBool = AtomicBool::new(false);
+
+pub(super) struct Links {
+    pub plan: Plan,
+    /// In the roster.
+    pub place: Place,
+    pub peers: Vec<Peer>,
+    ranks: HashMap<PublicKey, Rank>,
+    contexts: Mutex<Contexts>,
+    is_closing: AtomicBool,
+    /// The last context to leave had failed: nobody is waited for long.
+    is_hurried: AtomicBool,
+    /// The task that takes the connections of peers.
+    accepting: OnceLock<tokio::task::AbortHandle>,
+}
+
+#[derive(Default)]
+struct Contexts {
+    open: HashMap<ContextId, Weak<Context>>,
+    /// Those that this rank has left, with the members that have not, as far as is known.
+    left: HashMap<ContextId, Vec<Rank>>,
+    early_faults: HashMap<ContextId, Error>,
+}
+
+impl Links {
+    /// Registers this rank so that peers can connect. Must be called inside the runtime.
+    pub fn new(plan: Plan) -> Arc<Self> {
+        let place = Place::new(plan.rank, plan.roster.len());
+        let ranks: HashMap<_, _> =
+            plan.roster.iter().enumerate().map(|(rank, member)| (member.key, Rank(rank))).collect();
+        let expected: HashSet<_> = ranks.keys().copied().collect();
+        let service = plan.endpoint.serve(service_name(plan.nonce, plan.rank), &plan.me, expected);
+        let links = Arc::new(Self {
+            place,
+            ranks,
+            peers: (0..place.size).map(|_| Peer::default()).collect(),
+            contexts: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            is_hurried: AtomicBool::new(false),
+            accepting: OnceLock::new(),
+            plan,
+        });
+        let accepting = tokio::spawn(accept(Arc::clone(&links), service));
+        links.accepting.get_or_init(|| accepting.abort_handle());
+        links
+    }
+
+    pub fn member(&self, peer: Rank) -> &Member {
+        &self.plan.roster[peer.0]
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    /// A context begins.
+    pub fn open(&self, context: &Arc<Context>) {
+        let early = {
+            let mut contexts = lock(&self.contexts);
+            contexts.open.insert(context.id, Arc::downgrade(context));
+            contexts.early_faults.remove(&context.id)
+        };
+        for member in context.members() {
+            if let Some(link) = self.peers[member.0].link() {
+                link.allow(self.contexts_with(*member).len());
+            }
+        }
+        if let Some(fault) = early {
+            context.learn(fault);
+        }
+    }
+
+    pub fn context(&self, id: ContextId) -> Option<Arc<Context>> {
+        lock(&self.contexts).open.get(&id).and_then(Weak::upgrade)
+    }
+
+    /// The contexts of which `peer` is a member.
+    pub fn contexts_with(&self, peer: Rank) -> Vec<Arc<Context>> {
+        let open: Vec<_> = lock(&self.contexts).open.values().filter_map(Weak::upgrade).collect();
+        open.into_iter().filter(|context| context.rank_of(peer).is_some()).collect()
+    }
+
+    /// What a new link must be told: what became of contexts while there was none.
+    pub fn news_for(&self, peer: Rank) -> Vec<Frame> {
+        let fault = |context: &Arc<Context>| Some(Frame::fault(context.id, context.fault()?));
+        let mut news: Vec<_> = self.contexts_with(peer).iter().filter_map(fault).collect();
+        let contexts = lock(&self.contexts);
+        let left = contexts.left.iter().filter(|(_, members)| members.contains(&peer));
+        news.extend(left.map(|(id, _)| Frame::Leave(*id)));
+        news
+    }
+
+    /// Tells of a context that has failed on another rank.
+    pub fn told(&self, id: ContextId, fault: Error) {
+        if let Some(context) = self.context(id) {
+            context.learn(fault);
+            return;
+        }
+        let mut contexts = lock(&self.contexts);
+        if !contexts.left.contains_key(&id) && contexts.early_faults.len() < MOST_EARLY_FAULTS {
+            contexts.early_faults.entry(id).or_insert(fault);
+        }
+    }
+
+    /// Whether what a peer opens in a context is of no use any more.
+    pub fn has_left(&self, id: ContextId) -> bool {
+        lock(&self.contexts).left.contains_key(&id)
+    }
+
+    /// `peer` has left a context.
+    pub fn peer_left(&self, peer: Rank, link: &Link, id: ContextId) -> Result<(), LinkError> {
+        let mut contexts = lock(&self.contexts);
+        match contexts.left.get_mut(&id) {
+            Some(members) => {
+                members.retain(|member| *member != peer);
+                if members.is_empty() {
+                    contexts.left.remove(&id);
+                }
+            }
+            None => link.streams_of_peer(id)?.leave(),
+        }
+        Ok(())
+    }
+
+    /// The connection to `peer` is lost: every context that needs it has failed.
+    pub fn lose(&self, peer: Rank, how: &str) {
+        let link = self.peers[peer.0].readable();
+        for context in self.contexts_with(peer) {
+            let has_left = |link: &Arc<Link>| link.streams(context.id).has_left();
+            let rank = context.rank_of(peer).expect("asked for contexts with it");
+            if !link.as_ref().is_some_and(has_left) {
+                context.learn(Error::PeerLost { peer: rank, how: how.to_owned() });
+            }
+        }
+    }
+
+    /// The connection to `peer` has ended: it will not say which contexts it leaves.
+    pub fn forget(&self, peer: Rank) {
+        lock(&self.contexts).left.retain(|_, members| {
+            members.retain(|member| *member != peer);
+            !members.is_empty()
+        });
+    }
+
+    /// A context has ended here, and all that was sent in it has arrived.
+    pub async fn leave(self: &Arc<Self>, context: &Context, failed: bool) {
+        let is_last = {
+            let mut contexts = lock(&self.contexts);
+            contexts.open.remove(&context.id);
+            let stays = |member: &&Rank| {
+                let peer = &self.peers[member.0];
+                let has_left = |link: &Arc<Link>| link.streams(context.id).has_left();
+                **member != self.place.rank
+                    && !peer.has_ended()
+                    && !peer.link().as_ref().is_some_and(has_left)
+            };
+            let members: Vec<_> = context.members().iter().filter(stays).copied().collect();
+            if !members.is_empty() {
+                contexts.left.insert(context.id, members);
+            }
+            contexts.open.is_empty()
+        };
+        for member in context.members() {
+            if let Some(link) = self.peers[member.0].link() {
+                let _ = link.control.send(Frame::Leave(context.id));
+                link.forget(context.id);
+            }
+        }
+        if is_last {
+            self.is_hurried.store(failed, Ordering::Relaxed);
+            self.close().await;
+        }
+    }
+
+    /// Tells all peers, behind all that they were told before, and ends the connections.
+    async fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.accepting.get().inspect(|task| task.abort());
+        let links: Vec<_> = self.peers.iter().filter_map(Peer::link).collect();
+        for link in &links {
+            let _ = link.control.send(Frame::Bye);
+        }
+        // The writer of each control stream closes the connection behind its last frame.
+        let closed = async {
+            for link in &links {
+                link.connection.closed().await;
+            }
+        };
+        if !self.while_it_flows(&links, self.is_hurried(), closed).await {
+            debug!("{} leaves without its peers' acknowledgement", self.place.rank);
+        }
+        for link in &links {
+            link.connection.close(peer::LEFT, b"");
+        }
+        for peer in &self.peers {
+            peer.end("is not connected any more".to_owned());
+        }
+    }
+
+    pub fn is_hurried(&self) -> bool {
+        self.is_hurried.load(Ordering::Relaxed)
+    }
+
+    /// Waits for something that comes with the last bytes of some links, as long as bytes flow over
+    /// them, and a while longer. False if it gave up.
+    pub async fn while_it_flows<T>(
+        &self,
+        links: &[Arc<Link>],
+        failed: bool,
+        io: impl Future<Output = T>,
+    ) -> bool {
+        let sent =
+            || -> u64 { links.iter().map(|link| link.connection.stats().udp_tx.bytes).sum() };
+        tokio::pin!(io);
+        let (mut before, mut still) = (sent(), Duration::ZERO);
+        while timeout(LEAVE_TICK, &mut io).await.is_err() {
+            let now = sent();
+            // Heartbeats do not count.
+            let flows = now - before > HEARTBEAT_BYTES * links.len() as u64;
+            still = if flows { Duration::ZERO } else { still + LEAVE_TICK };
+            before = now;
+            if still >= patience(failed) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Notes that a peer which left all contexts, as it said, is gone.
+    pub fn end(&self, peer: Rank) {
+        self.forget(peer);
+        self.peers[peer.0].end(HAS_LEFT.to_owned());
+    }
+}
+
+fn patience(failed: bool) -> Duration {
+    match failed {
+        true => FAILED_PATIENCE,
+        false if EXITING.load(Ordering::Relaxed) => EXIT_PATIENCE,
+        false => PATIENCE,
+    }
+}
+
+/// Takes the connections of peers that dialled this rank.
+async fn accept(links: Arc<Links>, mut service: Service) {
+    while let Some(arrival) = service.arrivals.recv().await {
+        let Some(rank) = links.ranks.get(&arrival.key).copied() else { continue };
+        links.accepted(rank, arrival.connection);
+    }
+}
