@@ -7,10 +7,14 @@
 //! - after the first failure every operation returns that failure, on every rank;
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
+mod batch;
 mod lane;
+mod line;
+mod making;
 mod split;
+mod stream;
+mod ticket;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,8 +33,15 @@ use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::{self, QuicMesh};
 use crate::transport::{AnyMesh, Mesh, Missing, Past};
 
-use lane::{Lanes, Turn};
-pub use split::{Request, Wish, split};
+pub use batch::{Request, run_together};
+pub use making::{Making, Queued};
+pub use split::{Part, Wish, split};
+pub use stream::Stream;
+
+use batch::Batch;
+use lane::Lanes;
+use line::Line;
+use ticket::Ticket;
 
 /// What a call of more bytes has written last may not have been sent when it ends.
 const LARGE: usize = 256 << 10;
@@ -48,6 +59,7 @@ pub struct Communicator {
     op_timeout: Duration,
     config: Config,
     lanes: Lanes,
+    line: Line,
     state: Mutex<State>,
     /// Signalled when `running` falls to zero.
     idle: Condvar,
@@ -60,6 +72,8 @@ struct State {
     past: Past,
     /// Operations between their number and their end.
     running: usize,
+    /// Batches of streams that have been given to it.
+    stream_batches: u64,
     /// The text of the last error of a call, and whether the communicator had failed by then.
     last_error: Option<(String, bool)>,
 }
@@ -163,11 +177,13 @@ impl Communicator {
             op_timeout: config.op_timeout,
             config: config.clone(),
             lanes: Lanes::default(),
+            line: Line::default(),
             state: Mutex::new(State {
                 stage: Stage::Open,
                 next_seq: 0,
                 past: Past::default(),
                 running: 0,
+                stream_batches: 0,
                 last_error: None,
             }),
             idle: Condvar::new(),
@@ -179,34 +195,15 @@ impl Communicator {
         &self.config
     }
 
-    fn is_over_network(&self) -> bool {
-        matches!(self.mesh, AnyMesh::Quic(_))
-    }
-
     pub fn place(&self) -> Place {
         self.mesh.place()
     }
 
     /// Runs one operation to its end on the calling thread.
-    pub fn run(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call();
-        let turn = self.begin(call)?;
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            let deadline = Instant::now() + self.op_timeout;
-            let leaves_work = self.leaves_work(&op);
-            // In a box: it is larger than the stack of a small thread.
-            let performing = Box::pin(self.perform(&turn, op));
-            match self.mesh {
-                AnyMesh::Mem(_) => runtime::block_on(performing, deadline),
-                AnyMesh::Quic(_) => runtime::drive(performing, deadline, leaves_work),
-            }
-        }));
-        let result = match ended {
-            Ok(Some(result)) => result,
-            Ok(None) => Err(self.timeout(turn.seq)),
-            Err(panic) => Err(Error::from_panic(&*panic)),
-        };
-        self.end(turn, call, result)
+    pub fn run(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
+        let mut alone = Batch::default();
+        alone.add(self, op)?;
+        alone.run()
     }
 
     /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
@@ -222,32 +219,35 @@ impl Communicator {
         op.input_bytes() > if only_sends { SMALL } else { LARGE }
     }
 
-    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
-    pub async fn run_async(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call();
-        let turn = self.begin(call)?;
-        let result = self.perform(&turn, op).await;
-        self.end(turn, call, result)
+    fn is_over_network(&self) -> bool {
+        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
-    async fn perform(&self, turn: &Turn<'_>, op: Op<'_>) -> Result<()> {
-        turn.come().await;
+    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
+    pub async fn run_async(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
+        let ticket = self.begin(op.call())?;
+        let result = self.perform(&ticket, op).await;
+        ticket.end(result)
+    }
+
+    async fn perform(&self, ticket: &Ticket, op: Op<'_>) -> Result<()> {
+        let (seq, call, place) = (ticket.seq, ticket.call, self.place());
+        self.lanes.turn(seq).await;
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        let (call, seq, place) = (op.call(), turn.seq, self.place());
         let (name, rank) = (&self.name, place.rank);
         trace!(
             rank = rank.0 as u64,
             "communicator {name}: {rank}, {call} #{seq}, {}",
             self.selection.choose(&call, place.size).name
         );
-        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, call, turn.past);
+        let exchange = Exchange::new(&self.mesh, Lanes::of(seq), seq, call, ticket.past);
         collective::perform(&exchange, &self.selection, op).await
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
-    fn begin(&self, call: Call) -> Result<Turn<'_>> {
+    fn begin(self: &Arc<Self>, call: Call) -> Result<Ticket> {
         let mut state = self.lock();
         match state.stage {
             Stage::Open => {}
@@ -264,37 +264,36 @@ impl Communicator {
         let past = state.past;
         state.past = past.then(&call);
         state.running += 1;
+        let behind = state.stream_batches;
         let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
-        let turn = self.lanes.turn(seq, past);
+        let ticket = Ticket::new(Arc::clone(self), seq, past, call, behind);
         match announced {
-            Ok(()) => Ok(turn),
-            Err(mismatch) => Err(self.end(turn, call, Err(mismatch)).expect_err("it was an error")),
+            Ok(()) => Ok(ticket),
+            Err(mismatch) => Err(ticket.end(Err(mismatch)).expect_err("it was an error")),
         }
     }
 
-    /// Ends the call, and the communicator on all ranks if the call failed. Only then is it the
-    /// next one's turn: nothing is sent in a lane behind a message that was broken off.
-    fn end(&self, turn: Turn<'_>, call: Call, result: Result<()>) -> Result<()> {
-        let result = result.map_err(|cause| {
-            let rank = self.place().rank;
-            let fault = self.mesh.fail(cause.during(rank, turn.seq, call));
-            // One that no operation saw, such as a lost connection, is told with the one it ended.
-            let fault = fault.during(rank, turn.seq, call);
-            warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
-            fault
-        });
-        drop(turn);
+    /// A call that has its number has ended.
+    fn ended(&self) {
         let mut state = self.lock();
         state.running -= 1;
         if state.running == 0 {
             self.idle.notify_all();
         }
-        match result {
-            // The peers see this rank's abort; here it is what this process wanted.
-            Err(_) if state.stage == Stage::Aborted => Err(Error::Aborted),
-            result => result,
-        }
+    }
+
+    /// Fails the communicator on all ranks, because a call of this one failed. What its caller is
+    /// told.
+    fn failed(&self, seq: u64, call: Call, cause: Error) -> Error {
+        let rank = self.place().rank;
+        let fault = self.mesh.fail(cause.during(rank, seq, call));
+        // One that no operation saw, such as a lost connection, is told with the one it ended.
+        let fault = fault.during(rank, seq, call);
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
+        self.line.dissolve();
+        // The peers see this rank's abort; here it is what this process wanted.
+        if self.lock().stage == Stage::Aborted { Error::Aborted } else { fault }
     }
 
     fn timeout(&self, seq: u64) -> Error {
@@ -345,6 +344,7 @@ impl Communicator {
         self.lock().stage = Stage::Aborted;
         let rank = self.place().rank;
         self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
+        self.line.dissolve();
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
 

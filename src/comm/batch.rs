@@ -1,0 +1,207 @@
+//! Operations that have their numbers and run together: a call alone, or those of a group.
+//!
+//! They may belong to several communicators. Invariants: each is started before any is waited for;
+//! each ends by itself, at the latest at its own deadline; and of two batches of streams one is
+//! before the other on all communicators and streams that they share.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use crate::error::{Error, Result};
+use crate::op::Op;
+use crate::runtime;
+
+use super::Communicator;
+use super::line::InLine;
+use super::stream::Stream;
+use super::ticket::Ticket;
+
+/// Longer than any operation may take.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Held while operations that belong together get their numbers and their places on streams, so
+/// that nothing comes between them: no batch is before another here and behind it there.
+static ISSUING: Mutex<()> = Mutex::new(());
+
+pub(super) fn while_nobody_issues<T>(body: impl FnOnce() -> T) -> T {
+    let _issuing = ISSUING.lock().unwrap_or_else(PoisonError::into_inner);
+    body()
+}
+
+/// An operation that was asked for and has no number yet.
+pub struct Request<'a> {
+    pub communicator: Arc<Communicator>,
+    /// The stream to queue it on; without one, whoever asks waits for it.
+    pub stream: Option<Arc<Stream>>,
+    pub op: Op<'a>,
+}
+
+impl Request<'static> {
+    /// Runs the operation to its end, or queues it.
+    pub fn run(self) -> Result<()> {
+        match self.stream {
+            None => self.communicator.run(self.op),
+            Some(_) => run_together(vec![self]),
+        }
+    }
+}
+
+/// Gives all requests their numbers in this order, starts them all, and waits for those that are on
+/// no stream. Returns the error of the first that could not be started, or else that failed here.
+pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
+    let mut here = Batch::default();
+    let issued = while_nobody_issues(|| issue(requests, &mut here));
+    issued.and(here.run())
+}
+
+fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<()> {
+    let mut result = Ok(());
+    let mut queued: Vec<(Arc<Stream>, Batch<'static>)> = Vec::new();
+    for Request { communicator, stream, op } in requests {
+        let added = match stream {
+            None => here.add(&communicator, op),
+            Some(stream) => stream.check_open().and_then(|()| {
+                let same = queued.iter().position(|(other, _)| Arc::ptr_eq(other, &stream));
+                let index = same.unwrap_or_else(|| {
+                    queued.push((stream, Batch::default()));
+                    queued.len() - 1
+                });
+                queued[index].1.add(&communicator, op)
+            }),
+        };
+        result = result.and(added);
+    }
+    // When all have their numbers: batches of one group do not wait for each other.
+    for (stream, mut batch) in queued {
+        batch.line_up();
+        stream.push(batch);
+    }
+    result
+}
+
+#[derive(Default)]
+pub(super) struct Batch<'a> {
+    tickets: Vec<Ticket>,
+    /// One for each ticket.
+    ops: Vec<Op<'a>>,
+    /// Its places behind the batches of streams before it, if it is one itself.
+    in_line: Vec<InLine>,
+}
+
+impl<'a> Batch<'a> {
+    /// Gives an operation its number. The batch must then be run.
+    pub fn add(&mut self, communicator: &Arc<Communicator>, op: Op<'a>) -> Result<()> {
+        self.tickets.push(communicator.begin(op.call())?);
+        self.ops.push(op);
+        Ok(())
+    }
+
+    /// Makes it a batch of a stream: later batches of its communicators wait for it.
+    fn line_up(&mut self) {
+        for ticket in &self.tickets {
+            let communicator = &ticket.communicator;
+            if !self.in_line.iter().any(|InLine(other)| Arc::ptr_eq(other, communicator)) {
+                communicator.lock().stream_batches += 1;
+                self.in_line.push(InLine(Arc::clone(communicator)));
+            }
+        }
+    }
+
+    /// Runs all operations to their end on the calling thread. Returns the error of the first, in
+    /// the order in which they were added, that failed.
+    pub fn run(self) -> Result<()> {
+        self.wait_in_line();
+        let Self { tickets, ops, in_line } = self;
+        let results: RefCell<Vec<Option<Result<()>>>> = RefCell::new(vec![None; tickets.len()]);
+        let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
+        let leaves_work = tickets.iter().zip(&ops).any(|(t, op)| t.communicator.leaves_work(op));
+        let watch = Watch::new(&tickets, &results);
+        let all = tickets.iter().zip(ops).enumerate().map(|(index, (ticket, op))| {
+            let results = &results;
+            async move {
+                let result = ticket.communicator.perform(ticket, op).await;
+                let result = ticket.end(result);
+                results.borrow_mut()[index].get_or_insert(result);
+            }
+        });
+        // In a box: it is larger than the stack of a small thread.
+        let mut all = Box::pin(join_all(all));
+        let mut watch = watch;
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(until) = watch.next() {
+                let ended = match over_network {
+                    false => runtime::block_on(all.as_mut(), until),
+                    true => runtime::drive(all.as_mut(), until, leaves_work),
+                };
+                if ended.is_some() {
+                    break;
+                }
+            }
+        }));
+        if let Err(panic) = ended {
+            watch.fail_all(|| Error::from_panic(&*panic));
+        }
+        // What has not ended has failed its communicator: nothing is sent behind a message that is
+        // broken off here.
+        drop(all);
+        drop(in_line);
+        let first_error = results.into_inner().into_iter().flatten().find(Result::is_err);
+        first_error.unwrap_or(Ok(()))
+    }
+
+    /// Batches of streams that were before this one end by their own deadlines, and so does this.
+    fn wait_in_line(&self) {
+        if self.tickets.iter().all(|ticket| ticket.behind == 0) {
+            return;
+        }
+        let come = async {
+            for ticket in &self.tickets {
+                ticket.communicator.line.ended(ticket.behind).await;
+            }
+        };
+        runtime::block_on(come, Instant::now() + A_YEAR);
+    }
+}
+
+/// Deadlines of a batch that runs.
+struct Watch<'a> {
+    tickets: &'a [Ticket],
+    results: &'a RefCell<Vec<Option<Result<()>>>>,
+    start: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn new(tickets: &'a [Ticket], results: &'a RefCell<Vec<Option<Result<()>>>>) -> Self {
+        Self { tickets, results, start: Instant::now() }
+    }
+
+    /// Fails what is late. How long to wait for the rest; `None` if nothing is left.
+    fn next(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        for (index, ticket) in self.tickets.iter().enumerate() {
+            if self.results.borrow()[index].is_some() {
+                continue;
+            }
+            let deadline = self.start + ticket.communicator.op_timeout;
+            if deadline <= now {
+                let late = ticket.fail(ticket.communicator.timeout(ticket.seq));
+                self.results.borrow_mut()[index] = Some(Err(late));
+            } else {
+                next = Some(next.map_or(deadline, |next| next.min(deadline)));
+            }
+        }
+        next
+    }
+
+    /// Fails all that has no result.
+    fn fail_all(&self, cause: impl Fn() -> Error) {
+        for (index, ticket) in self.tickets.iter().enumerate() {
+            self.results.borrow_mut()[index].get_or_insert_with(|| Err(ticket.fail(cause())));
+        }
+    }
+}
