@@ -119,7 +119,6 @@ impl<'a> Batch<'a> {
         let results: RefCell<Vec<Option<Result<()>>>> = RefCell::new(vec![None; tickets.len()]);
         let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
         let leaves_work = tickets.iter().zip(&ops).any(|(t, op)| t.communicator.leaves_work(op));
-        let watch = Watch::new(&tickets, &results);
         let all = tickets.iter().zip(ops).enumerate().map(|(index, (ticket, op))| {
             let results = &results;
             async move {
@@ -130,7 +129,7 @@ impl<'a> Batch<'a> {
         });
         // In a box: it is larger than the stack of a small thread.
         let mut all = Box::pin(join_all(all));
-        let mut watch = watch;
+        let mut watch = Watch::new(&tickets, &results);
         let ended = catch_unwind(AssertUnwindSafe(|| {
             while let Some(until) = watch.next() {
                 let ended = match over_network {
@@ -167,35 +166,55 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Deadlines of a batch that runs.
+/// Deadlines of a batch that runs, and reports of what it waits for.
 struct Watch<'a> {
     tickets: &'a [Ticket],
     results: &'a RefCell<Vec<Option<Result<()>>>>,
     start: Instant,
+    next_report: Instant,
 }
+
+/// Operations of a batch that one report is about.
+const MOST_REPORTED: usize = 8;
 
 impl<'a> Watch<'a> {
     fn new(tickets: &'a [Ticket], results: &'a RefCell<Vec<Option<Result<()>>>>) -> Self {
-        Self { tickets, results, start: Instant::now() }
+        let start = Instant::now();
+        let mut watch = Self { tickets, results, start, next_report: start };
+        watch.next_report += watch.interval();
+        watch
     }
 
-    /// Fails what is late. How long to wait for the rest; `None` if nothing is left.
+    /// Fails what is late, and reports what is slow. How long to wait for the rest; `None` if nothing
+    /// is left.
     fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let mut next: Option<Instant> = None;
+        let mut deadline: Option<Instant> = None;
         for (index, ticket) in self.tickets.iter().enumerate() {
             if self.results.borrow()[index].is_some() {
                 continue;
             }
-            let deadline = self.start + ticket.communicator.op_timeout;
-            if deadline <= now {
+            let own = self.start + ticket.communicator.op_timeout;
+            if own <= now {
                 let late = ticket.fail(ticket.communicator.timeout(ticket.seq));
                 self.results.borrow_mut()[index] = Some(Err(late));
             } else {
-                next = Some(next.map_or(deadline, |next| next.min(deadline)));
+                deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
             }
         }
-        next
+        if self.next_report <= now {
+            let results = self.results.borrow();
+            let slow = self.tickets.iter().zip(&*results);
+            let slow = slow.filter(|(_, result)| result.is_none()).take(MOST_REPORTED);
+            slow.for_each(|(ticket, _)| ticket.communicator.report_stragglers(ticket));
+            self.next_report = now + self.interval();
+        }
+        deadline.map(|deadline| deadline.min(self.next_report))
+    }
+
+    fn interval(&self) -> Duration {
+        let intervals = self.tickets.iter().map(|ticket| ticket.communicator.straggler_interval);
+        intervals.min().unwrap_or(A_YEAR)
     }
 
     /// Fails all that has no result.
@@ -203,5 +222,97 @@ impl<'a> Watch<'a> {
         for (index, ticket) in self.tickets.iter().enumerate() {
             self.results.borrow_mut()[index].get_or_insert_with(|| Err(ticket.fail(cause())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Metadata, Subscriber, span};
+
+    use super::*;
+    use crate::comm::create_in_process;
+    use crate::config::Config;
+
+    /// Hands on the texts of warnings.
+    struct Listener(Sender<String>);
+
+    impl Subscriber for Listener {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+        fn event(&self, event: &Event<'_>) {
+            struct Text(String);
+            impl Visit for Text {
+                fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                    if field.name() == "message" {
+                        self.0 = format!("{value:?}");
+                    }
+                }
+            }
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            let _ = self.0.send(text.0);
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn the_log_names_who_is_waited_for_and_where_it_is_until_it_comes() {
+        let config = Config {
+            straggler_interval: Duration::from_millis(5),
+            op_timeout: Duration::from_secs(60),
+            name: Some("7".to_owned()),
+            ..Config::default()
+        };
+        let ranks = create_in_process(2, &config).unwrap();
+        let (heard, reports) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                tracing::subscriber::with_default(Listener(heard), || {
+                    ranks[0].run(Op::Barrier).unwrap();
+                    ranks[0].run(Op::Barrier).unwrap();
+                });
+            });
+            for text in [
+                "barrier #0 on communicator 7 waits for rank 1, which has made no call",
+                "barrier #1 on communicator 7 waits for rank 1, which is at #0",
+            ] {
+                let about_this = reports.iter().find(|report| report.starts_with(&text[..10]));
+                assert_eq!(about_this.as_deref(), Some(text));
+                ranks[1].run(Op::Barrier).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn each_operation_of_a_batch_has_its_own_deadline() {
+        let patient = create_in_process(2, &Config::default()).unwrap();
+        let op_timeout = Duration::from_millis(20);
+        let hasty = create_in_process(2, &Config { op_timeout, ..Config::default() }).unwrap();
+        let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
+            communicator: Arc::clone(communicator),
+            stream: None,
+            op: Op::Barrier,
+        });
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| run_together(requests.into()));
+            // The hasty one fails while the other is waited for.
+            while hasty[1].fault().is_none() {
+                std::thread::yield_now();
+            }
+            assert!(!running.is_finished());
+            patient[1].run(Op::Barrier).unwrap();
+            let error = running.join().unwrap().unwrap_err();
+            assert_eq!(error.code(), crate::error::Code::Timeout, "{error}");
+        });
     }
 }

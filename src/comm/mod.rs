@@ -8,6 +8,7 @@
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
 mod batch;
+mod blame;
 mod lane;
 mod line;
 mod making;
@@ -31,7 +32,7 @@ use crate::rank::{Place, Rank};
 use crate::runtime;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::{self, QuicMesh};
-use crate::transport::{AnyMesh, Mesh, Missing, Past};
+use crate::transport::{AnyMesh, Mesh, Past};
 
 pub use batch::{Request, run_together};
 pub use making::{Making, Queued};
@@ -58,6 +59,7 @@ pub struct Communicator {
     selection: Selection,
     op_timeout: Duration,
     config: Config,
+    straggler_interval: Duration,
     lanes: Lanes,
     line: Line,
     state: Mutex<State>,
@@ -176,6 +178,7 @@ impl Communicator {
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
             config: config.clone(),
+            straggler_interval: config.straggler_interval,
             lanes: Lanes::default(),
             line: Line::default(),
             state: Mutex::new(State {
@@ -297,18 +300,16 @@ impl Communicator {
     }
 
     fn timeout(&self, seq: u64) -> Error {
-        let Missing { absent, unknown } = self.mesh.missing(seq);
-        let names = |ranks: &[Rank]| {
-            let names: Vec<_> = ranks.iter().map(Rank::to_string).collect();
-            names.join(", ")
-        };
-        let blame = match (absent.len(), unknown.len()) {
-            (0, 0) => "all ranks have entered the call".to_owned(),
-            (0, _) => format!("nothing is known of {}", names(&unknown)),
-            (1, _) => format!("{} has not entered the call", absent[0]),
-            _ => format!("{} have not entered the call", names(&absent)),
-        };
+        let blame = blame::of_timeout(&self.mesh.missing(seq));
         Error::Timeout { limit_ms: self.op_timeout.as_millis(), blame }
+    }
+
+    /// Says in the log who keeps a call waiting.
+    fn report_stragglers(&self, ticket: &Ticket) {
+        let (call, seq) = (ticket.call.name().to_ascii_lowercase(), ticket.seq);
+        let blame = blame::of_straggling(&self.mesh.missing(seq));
+        let rank = self.place().rank.0 as u64;
+        warn!(rank, "{call} #{seq} on communicator {} {blame}", self.name);
     }
 
     /// Takes no further operations and waits for those running.
