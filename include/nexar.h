@@ -8,7 +8,7 @@
  *
  * Results. Calls return a nexarResult_t; nexarGetLastError tells in full what happened: the
  * function, the cause and, if one is to blame, the rank. Out-parameters are written on success
- * only.
+ * only, and with nexarInProgress, which is no failure.
  *
  * Arguments. A wrong argument is nexarInvalidArgument: nothing was changed, no other rank was
  * told, and the communicator still works. A buffer or array that means nothing on this rank is
@@ -35,19 +35,29 @@
  * that dies or cannot be reached is nexarRemoteError within NEXAR_PEER_TIMEOUT_MS.
  *
  * Buffers. Plain pointers to host memory, of any alignment. The caller owns them and neither
- * writes (sendbuff) nor touches (recvbuff) them until the call has returned. A call is in place
- * where its comment says so; any other overlap is nexarInvalidArgument.
+ * writes (sendbuff) nor touches (recvbuff) them until the operation has ended: when the call has
+ * returned, or in a group its end, or on a stream nexarStreamSynchronize. Arrays of counts are read
+ * by the call itself. A call is in place where its comment says so; any other overlap is
+ * nexarInvalidArgument.
  *
- * Streams. Pass NULL: the call returns when the result is there.
+ * Streams. With NULL a call returns when the result is there. On a stream of nexarStreamCreate it
+ * returns at once; the operation takes its number and runs later, in order, on the stream's thread.
+ * An error that comes then is returned by nexarStreamSynchronize, and nexarCommGetAsyncError tells
+ * of it. Time counts from the operation's beginning. Finalize and Destroy wait for what is queued;
+ * Abort makes it fail.
+ *
+ * Groups. Between nexarGroupStart and nexarGroupEnd, operations of a thread are collected; at the
+ * end all are started before any is waited for.
  *
  * Threads. Any thread may make any call; 128 KiB of stack are enough. Operations take their numbers
  * in the order in which they start; several may run at once and end in any order. Threads that share
  * a rank must start them in the same order as on the other ranks. A thread that is cancelled ends
- * after its call. The library starts a thread for the network when ranks are processes; it starts no
+ * after its call. The library starts a thread for the network when ranks are processes, one for each
+ * stream, and one for each communicator that is made in the background or in a group; it starts no
  * process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
  *
  * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
- * nexarInvalidArgument. Finalize, Destroy and Abort take NULL and do nothing.
+ * nexarInvalidArgument. Finalize, Destroy, Abort and those that free take NULL and do nothing.
  *
  * Network. Ranks in several processes are joined by QUIC over one UDP port per process, encrypted
  * and authenticated by keys that come with the unique id; nothing has to be set up.
@@ -154,7 +164,7 @@ typedef enum {
    */
   nexarRemoteError = 6,
   /**
-   * The communicator is still being made. Not returned by this version.
+   * The communicator is still being made, or the stream still busy. Not a failure.
    */
   nexarInProgress = 7,
   /**
@@ -285,7 +295,7 @@ typedef struct {
    */
   unsigned int version;
   /**
-   * 1: initialisation waits. 0, to let it go on in the background, is for later versions.
+   * 1, the default: initialisation waits. 0: it goes on in the background.
    */
   int blocking;
   /**
@@ -301,7 +311,7 @@ typedef struct {
    */
   int peerTimeoutMs;
   /**
-   * For later versions.
+   * 0 or 1; has no effect, as communicators made by a split always share connections.
    */
   int splitShare;
   /**
@@ -311,7 +321,8 @@ typedef struct {
 } nexarConfig_t;
 
 /**
- * A stream that orders operations. NULL: the call returns when the result is there.
+ * Handle of a stream that orders operations. NULL: the call returns when the result is there. A
+ * destroyed, foreign or random one is nexarInvalidArgument.
  */
 typedef void *nexarStream_t;
 
@@ -366,6 +377,11 @@ nexarResult_t nexarCommInitRank(nexarComm_t *comm,
 
 /**
  * As nexarCommInitRank, with settings of this communicator; config may be NULL.
+ *
+ * With config.blocking == 0 it returns nexarInProgress at once. The handle can be asked with
+ * nexarCommGetAsyncError, which gives nexarInProgress until the communicator has been made, then
+ * nexarSuccess or what it failed with; nexarCommAbort does not wait for it, nexarCommDestroy does.
+ * Any other use before that is nexarInvalidArgument.
  */
 nexarResult_t nexarCommInitRankConfig(nexarComm_t *comm,
                                       int nranks,
@@ -393,8 +409,16 @@ nexarResult_t nexarCommUserRank(nexarComm_t comm,
                                 int *rank);
 
 /**
+ * Gives the CUDA device of this rank: its place in the devlist of nexarCommInitAll, or its index
+ * there if that was NULL; what is split off it keeps it. -1 for a rank that was made otherwise: on
+ * host memory it has none.
+ */
+nexarResult_t nexarCommCuDevice(nexarComm_t comm,
+                                int *device);
+
+/**
  * Gives nexarSuccess while the communicator works, or what it failed with: the result its
- * operations return from then on.
+ * operations return from then on. nexarInProgress while it is being made.
  */
 nexarResult_t nexarCommGetAsyncError(nexarComm_t comm,
                                      nexarResult_t *asyncError);
@@ -407,15 +431,16 @@ nexarResult_t nexarCommFinalize(nexarComm_t comm);
 
 /**
  * Finalizes if that was not done, and frees the communicator: its handle is dead from the
- * beginning of the call. Works on a failed one. NULL is nexarSuccess.
+ * beginning of the call. Works on a failed one; one that is being made is waited for. NULL is
+ * nexarSuccess.
  */
 nexarResult_t nexarCommDestroy(nexarComm_t comm);
 
 /**
  * Ends this rank's operations at once, whatever thread is inside them, and frees the
  * communicator without waiting for anybody. The operations return nexarInvalidUsage; other ranks
- * get nexarRemoteError naming this one, unless the communicator had failed before.
- * NULL is nexarSuccess.
+ * get nexarRemoteError naming this one, unless the communicator had failed before. One that is
+ * being made is aborted when it has been. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);
 
@@ -424,7 +449,10 @@ nexarResult_t nexarCommAbort(nexarComm_t comm);
  * newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
  * comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL. The new communicator uses the
  * connections of comm, which may be destroyed before it, and fails and ends by itself. Without
- * config, or where its fields are not set, it has the settings of comm.
+ * config, or where its fields are not set, it has the settings of comm. It is waited for, whatever
+ * config.blocking is.
+ *
+ * Inside a group, newcomm is NULL until the end of the group.
  */
 nexarResult_t nexarCommSplit(nexarComm_t comm,
                              int color,
@@ -733,7 +761,7 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
  * Creates an operator from a function of the program, for any datatype. The function folds count
  * elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is 0,
  * operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on to it. It
- * runs in the thread of the call that uses it and must neither call nexar nor throw. It can be used
+ * runs in the thread of the call that uses it, or of its stream, and must neither call nexar nor throw. It can be used
  * with comm alone, whose other ranks must use an operator created with the same value of
  * commutative.
  */
@@ -754,6 +782,88 @@ nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
  */
 nexarResult_t nexarRedOpDestroy(nexarRedOp_t op,
                                 nexarComm_t comm);
+
+/**
+ * Begins a group. Groups nest; only the outermost end acts.
+ *
+ * Until then operations of this thread return at once, and their buffers, streams and
+ * communicators must stay as they are. They may use any communicators and streams, in any order.
+ * nexarCommInitRank and its siblings write their handles at once; the communicators are made at the
+ * end of the group and cannot be used before. nexarCommSplit writes its handle at the end of the
+ * group, until when there must be a place for it. Every other call acts at once.
+ */
+nexarResult_t nexarGroupStart(void);
+
+/**
+ * Ends a group. The outermost end first makes the communicators of the group, all at once; with
+ * config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it splits
+ * communicators, as if that had been called before the operations. Then it starts all
+ * operations of the group before it waits for any, and returns when those on stream NULL have their
+ * results and the others are queued on their streams. Operations on one communicator count as
+ * called in the order in which they were.
+ *
+ * If a call inside the group failed, that error is returned once more (of several, the last), and
+ * no operation of the group is begun. Otherwise the result is the first failure among the
+ * operations. Without a nexarGroupStart it is nexarInvalidUsage.
+ */
+nexarResult_t nexarGroupEnd(void);
+
+/**
+ * Creates a host stream: a thread of its own that runs what is queued on it in order.
+ *
+ * An operation on a stream returns at once. It takes its place among the operations of its
+ * communicator then, and runs when all that was queued before it on the stream, and on other
+ * streams for the same communicator, has ended. An operation on stream NULL waits for what was
+ * queued for its communicator. Different communicators on different streams run side by side.
+ */
+nexarResult_t nexarStreamCreate(nexarStream_t *stream);
+
+/**
+ * Waits until all that was queued on the stream has ended, and returns the first error among it
+ * since the last nexarStreamSynchronize. NULL is nexarSuccess: its operations have ended.
+ */
+nexarResult_t nexarStreamSynchronize(nexarStream_t stream);
+
+/**
+ * Without waiting: the error that nexarStreamSynchronize will return if there is one already,
+ * nexarInProgress if something queued has not ended, else nexarSuccess.
+ */
+nexarResult_t nexarStreamQuery(nexarStream_t stream);
+
+/**
+ * Waits until all that was queued on the stream has ended, and frees it: its handle is dead from the
+ * beginning of the call. NULL is nexarSuccess.
+ */
+nexarResult_t nexarStreamDestroy(nexarStream_t stream);
+
+/**
+ * Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
+ * buffer; this may become faster than other memory. A size of 0 gives NULL.
+ */
+nexarResult_t nexarMemAlloc(void **ptr,
+                            size_t size);
+
+/**
+ * Frees what nexarMemAlloc has allocated. NULL is nexarSuccess, any other pointer
+ * nexarInvalidArgument.
+ */
+nexarResult_t nexarMemFree(void *ptr);
+
+/**
+ * Registers size bytes at buff for use with comm, and gives a handle to end that with. Nothing
+ * depends on it in this version.
+ */
+nexarResult_t nexarCommRegister(nexarComm_t comm,
+                                void *buff,
+                                size_t size,
+                                void **handle);
+
+/**
+ * Ends a registration of comm. The handle of another communicator, or one that was ended, is
+ * nexarInvalidArgument.
+ */
+nexarResult_t nexarCommDeregister(nexarComm_t comm,
+                                  void *handle);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -72,6 +72,8 @@ pub struct Config {
     /// As written; `collective::select` knows the names in it.
     pub algo: String,
     pub op_timeout: Duration,
+    /// How often the log names the ranks that an operation waits for; not from the environment.
+    pub straggler_interval: Duration,
 }
 
 impl Default for Config {
@@ -94,6 +96,7 @@ impl Default for Config {
             debug_subsys: Vec::new(),
             algo: String::new(),
             op_timeout: Duration::from_secs(600),
+            straggler_interval: Duration::from_secs(10),
         }
     }
 }

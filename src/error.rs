@@ -28,7 +28,7 @@ pub enum Code {
     InvalidUsage = 5,
     /// Another rank was lost, aborted or broke the protocol.
     RemoteError = 6,
-    /// The communicator is still being made. Not returned by this version.
+    /// The communicator is still being made, or the stream still busy. Not a failure.
     InProgress = 7,
     /// An operation or initialisation met its deadline.
     Timeout = 8,
@@ -62,6 +62,11 @@ pub enum Error {
     Forked,
     #[error("this process aborted the communicator")]
     Aborted,
+    #[error("the group was dropped, because {function} in it failed: {cause}")]
+    GroupDropped { function: &'static str, cause: Arc<Self> },
+    /// Not a failure: what was asked for goes on.
+    #[error("still in progress")]
+    InProgress,
     #[error("ranks disagree on call #{seq}: {} called {}, {} called {}", .one.0, .one.1, .other.0, .other.1)]
     Mismatch { seq: u64, one: (Rank, Call), other: (Rank, Call) },
     #[error(
@@ -125,7 +130,8 @@ impl Error {
             Self::System(_) => Code::SystemError,
             Self::Panic(_) => Code::InternalError,
             Self::Told { code, .. } => *code,
-            Self::During { cause, .. } => cause.code(),
+            Self::During { cause, .. } | Self::GroupDropped { cause, .. } => cause.code(),
+            Self::InProgress => Code::InProgress,
         }
     }
 

@@ -68,7 +68,27 @@ struct Wheel {
 static NETWORK: OnceLock<Result<Network>> = OnceLock::new();
 
 /// The name of every thread of the network.
-pub const IO_THREAD: &str = "nexar-io";
+const IO_THREAD: &str = "nexar-io";
+
+/// How the name of every thread of ours begins.
+pub const THREADS: &str = "nexar-";
+
+/// Starts a thread of ours.
+pub fn start_thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let started = thread.spawn(|| {
+        block_signals();
+        body();
+    });
+    started.map_err(cannot_start)
+}
+
+fn cannot_start(error: std::io::Error) -> Error {
+    Error::System(format!("threads cannot be started: {error}"))
+}
 
 /// How long after a call `nexar-io` waits for the next one to drive.
 const LINGER: Duration = Duration::from_millis(5);
@@ -109,17 +129,15 @@ pub fn drive<F: Future>(future: F, deadline: Instant, leaves_work: bool) -> Opti
 
 impl Network {
     fn start(threads: usize) -> Result<Self> {
-        let failed = |error| Error::System(format!("threads cannot be started: {error}"));
         let calls_drive = threads == 1;
         let mut builder = match threads {
             1 => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
         };
         let builder = builder.worker_threads(threads).thread_name(IO_THREAD).enable_all();
-        let runtime = builder.on_thread_start(block_signals).build().map_err(failed)?;
+        let runtime = builder.on_thread_start(block_signals).build().map_err(cannot_start)?;
         if calls_drive {
-            let thread = std::thread::Builder::new().name(IO_THREAD.to_owned());
-            thread.spawn(Self::drive_between_calls).map_err(failed)?;
+            start_thread(IO_THREAD, Self::drive_between_calls)?;
         }
         let wheel = Wheel {
             calls: 0,
@@ -197,7 +215,6 @@ impl Network {
 
     /// The work of the thread `nexar-io`.
     fn drive_between_calls() {
-        block_signals();
         let Ok(network) = NETWORK.wait() else { return };
         loop {
             let mut wheel = network.wheel();

@@ -25,8 +25,19 @@ fn generate() -> String {
     let mut builder = cbindgen::Builder::new().with_config(config);
     // The header's functions stand in the order of these files.
     let vocabulary = ["error", "dtype", "op"];
-    let functions =
-        ["types", "version", "comm", "split", "collective", "varying", "message", "redop"];
+    let functions = [
+        "types",
+        "version",
+        "comm",
+        "split",
+        "collective",
+        "varying",
+        "message",
+        "redop",
+        "group",
+        "stream",
+        "memory",
+    ];
     for file in vocabulary {
         builder = builder.with_src(root().join(format!("src/{file}.rs")));
     }

@@ -125,6 +125,34 @@ static void nothing_is_printed_unless_asked(void) {
   check_nothing_was_printed();
 }
 
+static const char *subsystems;
+
+static void with_chosen_subsystems(void) {
+  log_to_files("INFO");
+  setenv("NEXAR_DEBUG_SUBSYS", subsystems, 1);
+  get_everything_wrong();
+}
+
+/* Of calls, in capi; of a communicator's end, in comm. */
+static void only_chosen_subsystems_are_logged(void) {
+  const struct {
+    const char *chosen;
+    bool capi, comm;
+  } choices[] = {{"", true, true},          {"capi", true, false},
+                 {"comm", false, true},     {"comm,capi", true, true},
+                 {"transport", false, false}, {" COMM , bootstrap", false, true}};
+  for (size_t i = 0; i < COUNT_OF(choices); i++) {
+    char none[20000], first[20000];
+    subsystems = choices[i].chosen;
+    pid_t child = in_a_child(with_chosen_subsystems);
+    read_log(child, "-", none, sizeof none);
+    read_log(child, "0", first, sizeof first);
+    CHECK_EQ(choices[i].capi, strstr(none, " capi: ") != NULL);
+    CHECK_EQ(choices[i].comm, strstr(first, " comm: ") != NULL);
+    check_nothing_was_printed();
+  }
+}
+
 static void without_a_level(void) {
   char path[300];
   path_of(path, "unasked.%p.%r");
@@ -257,6 +285,7 @@ static void remove_the_directory(void) {
 static const struct test_case cases[] = {
     CASE(wrong_values_are_named_with_their_variable),
     CASE(nothing_is_printed_unless_asked),
+    CASE(only_chosen_subsystems_are_logged),
     CASE(a_log_file_alone_logs_nothing),
     CASE(a_log_goes_to_its_file_and_nowhere_else),
     CASE(an_unknown_name_is_warned_about_with_the_nearest_known_one),

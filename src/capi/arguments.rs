@@ -13,9 +13,7 @@ use crate::op::{Fold, Operator, RedOp, Reducer};
 use crate::rank::{Place, Rank};
 
 use super::redop;
-use super::types::{
-    DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarComm_t, nexarConfig_t, nexarStream_t,
-};
+use super::types::{DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarComm_t, nexarConfig_t};
 
 pub(super) fn dtype(code: DataTypeCode) -> Result<DataType> {
     DataType::from_code(code)
@@ -64,14 +62,18 @@ pub(super) fn world(rank: c_int, nranks: c_int) -> Result<World> {
     }
 }
 
-/// The settings of one communicator: those of the process, but for the fields that are set.
+/// The settings of one communicator: those of the process, but for the fields that are set. And
+/// whether making it waits.
 ///
 /// # Safety
 /// `given` is NULL or points to a nexarConfig_t of as many bytes as its first field says.
-pub(super) unsafe fn config(given: *const nexarConfig_t, process: &Config) -> Result<Config> {
+pub(super) unsafe fn config(
+    given: *const nexarConfig_t,
+    process: &Config,
+) -> Result<(Config, bool)> {
     let mut config = process.clone();
     if given.is_null() {
-        return Ok(config);
+        return Ok((config, true));
     }
     // SAFETY: every version of the structure begins with its size.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
@@ -96,24 +98,18 @@ pub(super) unsafe fn config(given: *const nexarConfig_t, process: &Config) -> Re
         let name = unsafe { CStr::from_ptr(given.name) };
         config.name = Some(name.to_string_lossy().chars().take(64).collect());
     }
-    match given.blocking {
-        nexarConfig_t::UNDEF_INT | 1 => Ok(config),
-        0 => Err(Error::Usage("this version has no non-blocking communicators".to_owned())),
-        other => Err(Error::Argument(format!("blocking {other} is neither 0 nor 1"))),
-    }
+    let flag = |name: &str, value: c_int, otherwise: bool| match value {
+        nexarConfig_t::UNDEF_INT => Ok(otherwise),
+        0 | 1 => Ok(value == 1),
+        other => Err(Error::Argument(format!("{name} {other} is neither 0 nor 1"))),
+    };
+    flag("splitShare", given.splitShare, true)?;
+    Ok((config, flag("blocking", given.blocking, true)?))
 }
 
 fn wrong_config() -> Error {
     let what = "config was not initialised with NEXAR_CONFIG_INITIALIZER";
     Error::Argument(what.to_owned())
-}
-
-/// NULL is the only stream there is without CUDA.
-pub(super) fn stream(stream: nexarStream_t) -> Result<()> {
-    if stream.is_null() {
-        return Ok(());
-    }
-    Err(Error::Argument("stream is neither NULL nor a stream of nexar".to_owned()))
 }
 
 /// `count` elements in each of `blocks` blocks, as bytes that fit a slice.
@@ -195,7 +191,7 @@ impl<T> Out<T> {
         }
     }
 
-    pub fn set(self, value: T) {
+    pub fn set(&self, value: T) {
         // SAFETY: `new` was promised a pointer that can be written; C may not have aligned it.
         unsafe { self.0.as_ptr().write_unaligned(value) }
     }

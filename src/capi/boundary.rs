@@ -11,7 +11,7 @@ use crate::comm::Communicator;
 use crate::error::{Code, Error, Result};
 
 use super::types::nexarComm_t;
-use super::{handle, process};
+use super::{comm, process};
 
 thread_local! {
     /// The last error of a call of this thread.
@@ -34,7 +34,11 @@ pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>
         }
         body()
     });
-    let Err(error) = result else { return Code::Success };
+    let error = match result {
+        Ok(()) => return Code::Success,
+        Err(Error::InProgress) => return Code::InProgress,
+        Err(error) => error,
+    };
     let remembered = guarded(|| {
         let text = format!("{function}: {error}");
         // A thread that the child does not have may have held the log's lock when it was forked.
@@ -54,14 +58,20 @@ pub(super) fn on_communicator(
     comm: nexarComm_t,
     body: impl FnOnce(&Arc<Communicator>) -> Result<()>,
 ) -> Code {
-    boundary(function, || {
-        let communicator = handle::find(comm)?;
-        let result = guarded(|| body(&communicator));
-        if let Err(error) = &result {
-            communicator.remember(format!("{function}: {error}"));
-        }
-        result
-    })
+    boundary(function, || with_communicator(function, comm, body))
+}
+
+pub(super) fn with_communicator(
+    function: &'static str,
+    comm: nexarComm_t,
+    body: impl FnOnce(&Arc<Communicator>) -> Result<()>,
+) -> Result<()> {
+    let communicator = comm::find(comm)?;
+    let result = guarded(|| body(&communicator));
+    if let Err(error) = &result {
+        communicator.remember(format!("{function}: {error}"));
+    }
+    result
 }
 
 /// The text of the last error: of `comm`, or of this thread's calls if `comm` is NULL. Valid until
@@ -73,7 +83,7 @@ pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
         let text = if comm.is_null() || process::is_forked_child() {
             LAST.try_with(|last| last.borrow().clone()).unwrap_or_default()
         } else {
-            match handle::find(comm) {
+            match comm::find(comm) {
                 Ok(communicator) => communicator.last_error().unwrap_or_default(),
                 Err(error) => error.to_string(),
             }

@@ -8,7 +8,7 @@ use crate::error::Code;
 use crate::op::{Counts, Op};
 
 use super::arguments;
-use super::boundary::on_communicator;
+use super::group::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
 pub(super) fn sendbuff(address: *const c_void, bytes: usize) -> Region {
@@ -31,14 +31,13 @@ pub unsafe extern "C" fn nexarAllReduce(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarAllReduce", comm, |communicator| {
+    operation("nexarAllReduce", comm, stream, |_| {
         let reducer = arguments::reducer(datatype, op, comm)?;
         let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
-        arguments::stream(stream)?;
         let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
-        // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
+        // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op::AllReduce { count, reducer, buffers })
+        Ok(Op::AllReduce { count, reducer, buffers })
     })
 }
 
@@ -54,18 +53,17 @@ pub unsafe extern "C" fn nexarReduce(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarReduce", comm, |communicator| {
+    operation("nexarReduce", comm, stream, |communicator| {
         let place = communicator.place();
         let reducer = arguments::reducer(datatype, op, comm)?;
         let root = arguments::root(root, place)?;
         let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
-        arguments::stream(stream)?;
         let input = self::sendbuff(sendbuff, bytes);
         let at_root = place.rank == root;
         let output = if at_root { self::recvbuff(recvbuff, bytes) } else { Region::UNUSED };
-        // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
+        // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op::Reduce { count, reducer, root, buffers })
+        Ok(Op::Reduce { count, reducer, root, buffers })
     })
 }
 
@@ -81,18 +79,17 @@ pub unsafe extern "C" fn nexarBroadcast(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarBroadcast", comm, |communicator| {
+    operation("nexarBroadcast", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
         let root = arguments::root(root, place)?;
         let bytes = arguments::bytes(count, dtype, 1)?;
-        arguments::stream(stream)?;
         let at_root = place.rank == root;
         let input = if at_root { self::sendbuff(sendbuff, bytes) } else { Region::UNUSED };
         let output = self::recvbuff(recvbuff, bytes);
-        // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
+        // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op::Broadcast { count, dtype, root, buffers })
+        Ok(Op::Broadcast { count, dtype, root, buffers })
     })
 }
 
@@ -106,15 +103,14 @@ pub unsafe extern "C" fn nexarBcast(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarBcast", comm, |communicator| {
+    operation("nexarBcast", comm, stream, |communicator| {
         let dtype = arguments::dtype(datatype)?;
         let root = arguments::root(root, communicator.place())?;
         let bytes = arguments::bytes(count, dtype, 1)?;
-        arguments::stream(stream)?;
         let buff = Region { name: "buff", address: buff.cast(), bytes };
-        // SAFETY: the caller's buffer has `bytes` bytes and lives until the call returns.
+        // SAFETY: the caller's buffer has `bytes` bytes and lives until the operation ends.
         let buffers = unsafe { Buffers::from_raw(buff, buff, 0) }?;
-        communicator.run(Op::Broadcast { count, dtype, root, buffers })
+        Ok(Op::Broadcast { count, dtype, root, buffers })
     })
 }
 
@@ -129,17 +125,16 @@ pub unsafe extern "C" fn nexarAllGather(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarAllGather", comm, |communicator| {
+    operation("nexarAllGather", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
         let all = arguments::bytes(sendcount, dtype, place.size)?;
-        arguments::stream(stream)?;
         let block = all / place.size;
         let (input, output) = (self::sendbuff(sendbuff, block), self::recvbuff(recvbuff, all));
-        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the call returns.
+        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
         let (counts, blocks) = (Counts::Each(sendcount), Blocks::equal(block, place.size));
-        communicator.run(Op::AllGather { counts, dtype, blocks, buffers })
+        Ok(Op::AllGather { counts, dtype, blocks, buffers })
     })
 }
 
@@ -156,17 +151,16 @@ pub unsafe extern "C" fn nexarReduceScatter(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarReduceScatter", comm, |communicator| {
+    operation("nexarReduceScatter", comm, stream, |communicator| {
         let place = communicator.place();
         let reducer = arguments::reducer(datatype, op, comm)?;
         let all = arguments::bytes(recvcount, reducer.dtype(), place.size)?;
-        arguments::stream(stream)?;
         let block = all / place.size;
         let (input, output) = (self::sendbuff(sendbuff, all), self::recvbuff(recvbuff, block));
-        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the call returns.
+        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
         let (counts, blocks) = (Counts::Each(recvcount), Blocks::equal(block, place.size));
-        communicator.run(Op::ReduceScatter { counts, reducer, blocks, buffers })
+        Ok(Op::ReduceScatter { counts, reducer, blocks, buffers })
     })
 }
 
@@ -181,23 +175,16 @@ pub unsafe extern "C" fn nexarAllToAll(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarAllToAll", comm, |communicator| {
+    operation("nexarAllToAll", comm, stream, |communicator| {
         let size = communicator.place().size;
         let dtype = arguments::dtype(datatype)?;
         let all = arguments::bytes(count, dtype, size)?;
-        arguments::stream(stream)?;
         let (input, output) = (self::sendbuff(sendbuff, all), self::recvbuff(recvbuff, all));
-        // SAFETY: the caller's buffers have `all` bytes each and live until the call returns.
+        // SAFETY: the caller's buffers have `all` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
         let blocks = Blocks::equal(all / size, size);
         let (sent, received) = (blocks.clone(), blocks);
-        communicator.run(Op::AllToAll {
-            counts: Counts::Each(count),
-            dtype,
-            sent,
-            received,
-            buffers,
-        })
+        Ok(Op::AllToAll { counts: Counts::Each(count), dtype, sent, received, buffers })
     })
 }
 
@@ -213,20 +200,19 @@ pub unsafe extern "C" fn nexarGather(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarGather", comm, |communicator| {
+    operation("nexarGather", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
         let root = arguments::root(root, place)?;
         let all = arguments::bytes(count, dtype, place.size)?;
-        arguments::stream(stream)?;
         let block = all / place.size;
         let at_root = place.rank == root;
         let output = if at_root { self::recvbuff(recvbuff, all) } else { Region::UNUSED };
         let input = self::sendbuff(sendbuff, block);
-        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the call returns.
+        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
         let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
-        communicator.run(Op::Gather { counts, dtype, root, blocks, buffers })
+        Ok(Op::Gather { counts, dtype, root, blocks, buffers })
     })
 }
 
@@ -242,20 +228,19 @@ pub unsafe extern "C" fn nexarScatter(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarScatter", comm, |communicator| {
+    operation("nexarScatter", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
         let root = arguments::root(root, place)?;
         let all = arguments::bytes(count, dtype, place.size)?;
-        arguments::stream(stream)?;
         let block = all / place.size;
         let at_root = place.rank == root;
         let input = if at_root { self::sendbuff(sendbuff, all) } else { Region::UNUSED };
         let output = self::recvbuff(recvbuff, block);
-        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the call returns.
+        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
         let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
-        communicator.run(Op::Scatter { counts, dtype, root, blocks, buffers })
+        Ok(Op::Scatter { counts, dtype, root, blocks, buffers })
     })
 }
 
@@ -271,14 +256,13 @@ pub unsafe extern "C" fn nexarScan(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarScan", comm, |communicator| {
+    operation("nexarScan", comm, stream, |_| {
         let reducer = arguments::prefix_reducer(datatype, op, comm)?;
         let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
-        arguments::stream(stream)?;
         let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
-        // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
+        // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op::Scan { count, reducer, buffers })
+        Ok(Op::Scan { count, reducer, buffers })
     })
 }
 
@@ -296,14 +280,13 @@ pub unsafe extern "C" fn nexarExScan(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarExScan", comm, |communicator| {
+    operation("nexarExScan", comm, stream, |_| {
         let reducer = arguments::prefix_reducer(datatype, op, comm)?;
         let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
-        arguments::stream(stream)?;
         let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
-        // SAFETY: the caller's buffers have `bytes` bytes each and live until the call returns.
+        // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        communicator.run(Op::ExScan { count, reducer, buffers })
+        Ok(Op::ExScan { count, reducer, buffers })
     })
 }
 
@@ -319,9 +302,8 @@ pub unsafe extern "C" fn nexarAllReduceBucketed(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarAllReduceBucketed", comm, |communicator| {
+    operation("nexarAllReduceBucketed", comm, stream, |_| {
         let reducer = arguments::reducer(datatype, op, comm)?;
-        arguments::stream(stream)?;
         // SAFETY: the caller passes as many counts as buffers.
         let counts = unsafe { arguments::array("counts", counts, nbuffs) }?;
         // SAFETY: as above.
@@ -332,18 +314,15 @@ pub unsafe extern "C" fn nexarAllReduceBucketed(
             Region { name: "buffs", address: buff.cast(), bytes }
         };
         let regions: Vec<_> = buffs.iter().zip(&counts).map(region).collect();
-        // SAFETY: the caller's buffers are as long as counted and live until the call returns.
+        // SAFETY: the caller's buffers are as long as counted and live until the operation ends.
         let buckets = unsafe { buffer::list_from_raw(&regions) }?;
         let counts = Counts::listed(&counts);
-        communicator.run(Op::AllReduceBucketed { counts, reducer, buckets })
+        Ok(Op::AllReduceBucketed { counts, reducer, buckets })
     })
 }
 
 /// Returns when all ranks have called it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarBarrier(comm: nexarComm_t, stream: nexarStream_t) -> Code {
-    on_communicator("nexarBarrier", comm, |communicator| {
-        arguments::stream(stream)?;
-        communicator.run(Op::Barrier)
-    })
+    operation("nexarBarrier", comm, stream, |_| Ok(Op::Barrier))
 }

@@ -1,15 +1,58 @@
 //! Communicators: create, ask, end.
 
 use std::ffi::{c_char, c_int};
+use std::sync::Arc;
 
-use crate::comm::{create_in_process, join, join_environment};
+use crate::comm::{Communicator, Making, create_in_process, join, join_environment};
 use crate::error::{Code, Error, Result};
 use crate::{bootstrap, config};
 
 use super::arguments::{self, Out};
-use super::boundary::{boundary, on_communicator};
+use super::boundary::{boundary, on_communicator, with_communicator};
+use super::group::initialise;
+use super::handle::{Kind, Table};
 use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
-use super::{handle, redop};
+use super::{memory, redop};
+
+static TABLE: Table<Member> = Table::new(Kind::Communicator);
+
+/// What a handle leads to.
+#[derive(Clone)]
+pub(super) struct Member {
+    state: State,
+    /// The CUDA device that the program named for this rank.
+    device: Option<c_int>,
+}
+
+#[derive(Clone)]
+enum State {
+    Made(Arc<Communicator>),
+    InMaking(Arc<Making>),
+}
+
+pub(super) fn insert(communicator: Arc<Communicator>, device: Option<c_int>) -> nexarComm_t {
+    TABLE.insert(Member { state: State::Made(communicator), device })
+}
+
+pub(super) fn insert_in_making(making: Arc<Making>) -> nexarComm_t {
+    TABLE.insert(Member { state: State::InMaking(making), device: None })
+}
+
+pub(super) fn device(comm: nexarComm_t) -> Result<Option<c_int>> {
+    TABLE.find(comm).map(|member| member.device)
+}
+
+/// The communicator, unless it is still being made or could not be.
+pub(super) fn find(comm: nexarComm_t) -> Result<Arc<Communicator>> {
+    match TABLE.find(comm)?.state {
+        State::Made(communicator) => Ok(communicator),
+        State::InMaking(making) => making.result().unwrap_or_else(|| {
+            let what = "comm is still being made: use it when nexarCommGetAsyncError gives \
+                        nexarSuccess, or after the end of its group";
+            Err(Error::Argument(what.to_owned()))
+        }),
+    }
+}
 
 /// Ranks that one process may hold in one communicator.
 const MOST_RANKS: c_int = 256;
@@ -29,12 +72,12 @@ pub unsafe extern "C" fn nexarCommInitAll(
             return Err(Error::Argument(format!("ndev {ndev} is not from 1 to {MOST_RANKS}")));
         }
         // SAFETY: the caller passes NULL or ndev device numbers.
-        unsafe { check_devices(devlist, ndev as usize) }?;
+        let devices = unsafe { devices(devlist, ndev as usize) }?;
         // SAFETY: the caller passes NULL or a place for ndev handles.
         let slots = unsafe { slots(comms, ndev as usize) }?;
         let communicators = create_in_process(ndev as usize, config::get()?)?;
-        for (slot, communicator) in slots.into_iter().zip(communicators) {
-            slot.set(handle::insert(communicator));
+        for ((slot, communicator), device) in slots.into_iter().zip(communicators).zip(devices) {
+            slot.set(insert(communicator, Some(device)));
         }
         Ok(())
     })
@@ -42,9 +85,9 @@ pub unsafe extern "C" fn nexarCommInitAll(
 
 /// # Safety
 /// `devlist` is NULL or points to `count` ints.
-unsafe fn check_devices(devlist: *const c_int, count: usize) -> Result<()> {
+unsafe fn devices(devlist: *const c_int, count: usize) -> Result<Vec<c_int>> {
     if devlist.is_null() {
-        return Ok(());
+        return Ok((0..count as c_int).collect());
     }
     // SAFETY: `devlist` has `count` ints; `index` stays below.
     let device = |index: usize| unsafe { devlist.add(index).read_unaligned() };
@@ -57,7 +100,7 @@ unsafe fn check_devices(devlist: *const c_int, count: usize) -> Result<()> {
             return Err(Error::Usage(format!("devlist names device {device} twice")));
         }
     }
-    Ok(())
+    Ok(devices)
 }
 
 /// # Safety
@@ -93,16 +136,19 @@ pub unsafe extern "C" fn nexarCommInitRank(
     commId: nexarUniqueId,
     rank: c_int,
 ) -> Code {
-    boundary("nexarCommInitRank", || {
-        // SAFETY: the caller passes NULL or a place for a handle.
-        let place = unsafe { Out::new("comm", comm) }?;
-        let world = arguments::world(rank, nranks)?;
-        place.set(handle::insert(join(&id_bytes(&commId), world, config::get()?)?));
-        Ok(())
+    initialise("nexarCommInitRank", comm, || {
+        let (world, id) = (arguments::world(rank, nranks)?, id_bytes(&commId));
+        let config = config::get()?;
+        Ok((true, move || join(&id, world, config)))
     })
 }
 
 /// As nexarCommInitRank, with settings of this communicator; config may be NULL.
+///
+/// With config.blocking == 0 it returns nexarInProgress at once. The handle can be asked with
+/// nexarCommGetAsyncError, which gives nexarInProgress until the communicator has been made, then
+/// nexarSuccess or what it failed with; nexarCommAbort does not wait for it, nexarCommDestroy does.
+/// Any other use before that is nexarInvalidArgument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitRankConfig(
     comm: *mut nexarComm_t,
@@ -111,14 +157,11 @@ pub unsafe extern "C" fn nexarCommInitRankConfig(
     rank: c_int,
     config: *const nexarConfig_t,
 ) -> Code {
-    boundary("nexarCommInitRankConfig", || {
-        // SAFETY: the caller passes NULL or a place for a handle.
-        let place = unsafe { Out::new("comm", comm) }?;
-        let world = arguments::world(rank, nranks)?;
+    initialise("nexarCommInitRankConfig", comm, || {
+        let (world, id) = (arguments::world(rank, nranks)?, id_bytes(&commId));
         // SAFETY: the caller passes NULL or a nexarConfig_t as long as its size field says.
-        let config = unsafe { arguments::config(config, config::get()?) }?;
-        place.set(handle::insert(join(&id_bytes(&commId), world, &config)?));
-        Ok(())
+        let (config, blocking) = unsafe { arguments::config(config, config::get()?) }?;
+        Ok((blocking, move || join(&id, world, &config)))
     })
 }
 
@@ -127,11 +170,9 @@ pub unsafe extern "C" fn nexarCommInitRankConfig(
 /// one rank; some but not all of them is an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitFromEnv(comm: *mut nexarComm_t) -> Code {
-    boundary("nexarCommInitFromEnv", || {
-        // SAFETY: the caller passes NULL or a place for a handle.
-        let place = unsafe { Out::new("comm", comm) }?;
-        place.set(handle::insert(join_environment(config::get()?)?));
-        Ok(())
+    initialise("nexarCommInitFromEnv", comm, || {
+        let config = config::get()?;
+        Ok((true, move || join_environment(config)))
     })
 }
 
@@ -161,15 +202,42 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
     })
 }
 
+/// Gives the CUDA device of this rank: its place in the devlist of nexarCommInitAll, or its index
+/// there if that was NULL; what is split off it keeps it. -1 for a rank that was made otherwise: on
+/// host memory it has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
+    on_communicator("nexarCommCuDevice", comm, |_| {
+        // SAFETY: the caller passes NULL or a place for an int.
+        let place = unsafe { Out::new("device", device) }?;
+        place.set(self::device(comm)?.unwrap_or(-1));
+        Ok(())
+    })
+}
+
 /// Gives nexarSuccess while the communicator works, or what it failed with: the result its
-/// operations return from then on.
+/// operations return from then on. nexarInProgress while it is being made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *mut Code) -> Code {
-    on_communicator("nexarCommGetAsyncError", comm, |communicator| {
+    const NAME: &str = "nexarCommGetAsyncError";
+    boundary(NAME, || {
         // SAFETY: the caller passes NULL or a place for a result.
-        let result = unsafe { Out::new("asyncError", asyncError) }?;
-        result.set(communicator.fault().map_or(Code::Success, |fault| fault.code()));
-        Ok(())
+        let result = unsafe { Out::new("asyncError", asyncError) };
+        if let State::InMaking(making) = TABLE.find(comm)?.state {
+            let unmade = match making.result() {
+                None => Some(Code::InProgress),
+                Some(Err(error)) => Some(error.code()),
+                Some(Ok(_)) => None,
+            };
+            if let Some(code) = unmade {
+                result?.set(code);
+                return Ok(());
+            }
+        }
+        with_communicator(NAME, comm, |communicator| {
+            result?.set(communicator.fault().map_or(Code::Success, |fault| fault.code()));
+            Ok(())
+        })
     })
 }
 
@@ -183,14 +251,24 @@ pub extern "C" fn nexarCommFinalize(comm: nexarComm_t) -> Code {
     on_communicator("nexarCommFinalize", comm, |communicator| communicator.finalize())
 }
 
+/// What a communicator that is no more leaves behind.
+fn forget(comm: nexarComm_t) {
+    redop::forget(comm);
+    memory::forget(comm);
+}
+
 /// Finalizes if that was not done, and frees the communicator: its handle is dead from the
-/// beginning of the call. Works on a failed one. NULL is nexarSuccess.
+/// beginning of the call. Works on a failed one; one that is being made is waited for. NULL is
+/// nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     boundary("nexarCommDestroy", || {
         if !comm.is_null() {
-            handle::remove(comm)?.close();
-            redop::forget(comm);
+            match TABLE.remove(comm)?.state {
+                State::Made(communicator) => communicator.close(),
+                State::InMaking(making) => making.close(),
+            }
+            forget(comm);
         }
         Ok(())
     })
@@ -198,14 +276,17 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
 
 /// Ends this rank's operations at once, whatever thread is inside them, and frees the
 /// communicator without waiting for anybody. The operations return nexarInvalidUsage; other ranks
-/// get nexarRemoteError naming this one, unless the communicator had failed before.
-/// NULL is nexarSuccess.
+/// get nexarRemoteError naming this one, unless the communicator had failed before. One that is
+/// being made is aborted when it has been. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {
         if !comm.is_null() {
-            handle::remove(comm)?.abort();
-            redop::forget(comm);
+            match TABLE.remove(comm)?.state {
+                State::Made(communicator) => communicator.abort(),
+                State::InMaking(making) => making.abort(),
+            }
+            forget(comm);
         }
         Ok(())
     })

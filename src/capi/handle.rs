@@ -1,59 +1,93 @@
-//! The handle table: what a C pointer of ours means.
+//! Handle tables: what a C pointer of ours means.
 //!
 //! ```text
-//! nexarComm_t   63 ............ 32  31 ............. 0
-//!               generation (odd)    slot, from 1
+//! 63 ............ 32   31 .. 30   29 ............. 0
+//! generation (odd)     kind       slot, from 1
 //! ```
 //!
 //! The pointer is a key, never an address. A slot's generation grows when it is freed, so a
-//! destroyed handle finds nothing, and neither does NULL, a foreign pointer or a random number.
+//! destroyed handle finds nothing, and neither does NULL, a handle of another kind, a foreign
+//! pointer or a random number.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::comm::Communicator;
 use crate::error::{Error, Result};
 
-use super::types::{nexarComm, nexarComm_t};
+/// Where the kind stands in a handle. No table has that many slots.
+const KIND_SHIFT: u32 = 30;
 
-type Table = SlotMap<DefaultKey, Arc<Communicator>>;
-
-static TABLE: RwLock<Option<Table>> = RwLock::new(None);
-
-pub(super) fn insert(communicator: Arc<Communicator>) -> nexarComm_t {
-    let key = write().get_or_insert_with(Table::new).insert(communicator);
-    std::ptr::without_provenance_mut::<nexarComm>(key.data().as_ffi() as usize)
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Communicator = 0,
+    Stream = 1,
+    Registration = 2,
 }
 
-pub(super) fn find(comm: nexarComm_t) -> Result<Arc<Communicator>> {
-    let key = key(comm)?;
-    read().as_ref().and_then(|table| table.get(key)).cloned().ok_or_else(dead)
+pub(super) struct Table<T> {
+    kind: Kind,
+    slots: RwLock<Option<SlotMap<DefaultKey, T>>>,
 }
 
-/// Takes the communicator out: its handle is dead from here on.
-pub(super) fn remove(comm: nexarComm_t) -> Result<Arc<Communicator>> {
-    let key = key(comm)?;
-    write().as_mut().and_then(|table| table.remove(key)).ok_or_else(dead)
-}
-
-fn key(comm: nexarComm_t) -> Result<DefaultKey> {
-    if comm.is_null() {
-        return Err(Error::Argument("comm is NULL".to_owned()));
+impl<T: Clone> Table<T> {
+    pub const fn new(kind: Kind) -> Self {
+        Self { kind, slots: RwLock::new(None) }
     }
-    let key = KeyData::from_ffi(comm.addr() as u64);
-    // from_ffi repairs numbers that are no key; such a number must not become somebody's key.
-    if key.as_ffi() != comm.addr() as u64 { Err(dead()) } else { Ok(key.into()) }
-}
 
-fn dead() -> Error {
-    Error::Handle { what: "comm", kind: "communicator" }
-}
+    pub fn insert<P>(&self, value: T) -> *mut P {
+        let key = self.write().get_or_insert_with(SlotMap::new).insert(value);
+        let number = key.data().as_ffi() | (self.kind as u64) << KIND_SHIFT;
+        std::ptr::without_provenance_mut(number as usize)
+    }
 
-fn read() -> RwLockReadGuard<'static, Option<Table>> {
-    TABLE.read().unwrap_or_else(PoisonError::into_inner)
-}
+    pub fn find<P>(&self, handle: *mut P) -> Result<T> {
+        let key = self.key(handle.addr())?;
+        self.read().as_ref().and_then(|slots| slots.get(key)).cloned().ok_or_else(|| self.dead())
+    }
 
-fn write() -> RwLockWriteGuard<'static, Option<Table>> {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the value out: its handle is dead from here on.
+    pub fn remove<P>(&self, handle: *mut P) -> Result<T> {
+        let key = self.key(handle.addr())?;
+        self.write().as_mut().and_then(|slots| slots.remove(key)).ok_or_else(|| self.dead())
+    }
+
+    pub fn retain(&self, mut keep: impl FnMut(&T) -> bool) {
+        if let Some(slots) = self.write().as_mut() {
+            slots.retain(|_, value| keep(value));
+        }
+    }
+
+    fn key(&self, handle: usize) -> Result<DefaultKey> {
+        if handle == 0 {
+            return Err(Error::Argument(format!("{} is NULL", self.words().0)));
+        }
+        let number = handle as u64 ^ (self.kind as u64) << KIND_SHIFT;
+        let key = KeyData::from_ffi(number);
+        let is_of_kind = number & 3 << KIND_SHIFT == 0;
+        // from_ffi repairs numbers that are no key; such a number must not become somebody's key.
+        if is_of_kind && key.as_ffi() == number { Ok(key.into()) } else { Err(self.dead()) }
+    }
+
+    fn dead(&self) -> Error {
+        let (what, kind) = self.words();
+        Error::Handle { what, kind }
+    }
+
+    /// The parameter's name, and what it is.
+    fn words(&self) -> (&'static str, &'static str) {
+        match self.kind {
+            Kind::Communicator => ("comm", "communicator"),
+            Kind::Stream => ("stream", "stream"),
+            Kind::Registration => ("handle", "registration"),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Option<SlotMap<DefaultKey, T>>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Option<SlotMap<DefaultKey, T>>> {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner)
+    }
 }

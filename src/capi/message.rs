@@ -4,13 +4,14 @@
 use std::ffi::{c_int, c_void};
 
 use crate::buffer::{Buffers, Region};
+use crate::comm::Work;
 use crate::error::{Code, Error, Result};
 use crate::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
 use crate::rank::{Place, Rank};
 
 use super::arguments;
-use super::boundary::on_communicator;
 use super::collective::{recvbuff, sendbuff};
+use super::group::operations;
 use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, nexarStream_t};
 
 /// Sends count elements to rank peer, which receives them with nexarRecv of the same count and
@@ -26,12 +27,11 @@ pub unsafe extern "C" fn nexarSend(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarSend", comm, |communicator| {
+    operations("nexarSend", comm, stream, |communicator| {
         let to = rank("peer", peer, communicator.place())?;
         let envelope = envelope(count, datatype, Tag::None)?;
-        arguments::stream(stream)?;
-        // SAFETY: the caller's buffer has `count` elements and lives until the call returns.
-        communicator.send(unsafe { outgoing(sendbuff, to, envelope) }?)
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Send(unsafe { outgoing(sendbuff, to, envelope) }?)])
     })
 }
 
@@ -47,13 +47,12 @@ pub unsafe extern "C" fn nexarRecv(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarRecv", comm, |communicator| {
+    operations("nexarRecv", comm, stream, |communicator| {
         let source = Some(rank("peer", peer, communicator.place())?);
         let envelope = envelope(count, datatype, Tag::None)?;
-        arguments::stream(stream)?;
         let wanted = Wanted { source, tag: WantedTag::This(Tag::None) };
-        // SAFETY: the caller's buffer has `count` elements and lives until the call returns.
-        communicator.recv(unsafe { incoming(recvbuff, wanted, envelope) }?)
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Recv(unsafe { incoming(recvbuff, wanted, envelope) }?)])
     })
 }
 
@@ -68,12 +67,11 @@ pub unsafe extern "C" fn nexarSendTag(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarSendTag", comm, |communicator| {
+    operations("nexarSendTag", comm, stream, |communicator| {
         let to = rank("peer", peer, communicator.place())?;
         let envelope = envelope(count, datatype, number(tag)?)?;
-        arguments::stream(stream)?;
-        // SAFETY: the caller's buffer has `count` elements and lives until the call returns.
-        communicator.send(unsafe { outgoing(sendbuff, to, envelope) }?)
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Send(unsafe { outgoing(sendbuff, to, envelope) }?)])
     })
 }
 
@@ -89,7 +87,7 @@ pub unsafe extern "C" fn nexarRecvTag(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarRecvTag", comm, |communicator| {
+    operations("nexarRecvTag", comm, stream, |communicator| {
         let source = match peer {
             NEXAR_ANY_SOURCE => None,
             peer => Some(rank("peer", peer, communicator.place())?),
@@ -99,10 +97,9 @@ pub unsafe extern "C" fn nexarRecvTag(
             tag => WantedTag::This(number(tag)?),
         };
         let envelope = envelope(count, datatype, Tag::None)?;
-        arguments::stream(stream)?;
         let wanted = Wanted { source, tag };
-        // SAFETY: the caller's buffer has `count` elements and lives until the call returns.
-        communicator.recv(unsafe { incoming(recvbuff, wanted, envelope) }?)
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Recv(unsafe { incoming(recvbuff, wanted, envelope) }?)])
     })
 }
 
@@ -120,15 +117,14 @@ pub unsafe extern "C" fn nexarSendRecv(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarSendRecv", comm, |communicator| {
+    operations("nexarSendRecv", comm, stream, |communicator| {
         let place = communicator.place();
         let (to, from) = (rank("dest", dest, place)?, rank("source", source, place)?);
         let sent = envelope(sendcount, datatype, Tag::None)?;
         let received = envelope(recvcount, datatype, Tag::None)?;
-        arguments::stream(stream)?;
         let (input, output) =
             (self::sendbuff(sendbuff, sent.bytes()), self::recvbuff(recvbuff, received.bytes()));
-        // SAFETY: the caller's buffers have as many elements and live until the call returns.
+        // SAFETY: the caller's buffers have as many elements and live until the operation ends.
         let Buffers::Apart { input, output } = (unsafe { Buffers::from_raw(input, output, 0) })?
         else {
             return Err(Error::Argument("sendbuff and recvbuff overlap".to_owned()));
@@ -136,7 +132,8 @@ pub unsafe extern "C" fn nexarSendRecv(
         let outgoing = Outgoing { to, envelope: sent, bytes: input, synchronous: false };
         let wanted = Wanted { source: Some(from), tag: WantedTag::This(Tag::None) };
         let (dtype, count) = (received.dtype, recvcount);
-        communicator.send_recv(outgoing, Incoming { wanted, dtype, count, into: output })
+        let incoming = Incoming { wanted, dtype, count, into: output };
+        Ok(vec![Work::Send(outgoing), Work::Recv(incoming)])
     })
 }
 

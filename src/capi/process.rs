@@ -125,8 +125,9 @@ fn leave_at_exit() {
 fn keep_panics_quiet() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let of_network = std::thread::current().name() == Some(runtime::IO_THREAD);
-        if of_network || INSIDE.try_with(Cell::get).unwrap_or(false) {
+        let thread = std::thread::current();
+        let is_ours = thread.name().is_some_and(|name| name.starts_with(runtime::THREADS));
+        if is_ours || INSIDE.try_with(Cell::get).unwrap_or(false) {
             error!("{panic}");
         } else {
             before(panic);

@@ -24,7 +24,8 @@ pub struct nexarComm;
 /// Handle of a communicator. A destroyed, foreign or random one is nexarInvalidArgument.
 pub type nexarComm_t = *mut nexarComm;
 
-/// A stream that orders operations. NULL: the call returns when the result is there.
+/// Handle of a stream that orders operations. NULL: the call returns when the result is there. A
+/// destroyed, foreign or random one is nexarInvalidArgument.
 pub type nexarStream_t = *mut c_void;
 
 /// What the ranks of a future communicator share to find each other. Keep it as secret as the
@@ -47,7 +48,7 @@ pub struct nexarConfig_t {
     pub magic: c_uint,
     /// Set by the initialiser.
     pub version: c_uint,
-    /// 1: initialisation waits. 0, to let it go on in the background, is for later versions.
+    /// 1, the default: initialisation waits. 0: it goes on in the background.
     pub blocking: c_int,
     /// Longest time for all ranks to come, in milliseconds.
     pub initTimeoutMs: c_int,
@@ -55,7 +56,7 @@ pub struct nexarConfig_t {
     pub opTimeoutMs: c_int,
     /// A rank not heard of for this long is lost, in milliseconds.
     pub peerTimeoutMs: c_int,
-    /// For later versions.
+    /// 0 or 1; has no effect, as communicators made by a split always share connections.
     pub splitShare: c_int,
     /// Name in logs. Copied; may be NULL.
     pub name: *const c_char,

@@ -9,8 +9,8 @@ use crate::error::{Code, Error, Result};
 use crate::op::{Counts, Op};
 
 use super::arguments;
-use super::boundary::on_communicator;
 use super::collective::{recvbuff, sendbuff};
+use super::group::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
 /// Counts and places of the blocks of a buffer, from two arrays of a C caller.
@@ -77,10 +77,9 @@ pub unsafe extern "C" fn nexarAllGatherV(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarAllGatherV", comm, |communicator| {
+    operation("nexarAllGatherV", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
-        arguments::stream(stream)?;
         // SAFETY: the caller's arrays have an element for each rank.
         let layout = unsafe { Layout::new(RECEIVED, [recvcounts, rdispls], dtype, place.size) }?;
         let Layout { counts, blocks } = layout.apart("rdispls")?;
@@ -88,10 +87,10 @@ pub unsafe extern "C" fn nexarAllGatherV(
         agree(("sendcount", sendcount), ("recvcounts", counts[own]), own)?;
         let input = self::sendbuff(sendbuff, blocks.get(own).len());
         let output = self::recvbuff(recvbuff, blocks.extent());
-        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, blocks.get(own).start) }?;
         let counts = Counts::listed(&counts);
-        communicator.run(Op::AllGather { counts, dtype, blocks, buffers })
+        Ok(Op::AllGather { counts, dtype, blocks, buffers })
     })
 }
 
@@ -108,10 +107,9 @@ pub unsafe extern "C" fn nexarReduceScatterV(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarReduceScatterV", comm, |communicator| {
+    operation("nexarReduceScatterV", comm, stream, |communicator| {
         let place = communicator.place();
         let reducer = arguments::reducer(datatype, op, comm)?;
-        arguments::stream(stream)?;
         let arrays = [recvcounts, std::ptr::null()];
         // SAFETY: the caller's array has an element for each rank.
         let layout = unsafe { Layout::new(RECEIVED, arrays, reducer.dtype(), place.size) }?;
@@ -119,10 +117,10 @@ pub unsafe extern "C" fn nexarReduceScatterV(
         let own = blocks.get(place.rank.0);
         let input = self::sendbuff(sendbuff, blocks.extent());
         let output = self::recvbuff(recvbuff, own.len());
-        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, own.start) }?;
         let counts = Counts::listed(&counts);
-        communicator.run(Op::ReduceScatter { counts, reducer, blocks, buffers })
+        Ok(Op::ReduceScatter { counts, reducer, blocks, buffers })
     })
 }
 
@@ -142,10 +140,9 @@ pub unsafe extern "C" fn nexarAllToAllV(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarAllToAllV", comm, |communicator| {
+    operation("nexarAllToAllV", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
-        arguments::stream(stream)?;
         // SAFETY: the caller's arrays have an element for each rank.
         let sent = unsafe { Layout::new(SENT, [sendcounts, sdispls], dtype, place.size) }?;
         // SAFETY: as above.
@@ -156,14 +153,14 @@ pub unsafe extern "C" fn nexarAllToAllV(
         let (sent, received) = (sent.blocks, received.blocks);
         let input = self::sendbuff(sendbuff, sent.extent());
         let output = self::recvbuff(recvbuff, received.extent());
-        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
         if matches!(buffers, Buffers::Shared { .. }) && sent != received {
             let what = "in place, sendcounts and sdispls must be recvcounts and rdispls";
             return Err(Error::Argument(what.to_owned()));
         }
         let counts = Counts::Pairwise;
-        communicator.run(Op::AllToAll { counts, dtype, sent, received, buffers })
+        Ok(Op::AllToAll { counts, dtype, sent, received, buffers })
     })
 }
 
@@ -183,12 +180,11 @@ pub unsafe extern "C" fn nexarGatherV(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarGatherV", comm, |communicator| {
+    operation("nexarGatherV", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
         let root = arguments::root(root, place)?;
         let input = self::sendbuff(sendbuff, arguments::bytes(sendcount, dtype, 1)?);
-        arguments::stream(stream)?;
         let (mut blocks, mut output, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
         if place.rank == root {
             let arrays = [recvcounts, rdispls];
@@ -200,10 +196,10 @@ pub unsafe extern "C" fn nexarGatherV(
             (output, offset) =
                 (self::recvbuff(recvbuff, blocks.extent()), blocks.get(root.0).start);
         }
-        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, offset) }?;
         let counts = Counts::Pairwise;
-        communicator.run(Op::Gather { counts, dtype, root, blocks, buffers })
+        Ok(Op::Gather { counts, dtype, root, blocks, buffers })
     })
 }
 
@@ -223,12 +219,11 @@ pub unsafe extern "C" fn nexarScatterV(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    on_communicator("nexarScatterV", comm, |communicator| {
+    operation("nexarScatterV", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
         let root = arguments::root(root, place)?;
         let output = self::recvbuff(recvbuff, arguments::bytes(recvcount, dtype, 1)?);
-        arguments::stream(stream)?;
         let (mut blocks, mut input, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
         if place.rank == root {
             // SAFETY: the root's arrays have an element for each rank.
@@ -237,9 +232,9 @@ pub unsafe extern "C" fn nexarScatterV(
             blocks = layout.blocks;
             (input, offset) = (self::sendbuff(sendbuff, blocks.extent()), blocks.get(root.0).start);
         }
-        // SAFETY: the caller's buffers hold these blocks and live until the call returns.
+        // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, offset) }?;
         let counts = Counts::Pairwise;
-        communicator.run(Op::Scatter { counts, dtype, root, blocks, buffers })
+        Ok(Op::Scatter { counts, dtype, root, blocks, buffers })
     })
 }

@@ -2,11 +2,12 @@
 //!
 //! Number `seq` runs in lane `seq % LANES`, so that every rank agrees on the lane without talking.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::transport::{LANES, Lane, Past};
+use crate::transport::{LANES, Lane};
 
 #[derive(Default)]
 pub(super) struct Lanes {
@@ -19,22 +20,47 @@ struct State {
     ended: [u64; LANES],
     /// Operations that were given up before their turn came.
     abandoned: Vec<u64>,
-    waiting: Vec<Waker>,
-}
-
-/// An operation's place in its lane. Dropping it lets the next one in, also if it never came to
-/// its turn.
-pub(super) struct Turn<'a> {
-    lanes: &'a Lanes,
-    pub seq: u64,
-    /// The calls before it.
-    pub past: Past,
+    /// By number, so that only the one whose turn comes is woken.
+    waiting: BTreeMap<u64, Waker>,
 }
 
 impl Lanes {
-    /// The turn of operation number `seq`, which has yet to come.
-    pub fn turn(&self, seq: u64, past: Past) -> Turn<'_> {
-        Turn { lanes: self, seq, past }
+    pub fn of(seq: u64) -> Lane {
+        Lane((seq % LANES as u64) as usize)
+    }
+
+    /// Waits until every operation with a lower number in the lane of `seq` has ended.
+    pub async fn turn(&self, seq: u64) {
+        poll_fn(|context| {
+            let mut state = self.lock();
+            if state.next(Self::of(seq)) == seq {
+                return Poll::Ready(());
+            }
+            state.waiting.insert(seq, context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Lets the next one in, once for each number, also if its turn never came.
+    pub fn end(&self, seq: u64) {
+        let lane = Self::of(seq);
+        let next = {
+            let mut state = self.lock();
+            state.abandoned.push(seq);
+            // This one, and those behind it that were given up while it ran.
+            while let Some(ended) = state.abandoned.iter().position(|seq| *seq == state.next(lane))
+            {
+                state.abandoned.swap_remove(ended);
+                state.ended[lane.0] += 1;
+            }
+            state.waiting.remove(&seq);
+            let next = state.next(lane);
+            state.waiting.remove(&next)
+        };
+        if let Some(next) = next {
+            next.wake();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -42,48 +68,10 @@ impl Lanes {
     }
 }
 
-impl Turn<'_> {
-    /// Waits until every operation with a lower number in this lane has ended.
-    pub async fn come(&self) {
-        poll_fn(|context| {
-            let mut state = self.lanes.lock();
-            if state.ended[self.lane().0] == self.before() {
-                return Poll::Ready(());
-            }
-            state.waiting.push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    pub fn lane(&self) -> Lane {
-        Lane((self.seq % LANES as u64) as usize)
-    }
-
-    /// How many operations of the lane come before this one.
-    fn before(&self) -> u64 {
-        self.seq / LANES as u64
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let lane = self.lane().0;
-        let waiting = {
-            let mut state = self.lanes.lock();
-            state.abandoned.push(self.seq);
-            // This one, and those behind it that were given up while it ran.
-            while let Some(next) = state
-                .abandoned
-                .iter()
-                .position(|seq| *seq == state.ended[lane] * LANES as u64 + lane as u64)
-            {
-                state.abandoned.swap_remove(next);
-                state.ended[lane] += 1;
-            }
-            std::mem::take(&mut state.waiting)
-        };
-        waiting.into_iter().for_each(Waker::wake);
+impl State {
+    /// The operation whose turn it is.
+    fn next(&self, lane: Lane) -> u64 {
+        self.ended[lane.0] * LANES as u64 + lane.0 as u64
     }
 }
 
@@ -96,30 +84,26 @@ mod tests {
     use super::*;
 
     /// Polls once: has the turn come?
-    fn has_come(turn: &Turn<'_>) -> bool {
-        pin!(turn.come()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn has_come(lanes: &Lanes, seq: u64) -> bool {
+        pin!(lanes.turn(seq)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
     fn a_lane_lets_its_operations_in_one_by_one_and_lanes_do_not_wait_for_each_other() {
         let lanes = Lanes::default();
-        let (first, second) =
-            (lanes.turn(0, Past::default()), lanes.turn(LANES as u64, Past::default()));
-        assert!(
-            has_come(&first) && !has_come(&second) && has_come(&lanes.turn(1, Past::default()))
-        );
-        drop(first);
-        assert!(has_come(&second));
+        let second = LANES as u64;
+        assert!(has_come(&lanes, 0) && !has_come(&lanes, second) && has_come(&lanes, 1));
+        lanes.end(0);
+        assert!(has_come(&lanes, second));
     }
 
     #[test]
     fn an_operation_given_up_while_it_waits_does_not_block_the_next() {
         let lanes = Lanes::default();
-        let first = lanes.turn(0, Past::default());
-        drop(lanes.turn(LANES as u64, Past::default()));
-        let third = lanes.turn(2 * LANES as u64, Past::default());
-        assert!(has_come(&first) && !has_come(&third));
-        drop(first);
-        assert!(has_come(&third));
+        let (second, third) = (LANES as u64, 2 * LANES as u64);
+        lanes.end(second);
+        assert!(!has_come(&lanes, third));
+        lanes.end(0);
+        assert!(has_come(&lanes, third));
     }
 }

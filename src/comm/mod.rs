@@ -7,11 +7,17 @@
 //! - after the first failure every operation returns that failure, on every rank;
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
+mod batch;
+mod blame;
 mod lane;
+mod line;
+mod making;
 mod message;
 mod split;
+mod stream;
+mod ticket;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,15 +29,24 @@ use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::config::Config;
 use crate::error::{Doing, Error, Result};
+use crate::messaging;
 use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
 use crate::runtime;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::{self, QuicMesh};
-use crate::transport::{AnyMesh, Mesh, Missing, Past};
+use crate::transport::{AnyMesh, Mesh, Past};
 
-use lane::{Lanes, Turn};
-pub use split::{Request, Wish, split};
+pub use batch::{Request, run_together};
+pub use making::{Making, Queued};
+pub use message::Work;
+pub use split::{Part, Wish, split};
+pub use stream::Stream;
+
+use batch::Batch;
+use lane::Lanes;
+use line::Line;
+use ticket::Ticket;
 
 /// What a call of more bytes has written last may not have been sent when it ends.
 const LARGE: usize = 256 << 10;
@@ -48,7 +63,9 @@ pub struct Communicator {
     selection: Selection,
     op_timeout: Duration,
     config: Config,
+    straggler_interval: Duration,
     lanes: Lanes,
+    line: Line,
     state: Mutex<State>,
     /// Signalled when `running` falls to zero.
     idle: Condvar,
@@ -61,6 +78,8 @@ struct State {
     past: Past,
     /// Operations between their number and their end.
     running: usize,
+    /// Batches of streams that have been given to it.
+    stream_batches: u64,
     /// The text of the last error of a call, and whether the communicator had failed by then.
     last_error: Option<(String, bool)>,
 }
@@ -163,12 +182,15 @@ impl Communicator {
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
             config: config.clone(),
+            straggler_interval: config.straggler_interval,
             lanes: Lanes::default(),
+            line: Line::default(),
             state: Mutex::new(State {
                 stage: Stage::Open,
                 next_seq: 0,
                 past: Past::default(),
                 running: 0,
+                stream_batches: 0,
                 last_error: None,
             }),
             idle: Condvar::new(),
@@ -180,39 +202,25 @@ impl Communicator {
         &self.config
     }
 
-    fn is_over_network(&self) -> bool {
-        matches!(self.mesh, AnyMesh::Quic(_))
-    }
-
     pub fn place(&self) -> Place {
         self.mesh.place()
     }
 
     /// Runs one operation to its end on the calling thread.
-    pub fn run(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call();
-        let turn = self.begin(call)?;
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            let deadline = Instant::now() + self.op_timeout;
-            let leaves_work = self.leaves_work(&op);
-            // In a box: it is larger than the stack of a small thread.
-            let performing = Box::pin(self.perform(&turn, op));
-            match self.mesh {
-                AnyMesh::Mem(_) => runtime::block_on(performing, deadline),
-                AnyMesh::Quic(_) => runtime::drive(performing, deadline, leaves_work),
-            }
-        }));
-        let result = match ended {
-            Ok(Some(result)) => result,
-            Ok(None) => Err(self.timeout(turn.seq)),
-            Err(panic) => Err(Error::from_panic(&*panic)),
-        };
-        self.end(turn, call, result)
+    pub fn run<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
+        let mut alone = Batch::default();
+        alone.add(self, work)?;
+        alone.run()
     }
 
     /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
     /// goes out at once, or the call is large.
-    fn leaves_work(&self, op: &Op<'_>) -> bool {
+    fn leaves_work(&self, work: &Work<'_>) -> bool {
+        let op = match work {
+            Work::Collective(op) => op,
+            Work::Send(outgoing) => return Self::message_leaves_work(outgoing),
+            Work::Recv(_) => return false,
+        };
         let rank = self.place().rank;
         let only_sends = match *op {
             Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
@@ -223,95 +231,119 @@ impl Communicator {
         op.input_bytes() > if only_sends { SMALL } else { LARGE }
     }
 
-    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
-    pub async fn run_async(&self, op: Op<'_>) -> Result<()> {
-        let call = op.call();
-        let turn = self.begin(call)?;
-        let result = self.perform(&turn, op).await;
-        self.end(turn, call, result)
+    fn is_over_network(&self) -> bool {
+        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
-    async fn perform(&self, turn: &Turn<'_>, op: Op<'_>) -> Result<()> {
-        turn.come().await;
+    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
+    pub async fn run_async(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
+        let ticket = self.begin(op.call())?;
+        let result = self.perform(&ticket, op.into()).await;
+        ticket.end(result)
+    }
+
+    async fn perform(&self, ticket: &Ticket, work: Work<'_>) -> Result<()> {
+        match (ticket.doing, work) {
+            (Doing::Collective { seq, call }, Work::Collective(op)) => {
+                self.perform_collective(seq, call, ticket.past, op).await
+            }
+            (_, Work::Send(outgoing)) => messaging::send(&self.mesh, outgoing).await,
+            (_, Work::Recv(incoming)) => messaging::recv(&self.mesh, incoming).await.map(drop),
+            (Doing::Message(_), Work::Collective(_)) => unreachable!("a collective has a number"),
+        }
+    }
+
+    async fn perform_collective(&self, seq: u64, call: Call, past: Past, op: Op<'_>) -> Result<()> {
+        let place = self.place();
+        self.lanes.turn(seq).await;
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
         }
-        let (call, seq, place) = (op.call(), turn.seq, self.place());
         let (name, rank) = (&self.name, place.rank);
         trace!(
             rank = rank.0 as u64,
             "communicator {name}: {rank}, {call} #{seq}, {}",
             self.selection.choose(&call, place.size).name
         );
-        let exchange = Exchange::new(&self.mesh, turn.lane(), seq, call, turn.past);
+        let exchange = Exchange::new(&self.mesh, Lanes::of(seq), seq, call, past);
         collective::perform(&exchange, &self.selection, op).await
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
-    fn begin(&self, call: Call) -> Result<Turn<'_>> {
+    fn begin(self: &Arc<Self>, call: Call) -> Result<Ticket> {
         let mut state = self.lock();
-        match state.stage {
-            Stage::Open => {}
-            Stage::Finalized => {
-                return Err(Error::Usage(format!("{call} on a communicator that was finalized")));
-            }
-            Stage::Aborted => return Err(Error::Aborted),
-        }
-        if let Some(fault) = self.mesh.fault() {
-            return Err(fault);
-        }
+        self.check_open(&state, &call)?;
         let seq = state.next_seq;
         state.next_seq += 1;
         let past = state.past;
         state.past = past.then(&call);
         state.running += 1;
+        let behind = state.stream_batches;
         let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
-        let turn = self.lanes.turn(seq, past);
+        let doing = Doing::Collective { seq, call };
+        let ticket = Ticket::new(Arc::clone(self), doing, past, behind);
         match announced {
-            Ok(()) => Ok(turn),
-            Err(mismatch) => Err(self.end(turn, call, Err(mismatch)).expect_err("it was an error")),
+            Ok(()) => Ok(ticket),
+            Err(mismatch) => Err(ticket.end(Err(mismatch)).expect_err("it was an error")),
         }
     }
 
-    /// Ends the call, and the communicator on all ranks if the call failed. Only then is it the
-    /// next one's turn: nothing is sent in a lane behind a message that was broken off.
-    fn end(&self, turn: Turn<'_>, call: Call, result: Result<()>) -> Result<()> {
-        let result = result.map_err(|cause| {
-            let rank = self.place().rank;
-            let doing = Doing::Collective { seq: turn.seq, call };
-            let fault = self.mesh.fail(cause.during(rank, doing));
-            // One that no operation saw, such as a lost connection, is told with the one it ended.
-            let fault = fault.during(rank, doing);
-            warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
-            fault
-        });
-        drop(turn);
+    /// Whether it still takes operations.
+    fn check_open(&self, state: &State, call: &dyn fmt::Display) -> Result<()> {
+        match state.stage {
+            Stage::Open => self.mesh.fault().map_or(Ok(()), Err),
+            Stage::Finalized => {
+                Err(Error::Usage(format!("{call} on a communicator that was finalized")))
+            }
+            Stage::Aborted => Err(Error::Aborted),
+        }
+    }
+
+    /// An operation that had begun has ended.
+    fn ended(&self) {
         let mut state = self.lock();
         state.running -= 1;
         if state.running == 0 {
             self.idle.notify_all();
         }
-        match result {
-            // The peers see this rank's abort; here it is what this process wanted.
-            Err(_) if state.stage == Stage::Aborted => Err(Error::Aborted),
-            result => result,
-        }
     }
 
-    fn timeout(&self, seq: u64) -> Error {
-        let Missing { absent, unknown } = self.mesh.missing(seq);
-        let names = |ranks: &[Rank]| {
-            let names: Vec<_> = ranks.iter().map(Rank::to_string).collect();
-            names.join(", ")
-        };
-        let blame = match (absent.len(), unknown.len()) {
-            (0, 0) => "all ranks have entered the call".to_owned(),
-            (0, _) => format!("nothing is known of {}", names(&unknown)),
-            (1, _) => format!("{} has not entered the call", absent[0]),
-            _ => format!("{} have not entered the call", names(&absent)),
+    /// Fails the communicator on all ranks, because a call of this one failed. What its caller is
+    /// told.
+    fn failed(&self, doing: Doing, cause: Error) -> Error {
+        let rank = self.place().rank;
+        let fault = self.mesh.fail(cause.during(rank, doing));
+        // One that no operation saw, such as a lost connection, is told with the one it ended.
+        let fault = fault.during(rank, doing);
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
+        self.line.dissolve();
+        // The peers see this rank's abort; here it is what this process wanted.
+        if self.lock().stage == Stage::Aborted { Error::Aborted } else { fault }
+    }
+
+    fn timeout(&self, doing: Doing) -> Error {
+        let blame = match doing {
+            Doing::Collective { seq, .. } => blame::of_timeout(&self.mesh.missing(seq)),
+            Doing::Message(call) => blame::of_message(&call),
         };
         Error::Timeout { limit_ms: self.op_timeout.as_millis(), blame }
+    }
+
+    /// Says in the log who keeps a call waiting.
+    fn report_stragglers(&self, ticket: &Ticket) {
+        let (name, rank) = (&self.name, self.place().rank.0 as u64);
+        match ticket.doing {
+            Doing::Collective { seq, call } => {
+                let call = call.name().to_ascii_lowercase();
+                let blame = blame::of_straggling(&self.mesh.missing(seq));
+                warn!(rank, "{call} #{seq} on communicator {name} {blame}");
+            }
+            Doing::Message(call) => {
+                let blame = blame::of_message(&call);
+                warn!(rank, "{call} on communicator {name} waits: {blame}");
+            }
+        }
     }
 
     /// Takes no further operations and waits for those running.
@@ -347,6 +379,7 @@ impl Communicator {
         self.lock().stage = Stage::Aborted;
         let rank = self.place().rank;
         self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
+        self.line.dissolve();
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
 

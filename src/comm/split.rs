@@ -18,6 +18,7 @@ use crate::runtime;
 use crate::transport::{Mesh, Split};
 
 use super::Communicator;
+use super::batch::{Batch, while_nobody_issues};
 
 /// Bytes of a wish as it travels: color (-1: none) and key, little endian.
 const WISH_BYTES: usize = 8;
@@ -30,27 +31,31 @@ pub struct Wish {
 }
 
 /// One rank's part in the split of a communicator.
-pub struct Request {
+pub struct Part {
     pub communicator: Arc<Communicator>,
     pub wish: Wish,
     /// Of the new communicator.
     pub config: Config,
 }
 
-/// Splits communicators, all at once. Each request gets its new communicator, if it wished for one.
-pub fn split(requests: &[Request]) -> Result<Vec<Option<Arc<Communicator>>>> {
-    let mut answers: Vec<_> = requests.iter().map(Answer::new).collect();
-    for (request, answer) in requests.iter().zip(&mut answers) {
-        let Answer { wishes, seq } = answer;
-        request.communicator.run(Op::Split { wishes, seq })?;
-    }
+/// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one.
+pub fn split(parts: &[Part]) -> Result<Vec<Option<Arc<Communicator>>>> {
+    let mut answers: Vec<_> = parts.iter().map(Answer::new).collect();
+    let mut batch = Batch::default();
+    let issued = while_nobody_issues(|| {
+        parts.iter().zip(&mut answers).try_for_each(|(part, answer)| {
+            let Answer { wishes, seq } = answer;
+            batch.add(&part.communicator, Op::Split { wishes, seq })
+        })
+    });
+    issued.and(batch.run())?;
 
-    let made = requests.iter().zip(answers).map(|(request, answer)| request.make(answer));
+    let made = parts.iter().zip(answers).map(|(part, answer)| part.make(answer));
     let made = Box::pin(try_join_all(made));
-    let limit = requests.iter().map(|request| request.config.init_timeout).max();
+    let limit = parts.iter().map(|part| part.config.init_timeout).max();
     let limit = limit.unwrap_or_default();
     let deadline = Instant::now() + limit;
-    let ended = match requests.iter().any(|request| request.communicator.is_over_network()) {
+    let ended = match parts.iter().any(|part| part.communicator.is_over_network()) {
         true => runtime::drive(made, deadline, false),
         false => runtime::block_on(made, deadline),
     };
@@ -67,16 +72,16 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(request: &Request) -> Self {
-        let place = request.communicator.place();
+    fn new(part: &Part) -> Self {
+        let place = part.communicator.place();
         let mut wishes = vec![0; place.size * WISH_BYTES];
         let own = place.rank.0 * WISH_BYTES;
-        wishes[own..own + WISH_BYTES].copy_from_slice(&request.wish.encode());
+        wishes[own..own + WISH_BYTES].copy_from_slice(&part.wish.encode());
         Self { wishes, seq: 0 }
     }
 }
 
-impl Request {
+impl Part {
     async fn make(&self, Answer { wishes, seq }: Answer) -> Result<Option<Arc<Communicator>>> {
         let Some(color) = self.wish.color else { return Ok(None) };
         let parent = &self.communicator;

@@ -4,6 +4,8 @@ use crate::error::Error;
 use crate::op::Call;
 use crate::rank::Rank;
 
+use super::Absent;
+
 /// How many calls are remembered.
 const REMEMBERED: usize = 64;
 
@@ -39,9 +41,11 @@ impl Board {
     }
 
     /// Ranks that have not made call number `seq`.
-    pub fn missing(&self, seq: u64) -> Vec<Rank> {
-        let ranks = self.next.iter().enumerate();
-        ranks.filter(|(_, next)| **next <= seq).map(|(rank, _)| Rank(rank)).collect()
+    pub fn missing(&self, seq: u64) -> Vec<Absent> {
+        let ranks = self.next.iter().enumerate().filter(|(_, next)| **next <= seq);
+        let absent =
+            |(rank, next): (usize, &u64)| Absent { rank: Rank(rank), last: next.checked_sub(1) };
+        ranks.map(absent).collect()
     }
 }
 
@@ -91,7 +95,9 @@ mod tests {
     fn missing_names_the_ranks_that_have_not_come() {
         let mut board = Board::new(3);
         board.note(Rank(1), 0, gather(1)).unwrap();
-        assert_eq!(board.missing(0), [Rank(0), Rank(2)]);
+        let absent = |rank, last| Absent { rank: Rank(rank), last };
+        assert_eq!(board.missing(0), [absent(0, None), absent(2, None)]);
+        assert_eq!(board.missing(1), [absent(0, None), absent(1, Some(0)), absent(2, None)]);
         board.note(Rank(0), 0, gather(1)).unwrap();
         board.note(Rank(2), 0, gather(1)).unwrap();
         assert_eq!(board.missing(0), []);

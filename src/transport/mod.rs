@@ -39,8 +39,15 @@ pub struct Lane(pub usize);
 
 /// Who has not come to a call.
 pub struct Missing {
-    pub absent: Vec<Rank>,
+    pub absent: Vec<Absent>,
     pub unknown: Vec<Rank>,
+}
+
+/// A rank that has not come to a call, and the last call that it has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absent {
+    pub rank: Rank,
+    pub last: Option<u64>,
 }
 
 /// A part of a mesh's ranks that becomes a mesh of its own.

@@ -39,12 +39,12 @@ fn contents(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (number * 31 + at * 7 + at / 256) as u8).collect()
 }
 
-async fn send(rank: &Communicator, to: usize, tag: Tag, bytes: &[u8]) -> Result<()> {
+async fn send(rank: &Arc<Communicator>, to: usize, tag: Tag, bytes: &[u8]) -> Result<()> {
     rank.send_async(outgoing(to, tag, bytes)).await
 }
 
 async fn recv(
-    rank: &Communicator,
+    rank: &Arc<Communicator>,
     from: Option<usize>,
     tag: WantedTag,
     length: usize,

@@ -56,7 +56,7 @@ pub enum Placement {
 
 /// Makes the call on this rank's input and returns what its output then holds.
 pub async fn make(
-    communicator: &Communicator,
+    communicator: &Arc<Communicator>,
     case: &Case,
     placement: Placement,
 ) -> Result<Vec<u8>> {
@@ -92,7 +92,7 @@ pub async fn make(
 
 /// The input, cut into buffers of all lengths.
 async fn make_bucketed(
-    communicator: &Communicator,
+    communicator: &Arc<Communicator>,
     case: &Case,
     mut data: Vec<u8>,
 ) -> Result<Vec<u8>> {

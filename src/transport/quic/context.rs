@@ -17,7 +17,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 use crate::transport::board::Board;
 use crate::transport::mem::bodies::Bodies;
-use crate::transport::{Inbox, LANES, Missing};
+use crate::transport::{Absent, Inbox, LANES, Missing};
 
 use super::control::Frame;
 use super::link::{Link, LinkError, Streams};
@@ -123,9 +123,9 @@ impl Context {
     pub fn missing(&self, seq: u64) -> Missing {
         let missing = lock(&self.board).missing(seq);
         // Heartbeats come over links.
-        let has_link = |rank: &Rank| self.peer(*rank).link().is_some();
-        let (absent, unknown) = missing.into_iter().partition(has_link);
-        Missing { absent, unknown }
+        let has_link = |absent: &Absent| self.peer(absent.rank).link().is_some();
+        let (absent, unknown): (_, Vec<_>) = missing.into_iter().partition(has_link);
+        Missing { absent, unknown: unknown.into_iter().map(|absent| absent.rank).collect() }
     }
 
     pub fn fault(&self) -> Option<&Error> {

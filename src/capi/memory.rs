@@ -1,0 +1,105 @@
+//! Memory for buffers, and registration of it.
+//!
+//! Neither makes anything faster yet; programs written for NCCL call them, and a later version may
+//! hand out memory that other processes can read.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Code, Error, Result};
+
+use super::arguments::Out;
+use super::boundary::{boundary, on_communicator};
+use super::handle::{Kind, Table};
+use super::types::nexarComm_t;
+
+/// What nexarMemAlloc has handed out: address and length.
+static ALLOCATED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+    ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registered buffers, each by the communicator that it was registered with.
+static REGISTERED: Table<usize> = Table::new(Kind::Registration);
+
+/// Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
+/// buffer; this may become faster than other memory. A size of 0 gives NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
+    boundary("nexarMemAlloc", || {
+        // SAFETY: the caller passes NULL or a place for a pointer.
+        let place = unsafe { Out::new("ptr", ptr) }?;
+        place.set(if size == 0 { std::ptr::null_mut() } else { map(size)? });
+        Ok(())
+    })
+}
+
+/// Frees what nexarMemAlloc has allocated. NULL is nexarSuccess, any other pointer
+/// nexarInvalidArgument.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarMemFree(ptr: *mut c_void) -> Code {
+    boundary("nexarMemFree", || {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        let Some(size) = allocated().remove(&ptr.addr()) else {
+            let what = "ptr was not allocated by nexarMemAlloc, or is free already";
+            return Err(Error::Argument(what.to_owned()));
+        };
+        // SAFETY: exactly this was mapped, and nobody else unmaps it: it was just taken out.
+        unsafe { libc::munmap(ptr, size) };
+        Ok(())
+    })
+}
+
+fn map(size: usize) -> Result<*mut c_void> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+    let flags = flags | libc::MAP_ANONYMOUS;
+    // SAFETY: new anonymous memory, anywhere.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return Err(Error::out_of_memory(size));
+    }
+    allocated().insert(memory.addr(), size);
+    Ok(memory)
+}
+
+/// Registers size bytes at buff for use with comm, and gives a handle to end that with. Nothing
+/// depends on it in this version.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarCommRegister(
+    comm: nexarComm_t,
+    buff: *mut c_void,
+    size: usize,
+    handle: *mut *mut c_void,
+) -> Code {
+    on_communicator("nexarCommRegister", comm, |_| {
+        // SAFETY: the caller passes NULL or a place for a handle.
+        let place = unsafe { Out::new("handle", handle) }?;
+        if buff.is_null() || size == 0 {
+            return Err(Error::Argument("buff is NULL or has no bytes".to_owned()));
+        }
+        place.set(REGISTERED.insert(comm.addr()));
+        Ok(())
+    })
+}
+
+/// Ends a registration of comm. The handle of another communicator, or one that was ended, is
+/// nexarInvalidArgument.
+#[unsafe(no_mangle)]
+pub extern "C" fn nexarCommDeregister(comm: nexarComm_t, handle: *mut c_void) -> Code {
+    on_communicator("nexarCommDeregister", comm, |_| {
+        if REGISTERED.find(handle)? != comm.addr() {
+            let what = "handle was given for another communicator".to_owned();
+            return Err(Error::Argument(what));
+        }
+        REGISTERED.remove(handle).map(drop)
+    })
+}
+
+/// The registrations of a communicator that is no more.
+pub(super) fn forget(comm: nexarComm_t) {
+    REGISTERED.retain(|of| *of != comm.addr());
+}

@@ -1,0 +1,330 @@
+//! Operations that have begun and run together: a call alone, or those of a group.
+//!
+//! They may belong to several communicators. Invariants: each is started before any is waited for;
+//! each ends by itself, at the latest at its own deadline; and of two batches of streams one is
+//! before the other on all communicators and streams that they share.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use crate::error::{Error, Result};
+use crate::runtime;
+
+use super::Communicator;
+use super::line::InLine;
+use super::message::Work;
+use super::stream::Stream;
+use super::ticket::Ticket;
+
+/// Longer than any operation may take.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Held while operations that belong together get their numbers and their places on streams, so
+/// that nothing comes between them: no batch is before another here and behind it there.
+static ISSUING: Mutex<()> = Mutex::new(());
+
+pub(super) fn while_nobody_issues<T>(body: impl FnOnce() -> T) -> T {
+    let _issuing = ISSUING.lock().unwrap_or_else(PoisonError::into_inner);
+    body()
+}
+
+/// An operation that was asked for and has no number yet.
+pub struct Request<'a> {
+    pub communicator: Arc<Communicator>,
+    /// The stream to queue it on; without one, whoever asks waits for it.
+    pub stream: Option<Arc<Stream>>,
+    pub work: Work<'a>,
+}
+
+impl Request<'static> {
+    /// Runs the operation to its end, or queues it.
+    pub fn run(self) -> Result<()> {
+        match self.stream {
+            None => self.communicator.run(self.work),
+            Some(_) => run_together(vec![self]),
+        }
+    }
+}
+
+/// Gives all requests their numbers in this order, starts them all, and waits for those that are on
+/// no stream. Returns the error of the first that could not be started, or else that failed here.
+pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
+    let mut here = Batch::default();
+    let issued = while_nobody_issues(|| issue(requests, &mut here));
+    issued.and(here.run())
+}
+
+fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<()> {
+    let mut result = Ok(());
+    let mut queued: Vec<(Arc<Stream>, Batch<'static>)> = Vec::new();
+    for Request { communicator, stream, work } in requests {
+        let added = match stream {
+            None => here.add(&communicator, work),
+            Some(stream) => stream.check_open().and_then(|()| {
+                let same = queued.iter().position(|(other, _)| Arc::ptr_eq(other, &stream));
+                let index = same.unwrap_or_else(|| {
+                    queued.push((stream, Batch::default()));
+                    queued.len() - 1
+                });
+                queued[index].1.add(&communicator, work)
+            }),
+        };
+        result = result.and(added);
+    }
+    // When all have their numbers: batches of one group do not wait for each other.
+    for (stream, mut batch) in queued {
+        batch.line_up();
+        stream.push(batch);
+    }
+    result
+}
+
+#[derive(Default)]
+pub(super) struct Batch<'a> {
+    tickets: Vec<Ticket>,
+    /// One for each ticket.
+    works: Vec<Work<'a>>,
+    /// Its places behind the batches of streams before it, if it is one itself.
+    in_line: Vec<InLine>,
+}
+
+impl<'a> Batch<'a> {
+    /// Gives a call its number, or notes a message. The batch must then be run.
+    pub fn add(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        work: impl Into<Work<'a>>,
+    ) -> Result<()> {
+        let work = work.into();
+        self.tickets.push(match &work {
+            Work::Collective(op) => communicator.begin(op.call())?,
+            Work::Send(outgoing) => communicator.begin_message(outgoing.call())?,
+            Work::Recv(incoming) => communicator.begin_message(incoming.call())?,
+        });
+        self.works.push(work);
+        Ok(())
+    }
+
+    /// Makes it a batch of a stream: later batches of its communicators wait for it.
+    fn line_up(&mut self) {
+        for ticket in &self.tickets {
+            let communicator = &ticket.communicator;
+            if !self.in_line.iter().any(|InLine(other)| Arc::ptr_eq(other, communicator)) {
+                communicator.lock().stream_batches += 1;
+                self.in_line.push(InLine(Arc::clone(communicator)));
+            }
+        }
+    }
+
+    /// Runs all operations to their end on the calling thread. Returns the error of the first, in
+    /// the order in which they were added, that failed.
+    pub fn run(self) -> Result<()> {
+        self.wait_in_line();
+        let Self { tickets, works, in_line } = self;
+        let results: RefCell<Vec<Option<Result<()>>>> = RefCell::new(vec![None; tickets.len()]);
+        let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
+        let mut pairs = tickets.iter().zip(&works);
+        let leaves_work = pairs.any(|(ticket, work)| ticket.communicator.leaves_work(work));
+        // Polled in this order at first, which is that of messages.
+        let all = tickets.iter().zip(works).enumerate().map(|(index, (ticket, work))| {
+            let results = &results;
+            async move {
+                let result = ticket.communicator.perform(ticket, work).await;
+                let result = ticket.end(result);
+                results.borrow_mut()[index].get_or_insert(result);
+            }
+        });
+        // In a box: it is larger than the stack of a small thread.
+        let mut all = Box::pin(join_all(all));
+        let mut watch = Watch::new(&tickets, &results);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(until) = watch.next() {
+                let ended = match over_network {
+                    false => runtime::block_on(all.as_mut(), until),
+                    true => runtime::drive(all.as_mut(), until, leaves_work),
+                };
+                if ended.is_some() {
+                    break;
+                }
+            }
+        }));
+        if let Err(panic) = ended {
+            watch.fail_all(|| Error::from_panic(&*panic));
+        }
+        // What has not ended has failed its communicator: nothing is sent behind a message that is
+        // broken off here.
+        drop(all);
+        drop(in_line);
+        let first_error = results.into_inner().into_iter().flatten().find(Result::is_err);
+        first_error.unwrap_or(Ok(()))
+    }
+
+    /// Batches of streams that were before this one end by their own deadlines, and so does this.
+    fn wait_in_line(&self) {
+        if self.tickets.iter().all(|ticket| ticket.behind == 0) {
+            return;
+        }
+        let come = async {
+            for ticket in &self.tickets {
+                ticket.communicator.line.ended(ticket.behind).await;
+            }
+        };
+        runtime::block_on(come, Instant::now() + A_YEAR);
+    }
+}
+
+/// Deadlines of a batch that runs, and reports of what it waits for.
+struct Watch<'a> {
+    tickets: &'a [Ticket],
+    results: &'a RefCell<Vec<Option<Result<()>>>>,
+    start: Instant,
+    next_report: Instant,
+}
+
+/// Operations of a batch that one report is about.
+const MOST_REPORTED: usize = 8;
+
+impl<'a> Watch<'a> {
+    fn new(tickets: &'a [Ticket], results: &'a RefCell<Vec<Option<Result<()>>>>) -> Self {
+        let start = Instant::now();
+        let mut watch = Self { tickets, results, start, next_report: start };
+        watch.next_report += watch.interval();
+        watch
+    }
+
+    /// Fails what is late, and reports what is slow. How long to wait for the rest; `None` if nothing
+    /// is left.
+    fn next(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut deadline: Option<Instant> = None;
+        for (index, ticket) in self.tickets.iter().enumerate() {
+            if self.results.borrow()[index].is_some() {
+                continue;
+            }
+            let own = self.start + ticket.communicator.op_timeout;
+            if own <= now {
+                let late = ticket.fail(ticket.communicator.timeout(ticket.doing));
+                self.results.borrow_mut()[index] = Some(Err(late));
+            } else {
+                deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
+            }
+        }
+        if self.next_report <= now {
+            let results = self.results.borrow();
+            let slow = self.tickets.iter().zip(&*results);
+            let slow = slow.filter(|(_, result)| result.is_none()).take(MOST_REPORTED);
+            slow.for_each(|(ticket, _)| ticket.communicator.report_stragglers(ticket));
+            self.next_report = now + self.interval();
+        }
+        deadline.map(|deadline| deadline.min(self.next_report))
+    }
+
+    fn interval(&self) -> Duration {
+        let intervals = self.tickets.iter().map(|ticket| ticket.communicator.straggler_interval);
+        intervals.min().unwrap_or(A_YEAR)
+    }
+
+    /// Fails all that has no result.
+    fn fail_all(&self, cause: impl Fn() -> Error) {
+        for (index, ticket) in self.tickets.iter().enumerate() {
+            self.results.borrow_mut()[index].get_or_insert_with(|| Err(ticket.fail(cause())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Metadata, Subscriber, span};
+
+    use super::*;
+    use crate::comm::create_in_process;
+    use crate::config::Config;
+    use crate::op::Op;
+
+    /// Hands on the texts of warnings.
+    struct Listener(Sender<String>);
+
+    impl Subscriber for Listener {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+        fn event(&self, event: &Event<'_>) {
+            struct Text(String);
+            impl Visit for Text {
+                fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                    if field.name() == "message" {
+                        self.0 = format!("{value:?}");
+                    }
+                }
+            }
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            let _ = self.0.send(text.0);
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn the_log_names_who_is_waited_for_and_where_it_is_until_it_comes() {
+        let config = Config {
+            straggler_interval: Duration::from_millis(5),
+            op_timeout: Duration::from_secs(60),
+            name: Some("7".to_owned()),
+            ..Config::default()
+        };
+        let ranks = create_in_process(2, &config).unwrap();
+        let (heard, reports) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                tracing::subscriber::with_default(Listener(heard), || {
+                    ranks[0].run(Op::Barrier).unwrap();
+                    ranks[0].run(Op::Barrier).unwrap();
+                });
+            });
+            for text in [
+                "barrier #0 on communicator 7 waits for rank 1, which has made no call",
+                "barrier #1 on communicator 7 waits for rank 1, which is at #0",
+            ] {
+                let about_this = reports.iter().find(|report| report.starts_with(&text[..10]));
+                assert_eq!(about_this.as_deref(), Some(text));
+                ranks[1].run(Op::Barrier).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn each_operation_of_a_batch_has_its_own_deadline() {
+        let patient = create_in_process(2, &Config::default()).unwrap();
+        let op_timeout = Duration::from_millis(20);
+        let hasty = create_in_process(2, &Config { op_timeout, ..Config::default() }).unwrap();
+        let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
+            communicator: Arc::clone(communicator),
+            stream: None,
+            work: Op::Barrier.into(),
+        });
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| run_together(requests.into()));
+            // The hasty one fails while the other is waited for.
+            while hasty[1].fault().is_none() {
+                std::thread::yield_now();
+            }
+            assert!(!running.is_finished());
+            patient[1].run(Op::Barrier).unwrap();
+            let error = running.join().unwrap().unwrap_err();
+            assert_eq!(error.code(), crate::error::Code::Timeout, "{error}");
+        });
+    }
+}
