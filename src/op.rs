@@ -211,18 +211,57 @@ impl Counts {
 /// What every rank of a communicator must say alike when it makes its call number `seq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    AllReduce { count: usize, reduction: Reduction },
-    Reduce { count: usize, reduction: Reduction, root: Rank },
-    Broadcast { count: usize, dtype: DataType, root: Rank },
-    AllGather { counts: Counts, dtype: DataType },
-    ReduceScatter { counts: Counts, reduction: Reduction },
-    AllToAll { counts: Counts, dtype: DataType },
-    Gather { counts: Counts, dtype: DataType, root: Rank },
-    Scatter { counts: Counts, dtype: DataType, root: Rank },
-    Scan { count: usize, reduction: Reduction },
-    ExScan { count: usize, reduction: Reduction },
-    AllReduceBucketed { counts: Counts, reduction: Reduction },
+    AllReduce {
+        count: usize,
+        reduction: Reduction,
+    },
+    Reduce {
+        count: usize,
+        reduction: Reduction,
+        root: Rank,
+    },
+    Broadcast {
+        count: usize,
+        dtype: DataType,
+        root: Rank,
+    },
+    AllGather {
+        counts: Counts,
+        dtype: DataType,
+    },
+    ReduceScatter {
+        counts: Counts,
+        reduction: Reduction,
+    },
+    AllToAll {
+        counts: Counts,
+        dtype: DataType,
+    },
+    Gather {
+        counts: Counts,
+        dtype: DataType,
+        root: Rank,
+    },
+    Scatter {
+        counts: Counts,
+        dtype: DataType,
+        root: Rank,
+    },
+    Scan {
+        count: usize,
+        reduction: Reduction,
+    },
+    ExScan {
+        count: usize,
+        reduction: Reduction,
+    },
+    AllReduceBucketed {
+        counts: Counts,
+        reduction: Reduction,
+    },
     Barrier,
+    /// Every rank tells where it wants to belong, which the others need not agree with.
+    Split,
 }
 
 impl Call {
@@ -245,6 +284,7 @@ impl Call {
             Self::ExScan { .. } => "ExScan",
             Self::AllReduceBucketed { .. } => "AllReduceBucketed",
             Self::Barrier => "Barrier",
+            Self::Split => "Split",
         }
     }
 
@@ -256,7 +296,8 @@ impl Call {
             Self::Scan { reduction, .. } | Self::ExScan { reduction, .. } => Some(reduction),
             Self::AllReduceBucketed { reduction, .. } => Some(reduction),
             Self::Broadcast { .. } | Self::AllGather { .. } | Self::AllToAll { .. } => None,
-            Self::Gather { .. } | Self::Scatter { .. } | Self::Barrier => None,
+            Self::Gather { .. } | Self::Scatter { .. } => None,
+            Self::Barrier | Self::Split => None,
         }
     }
 
@@ -277,7 +318,7 @@ impl Call {
             Self::AllGather { counts, .. } | Self::ReduceScatter { counts, .. } => counts,
             Self::AllToAll { counts, .. } | Self::AllReduceBucketed { counts, .. } => counts,
             Self::Gather { counts, .. } | Self::Scatter { counts, .. } => counts,
-            Self::Barrier => Counts::Each(0),
+            Self::Barrier | Self::Split => Counts::Each(0),
         }
     }
 
@@ -301,7 +342,12 @@ impl Call {
 
     /// Whether all ranks know that there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.counts() == Counts::Each(0) && *self != Self::Barrier
+        self.counts() == Counts::Each(0) && !self.is_without_data()
+    }
+
+    /// Whether the caller passes no elements at all.
+    fn is_without_data(&self) -> bool {
+        matches!(self, Self::Barrier | Self::Split)
     }
 }
 
@@ -309,7 +355,7 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}(", self.name())?;
         match self.counts() {
-            _ if *self == Self::Barrier => {}
+            _ if self.is_without_data() => {}
             Counts::Each(count) => write!(f, "{count} x ")?,
             Counts::Listed { total, digest } => write!(f, "{total} by list {digest:08x} x ")?,
             Counts::Pairwise => {}
@@ -399,6 +445,12 @@ pub enum Op<'a> {
         buckets: Vec<&'a mut [u8]>,
     },
     Barrier,
+    /// `wishes` has an entry of each rank; this rank's own is in its place. `seq` becomes the number
+    /// of the call.
+    Split {
+        wishes: &'a mut [u8],
+        seq: &'a mut u64,
+    },
 }
 
 impl Op<'_> {
@@ -416,6 +468,7 @@ impl Op<'_> {
             | Self::Scan { buffers, .. }
             | Self::ExScan { buffers, .. } => buffers.input().len(),
             Self::AllReduceBucketed { buckets, .. } => buckets.iter().map(|b| b.len()).sum(),
+            Self::Split { wishes, .. } => wishes.len(),
             Self::Barrier => 0,
         }
     }
@@ -446,6 +499,7 @@ impl Op<'_> {
                 Call::AllReduceBucketed { counts, reduction: reducer.reduction() }
             }
             Self::Barrier => Call::Barrier,
+            Self::Split { .. } => Call::Split,
         }
     }
 }

@@ -25,8 +25,18 @@ fn generate() -> String {
     let mut builder = cbindgen::Builder::new().with_config(config);
     // The header's functions stand in the order of these files.
     let vocabulary = ["error", "dtype", "op"];
-    let functions =
-        ["types", "version", "comm", "collective", "varying", "redop", "group", "stream", "memory"];
+    let functions = [
+        "types",
+        "version",
+        "comm",
+        "split",
+        "collective",
+        "varying",
+        "redop",
+        "group",
+        "stream",
+        "memory",
+    ];
     for file in vocabulary {
         builder = builder.with_src(root().join(format!("src/{file}.rs")));
     }

@@ -5,9 +5,10 @@
 //! was told to another rank.
 
 use std::cell::RefCell;
+use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Queued, Request, run_together};
+use crate::comm::{self as communicators, Communicator, Part, Queued, Request, run_together};
 use crate::error::{Code, Error, Result};
 use crate::op::Op;
 
@@ -28,9 +29,19 @@ struct Group {
     queued: Vec<Queued>,
     /// Whether the end of the group waits until they are made: the same for all of them.
     waits: Option<bool>,
+    splits: Vec<Split>,
     requests: Vec<Request<'static>>,
     /// The last call that failed, and how.
     failed: Option<(&'static str, Error)>,
+}
+
+/// A communicator to be split.
+struct Split {
+    part: Part,
+    /// Of the old one, and so of the new.
+    device: Option<c_int>,
+    /// Where the handle of the new one goes.
+    place: Out<nexarComm_t>,
 }
 
 /// Begins a group. Groups nest; only the outermost end acts.
@@ -38,7 +49,8 @@ struct Group {
 /// Until then operations of this thread return at once, and their buffers, streams and
 /// communicators must stay as they are. They may use any communicators and streams, in any order.
 /// nexarCommInitRank and its siblings write their handles at once; the communicators are made at the
-/// end of the group and cannot be used before. Every other call acts at once.
+/// end of the group and cannot be used before. nexarCommSplit writes its handle then. Every other call
+/// acts at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupStart() -> Code {
     boundary("nexarGroupStart", || {
@@ -47,7 +59,8 @@ pub extern "C" fn nexarGroupStart() -> Code {
     })
 }
 
-/// Ends a group. The outermost end first makes the communicators of the group, all at once; with
+/// Ends a group. The outermost end first makes the communicators of the group, all at once, and then
+/// those of its splits; with
 /// config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it starts all
 /// operations of the group before it waits for any, and returns when those on stream NULL have their
 /// results and the others are queued on their streams. Operations on one communicator count as
@@ -97,7 +110,8 @@ impl Group {
             None => {}
         }
         // Others may wait for the operations of this rank, also where nothing could be made.
-        let ran = run_together(self.requests);
+        let split = split_all(self.splits);
+        let ran = split.and(run_together(self.requests));
         match made {
             Err(Error::InProgress) => ran.and(made),
             made => made.and(ran),
@@ -169,6 +183,40 @@ where
         group.queued.push(queued);
         Ok(())
     })
+}
+
+/// As `boundary`, for a call that splits a communicator: at once, or at the end of the group.
+pub(super) fn split(
+    function: &'static str,
+    comm: nexarComm_t,
+    parse: impl FnOnce(&Arc<Communicator>) -> Result<(Part, Out<nexarComm_t>)>,
+) -> Code {
+    boundary(function, || {
+        let result = with_communicator(function, comm, |communicator| {
+            let (part, place) = parse(communicator)?;
+            let mut asked = Some(Split { part, device: comm::device(comm)?, place });
+            let _ = GROUP.try_with(|group| {
+                let mut group = group.borrow_mut();
+                if group.depth > 0 {
+                    group.splits.extend(asked.take());
+                }
+            });
+            asked.map_or(Ok(()), |asked| split_all(vec![asked]))
+        });
+        result.inspect_err(|error| note_failure(function, error))
+    })
+}
+
+fn split_all(splits: Vec<Split>) -> Result<()> {
+    if splits.is_empty() {
+        return Ok(());
+    }
+    let (parts, rest): (Vec<_>, Vec<_>) =
+        splits.into_iter().map(|one| (one.part, (one.device, one.place))).unzip();
+    for ((device, place), made) in rest.into_iter().zip(communicators::split(&parts)?) {
+        place.set(made.map_or(std::ptr::null_mut(), |made| comm::insert(made, device)));
+    }
+    Ok(())
 }
 
 fn submit(request: Request<'static>) -> Result<()> {

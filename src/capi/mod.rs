@@ -17,6 +17,7 @@ mod handle;
 pub mod memory;
 mod process;
 pub mod redop;
+pub mod split;
 pub mod stream;
 pub mod types;
 pub mod varying;

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// Bytes of a nexarUniqueId.
 pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
 
-/// The color of a rank that takes part in a split but wants no communicator. For later versions.
+/// The color of a rank that takes part in nexarCommSplit but wants no communicator.
 pub const NEXAR_SPLIT_NOCOLOR: c_int = -1;
 
 /// First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.

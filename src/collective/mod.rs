@@ -70,11 +70,7 @@ pub async fn perform<M: Mesh>(
         }
         Op::AllGather { blocks, buffers, .. } => {
             let output = with_own_block(buffers, blocks.get(place.rank.0)).await;
-            match algorithm {
-                Algorithm::AllGatherBruck => allgather::bruck::bruck(exchange, output).await,
-                Algorithm::AllGatherRing => allgather::ring::ring(exchange, &blocks, output).await,
-                other => unreachable!("{other:?} is no all-gather"),
-            }
+            all_gather(exchange, algorithm, &blocks, output).await
         }
         Op::ReduceScatter { reducer, blocks, buffers, .. } => {
             reduce_scatter(exchange, algorithm, &reducer, &blocks, buffers).await
@@ -106,6 +102,25 @@ pub async fn perform<M: Mesh>(
             all_reduce_bucketed(exchange, selection, &reducer, buckets).await
         }
         Op::Barrier => barrier::dissemination::dissemination(exchange).await,
+        Op::Split { wishes, seq } => {
+            *seq = exchange.seq();
+            let blocks = Blocks::equal(wishes.len() / place.size, place.size);
+            all_gather(exchange, algorithm, &blocks, wishes).await
+        }
+    }
+}
+
+/// `output` has the block of each rank; this rank's own is in its place.
+async fn all_gather<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    blocks: &Blocks,
+    output: &mut [u8],
+) -> Result<()> {
+    match algorithm {
+        Algorithm::AllGatherBruck => allgather::bruck::bruck(exchange, output).await,
+        Algorithm::AllGatherRing => allgather::ring::ring(exchange, blocks, output).await,
+        other => unreachable!("{other:?} is no all-gather"),
     }
 }
 

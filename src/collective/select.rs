@@ -186,6 +186,8 @@ fn collective(call: &Call) -> &'static str {
         Call::Scan { .. } | Call::ExScan { .. } => "scan",
         // By its parts, which are all-reduces.
         Call::AllReduceBucketed { .. } => "allreduce",
+        // By what the ranks tell each other.
+        Call::Split => "allgather",
         Call::Barrier => "barrier",
     }
 }

@@ -213,7 +213,8 @@ impl<'a> Watch<'a> {
     }
 
     fn interval(&self) -> Duration {
-        let intervals = self.tickets.iter().map(|ticket| ticket.communicator.straggler_interval);
+        let intervals =
+            self.tickets.iter().map(|ticket| ticket.communicator.config.straggler_interval);
         intervals.min().unwrap_or(A_YEAR)
     }
 

@@ -12,6 +12,7 @@ mod blame;
 mod lane;
 mod line;
 mod making;
+mod split;
 mod stream;
 mod ticket;
 
@@ -35,6 +36,7 @@ use crate::transport::{AnyMesh, Mesh, Past};
 
 pub use batch::{Request, run_together};
 pub use making::{Making, Queued};
+pub use split::{Part, Wish, split};
 pub use stream::Stream;
 
 use batch::Batch;
@@ -56,7 +58,7 @@ pub struct Communicator {
     mesh: AnyMesh,
     selection: Selection,
     op_timeout: Duration,
-    straggler_interval: Duration,
+    config: Config,
     lanes: Lanes,
     line: Line,
     state: Mutex<State>,
@@ -174,7 +176,7 @@ impl Communicator {
             mesh,
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
-            straggler_interval: config.straggler_interval,
+            config: config.clone(),
             lanes: Lanes::default(),
             line: Line::default(),
             state: Mutex::new(State {
@@ -187,6 +189,15 @@ impl Communicator {
             }),
             idle: Condvar::new(),
         }))
+    }
+
+    /// The settings it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn is_over_network(&self) -> bool {
+        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
     pub fn place(&self) -> Place {
@@ -211,10 +222,6 @@ impl Communicator {
             _ => false,
         };
         op.input_bytes() > if only_sends { SMALL } else { LARGE }
-    }
-
-    fn is_over_network(&self) -> bool {
-        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.

@@ -108,6 +108,7 @@ pub fn encode_call(call: &Call) -> [u8; 16] {
         Call::Scan { .. } => 10,
         Call::ExScan { .. } => 11,
         Call::AllReduceBucketed { .. } => 12,
+        Call::Split => 13,
     };
     // A call with a list of counts has no root.
     let root = call.root().map_or(0, |root| root.0 as u32);
@@ -169,6 +170,7 @@ pub fn decode_call(bytes: &[u8; 16]) -> Option<Call> {
         10 => Call::Scan { count, reduction: reduction()? },
         11 => Call::ExScan { count, reduction: reduction()? },
         12 => Call::AllReduceBucketed { counts, reduction: reduction()? },
+        13 => Call::Split,
         _ => return None,
     };
     // Fields the call lacks must be zero: one call has one encoding.
@@ -199,7 +201,7 @@ mod tests {
         let each = || any::<usize>().prop_map(Counts::Each);
         let lists = prop_oneof![each(), list.clone()];
         let pairs = prop_oneof![each(), Just(Counts::Pairwise)];
-        (0..12, any::<usize>(), lists, pairs, list, reductions(), any::<u32>()).prop_map(
+        (0..13, any::<usize>(), lists, pairs, list, reductions(), any::<u32>()).prop_map(
             |(kind, count, counts, pairs, list, reduction, root)| {
                 let (dtype, root) = (reduction.dtype, Rank(root as usize));
                 match kind {
@@ -214,6 +216,7 @@ mod tests {
                     8 => Call::Scan { count, reduction },
                     9 => Call::ExScan { count, reduction },
                     10 => Call::AllReduceBucketed { counts: list, reduction },
+                    11 => Call::Split,
                     _ => Call::Barrier,
                 }
             },

@@ -36,6 +36,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// as lanes for each context, and the control stream: its window holds them all, so none can starve
 /// another.
 const STREAM_WINDOW: u32 = 4 << 20;
+const CONTROL_WINDOW: u64 = 64 << 10;
 /// What a peer may send before its service has taken the connection.
 const FIRST_WINDOW: u32 = 64 << 10;
 /// Written data that the peer has not acknowledged yet, per connection.
@@ -314,11 +315,13 @@ fn transport(silence: Duration) -> Arc<TransportConfig> {
 }
 
 /// The limits of a connection whose peer has proved to belong here and shares so many contexts.
+///
+/// quinn announces a limit only once it has grown by an eighth: each is a quarter larger than needed.
 pub fn set_limits(connection: &Connection, contexts: usize) {
     let streams = LANES as u64 * contexts as u64;
-    let varint = |value: u64| VarInt::from_u64(value).unwrap_or(VarInt::MAX);
-    connection.set_max_concurrent_uni_streams(varint(streams + 1));
-    connection.set_receive_window(varint(streams * u64::from(STREAM_WINDOW) + (64 << 10)));
+    let enough = |needed: u64| VarInt::from_u64(needed + needed / 4 + 1).unwrap_or(VarInt::MAX);
+    connection.set_max_concurrent_uni_streams(enough(streams + 1));
+    connection.set_receive_window(enough(streams * u64::from(STREAM_WINDOW) + CONTROL_WINDOW));
 }
 
 /// A UDP socket on the first free port of the range, for both address families if the host has

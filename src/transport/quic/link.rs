@@ -48,6 +48,8 @@ pub struct Link {
     /// Frames for the peer, written in order by the link's own task.
     pub control: mpsc::UnboundedSender<Frame>,
     contexts: Mutex<HashMap<ContextId, Arc<Streams>>>,
+    /// For how many contexts the limits are.
+    allowed: Mutex<usize>,
 }
 
 /// The streams of one context to and from one peer.
@@ -96,7 +98,7 @@ impl From<quinn::ConnectionError> for LinkError {
 
 impl Link {
     pub fn new(connection: Connection, control: mpsc::UnboundedSender<Frame>) -> Self {
-        Self { connection, control, contexts: Mutex::default() }
+        Self { connection, control, contexts: Mutex::default(), allowed: Mutex::default() }
     }
 
     /// The streams of a context, made when first asked for by either side.
@@ -127,9 +129,13 @@ impl Link {
         lock(&self.contexts).remove(&context);
     }
 
-    /// Lets the peer open the streams of so many contexts.
+    /// Lets the peer open the streams of so many contexts. Limits never shrink.
     pub fn allow(&self, contexts: usize) {
-        endpoint::set_limits(&self.connection, contexts);
+        let mut allowed = lock(&self.allowed);
+        if contexts > *allowed {
+            *allowed = contexts;
+            endpoint::set_limits(&self.connection, contexts);
+        }
     }
 }
 

@@ -1,0 +1,150 @@
+//! Communicators made of the ranks of another.
+//!
+//! Every rank tells all others its wish, a color and a key; the ranks of one color, ordered by key,
+//! then make a communicator of their own, which shares what joins them. Invariant: what a rank needs
+//! to know of the new communicator follows from the wishes, so that nobody must be asked again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::try_join_all;
+use tracing::info;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::op::Op;
+use crate::rank::Rank;
+use crate::runtime;
+use crate::transport::{Mesh, Split};
+
+use super::Communicator;
+use super::batch::{Batch, while_nobody_issues};
+
+/// Bytes of a wish as it travels: color (-1: none) and key, little endian.
+const WISH_BYTES: usize = 8;
+
+/// Where a rank wants to belong. Without a color, nowhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wish {
+    pub color: Option<u32>,
+    pub key: i32,
+}
+
+/// One rank's part in the split of a communicator.
+pub struct Part {
+    pub communicator: Arc<Communicator>,
+    pub wish: Wish,
+    /// Of the new communicator.
+    pub config: Config,
+}
+
+/// Splits communicators, all at once. Each part gets its new communicator, if it wished for one.
+pub fn split(parts: &[Part]) -> Result<Vec<Option<Arc<Communicator>>>> {
+    let mut answers: Vec<_> = parts.iter().map(Answer::new).collect();
+    let mut together = Batch::default();
+    let issued = while_nobody_issues(|| {
+        let added = parts.iter().zip(&mut answers).map(|(part, Answer { wishes, seq })| {
+            together.add(&part.communicator, Op::Split { wishes, seq })
+        });
+        // All of them: what has a number must be run.
+        added.fold(Ok(()), Result::and)
+    });
+    issued.and(together.run())?;
+
+    let made = parts.iter().zip(answers).map(|(part, answer)| part.make(answer));
+    let made = Box::pin(try_join_all(made));
+    let limit = parts.iter().map(|part| part.config.init_timeout).max();
+    let limit = limit.unwrap_or_default();
+    let deadline = Instant::now() + limit;
+    let ended = match parts.iter().any(|part| part.communicator.is_over_network()) {
+        true => runtime::drive(made, deadline, false),
+        false => runtime::block_on(made, deadline),
+    };
+    ended.unwrap_or_else(|| {
+        let blame = "a neighbour could not be reached".to_owned();
+        Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
+    })
+}
+
+/// What a rank learns from the others.
+struct Answer {
+    wishes: Vec<u8>,
+    seq: u64,
+}
+
+impl Answer {
+    fn new(part: &Part) -> Self {
+        let place = part.communicator.place();
+        let mut wishes = vec![0; place.size * WISH_BYTES];
+        let own = place.rank.0 * WISH_BYTES;
+        wishes[own..own + WISH_BYTES].copy_from_slice(&part.wish.encode());
+        Self { wishes, seq: 0 }
+    }
+}
+
+impl Part {
+    async fn make(&self, Answer { wishes, seq }: Answer) -> Result<Option<Arc<Communicator>>> {
+        let Some(color) = self.wish.color else { return Ok(None) };
+        let parent = &self.communicator;
+        let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
+        let members = members(&wishes, color);
+        let mesh = parent.mesh.split(Split { seq, color, members }).await?;
+        let own_name = || format!("{}/{color}", parent.name);
+        let name = self.config.name.clone().unwrap_or_else(own_name);
+        let place = mesh.place();
+        let rank = place.rank;
+        info!(rank = rank.0 as u64, "communicator {name}: {rank} of {}", place.size);
+        Communicator::new(&name, mesh, &self.config).map(Some)
+    }
+}
+
+/// The ranks of a color in their new order: by key, and by rank where keys are equal.
+fn members(wishes: &[Wish], color: u32) -> Vec<Rank> {
+    let of_color = wishes.iter().enumerate().filter(|(_, wish)| wish.color == Some(color));
+    let mut members: Vec<_> = of_color.map(|(rank, wish)| (wish.key, Rank(rank))).collect();
+    members.sort_unstable();
+    members.into_iter().map(|(_, rank)| rank).collect()
+}
+
+impl Wish {
+    fn encode(self) -> [u8; WISH_BYTES] {
+        // A color is not negative, so that it differs from none.
+        let color = self.color.map_or(-1, |color| color as i32).to_le_bytes();
+        let key = self.key.to_le_bytes();
+        std::array::from_fn(|i| if i < 4 { color[i] } else { key[i - 4] })
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let number = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Self { color: u32::try_from(number(0)).ok(), key: number(4) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_come_back_as_they_went() {
+        for color in [None, Some(0), Some(7), Some(i32::MAX as u32)] {
+            for key in [i32::MIN, -1, 0, i32::MAX] {
+                let wish = Wish { color, key };
+                assert_eq!(Wish::decode(&wish.encode()), wish);
+            }
+        }
+    }
+
+    #[test]
+    fn members_are_those_of_the_color_by_key_and_then_by_rank() {
+        let wish = |color, key| Wish { color, key };
+        let wishes = [
+            wish(Some(1), 5),
+            wish(None, 0),
+            wish(Some(1), -3),
+            wish(Some(2), 0),
+            wish(Some(1), 5),
+        ];
+        assert_eq!(members(&wishes, 1), [Rank(2), Rank(0), Rank(4)]);
+        assert_eq!(members(&wishes, 2), [Rank(3)]);
+    }
+}
