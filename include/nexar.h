@@ -393,8 +393,8 @@ nexarResult_t nexarCommUserRank(nexarComm_t comm,
 
 /**
  * Gives the CUDA device of this rank: its place in the devlist of nexarCommInitAll, or its index
- * there if that was NULL; a split keeps it. -1 for a rank that was made otherwise: on host memory it
- * has none.
+ * there if that was NULL; what is split off it keeps it. -1 for a rank that was made otherwise: on
+ * host memory it has none.
  */
 nexarResult_t nexarCommCuDevice(nexarComm_t comm,
                                 int *device);
@@ -432,8 +432,10 @@ nexarResult_t nexarCommAbort(nexarComm_t comm);
  * newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
  * comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL. The new communicator uses the
  * connections of comm, which may be destroyed before it, and fails and ends by itself. Without
- * config, or where its fields are not set, it has the settings of comm. In a group it is made by the
- * end, before the operations of the group; newcomm is written then. config.blocking has no effect.
+ * config, or where its fields are not set, it has the settings of comm. It is waited for, whatever
+ * config.blocking is.
+ *
+ * Inside a group, newcomm is NULL until the end of the group.
  */
 nexarResult_t nexarCommSplit(nexarComm_t comm,
                              int color,
@@ -708,15 +710,15 @@ nexarResult_t nexarRedOpDestroy(nexarRedOp_t op,
  * Until then operations of this thread return at once, and their buffers, streams and
  * communicators must stay as they are. They may use any communicators and streams, in any order.
  * nexarCommInitRank and its siblings write their handles at once; the communicators are made at the
- * end of the group and cannot be used before. nexarCommSplit writes its handle then. Every other call
- * acts at once.
+ * end of the group and cannot be used before. nexarCommSplit writes its handle at the end of the
+ * group, until when there must be a place for it. Every other call acts at once.
  */
 nexarResult_t nexarGroupStart(void);
 
 /**
- * Ends a group. The outermost end first makes the communicators of the group, all at once, and then
- * those of its splits; with
- * config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it starts all
+ * Ends a group. The outermost end first makes the communicators of the group, all at once; with
+ * config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it splits
+ * communicators, as if that had been called before the operations. Then it starts all
  * operations of the group before it waits for any, and returns when those on stream NULL have their
  * results and the others are queued on their streams. Operations on one communicator count as
  * called in the order in which they were.

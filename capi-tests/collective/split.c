@@ -218,6 +218,24 @@ static void wait_for_one_that_stays_away(int rank, int n, nexarComm_t comm, void
   destroy(part);
 }
 
+/* Both splits of a group are of the same parent: they count in the order of the calls. */
+static void split_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarComm_t all = (nexarComm_t)&all, half = (nexarComm_t)&half;
+  int32_t sum = rank;
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  CHECK_CODE(nexarSuccess, nexarAllReduce(&sum, &sum, 1, nexarInt32, nexarSum, comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommSplit(comm, 0, -rank, &all, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommSplit(comm, rank % 2, 0, &half, NULL));
+  CHECK(all == NULL && half == NULL);
+  CHECK_CODE(nexarSuccess, nexarGroupEnd());
+  CHECK_EQ(n * (n - 1) / 2, sum);
+  check_place(all, n - 1 - rank, n);
+  check_place(half, rank / 2, (n + 1 - rank % 2) / 2);
+  destroy(all);
+  destroy(half);
+}
+
 static void in_every_world(rank_function *function) {
   for (size_t i = 1; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], function, NULL);
 }
@@ -236,6 +254,34 @@ static void an_abort_of_a_part_is_its_own(void) { in_every_world(abort_a_part); 
 static void a_split_that_others_do_not_make_is_a_mismatch(void) {
   in_every_world(differ_from_a_split);
 }
+static void splits_can_be_grouped(void) { in_every_world(split_in_a_group); }
+
+/* One thread has all ranks: without the group it would wait for itself. */
+static void one_thread_splits_for_all_ranks(void) {
+  if (!can_share_memory()) return;
+  enum { N = 4 };
+  nexarComm_t comms[N], parts[N];
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, N, NULL));
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  for (int rank = 0; rank < N; rank++)
+    CHECK_CODE(nexarSuccess, nexarCommSplit(comms[rank], rank % 2, rank, &parts[rank], NULL));
+  CHECK_CODE(nexarSuccess, nexarGroupEnd());
+  int32_t sums[N] = {1, 2, 3, 4};
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  for (int rank = 0; rank < N; rank++)
+    CHECK_CODE(nexarSuccess, nexarAllReduce(&sums[rank], &sums[rank], 1, nexarInt32, nexarSum,
+                                            parts[rank], NULL));
+  CHECK_CODE(nexarSuccess, nexarGroupEnd());
+  for (int rank = 0; rank < N; rank++) {
+    int device = -1;
+    CHECK_CODE(nexarSuccess, nexarCommCuDevice(parts[rank], &device));
+    CHECK_EQ(rank, device);
+    CHECK_EQ(rank % 2 ? 6 : 4, sums[rank]);
+    destroy(parts[rank]);
+    destroy(comms[rank]);
+  }
+}
+
 static void wrong_arguments_change_nothing(void) { in_every_world(pass_what_is_wrong); }
 static void a_part_has_settings_of_its_own(void) { in_every_world(wait_for_one_that_stays_away); }
 
@@ -252,6 +298,8 @@ static const struct test_case cases[] = {
     CASE(a_failure_of_a_part_is_its_own),
     CASE(an_abort_of_a_part_is_its_own),
     CASE(a_split_that_others_do_not_make_is_a_mismatch),
+    CASE(splits_can_be_grouped),
+    CASE(one_thread_splits_for_all_ranks),
     CASE(wrong_arguments_change_nothing),
     CASE(a_part_has_settings_of_its_own),
 };

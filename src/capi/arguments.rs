@@ -191,7 +191,7 @@ impl<T> Out<T> {
         }
     }
 
-    pub fn set(self, value: T) {
+    pub fn set(&self, value: T) {
         // SAFETY: `new` was promised a pointer that can be written; C may not have aligned it.
         unsafe { self.0.as_ptr().write_unaligned(value) }
     }

@@ -38,9 +38,8 @@ pub(super) fn insert_in_making(making: Arc<Making>) -> nexarComm_t {
     TABLE.insert(Member { state: State::InMaking(making), device: None })
 }
 
-/// The CUDA device that the program named for this rank.
 pub(super) fn device(comm: nexarComm_t) -> Result<Option<c_int>> {
-    Ok(TABLE.find(comm)?.device)
+    TABLE.find(comm).map(|member| member.device)
 }
 
 /// The communicator, unless it is still being made or could not be.
@@ -204,8 +203,8 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
 }
 
 /// Gives the CUDA device of this rank: its place in the devlist of nexarCommInitAll, or its index
-/// there if that was NULL; a split keeps it. -1 for a rank that was made otherwise: on host memory it
-/// has none.
+/// there if that was NULL; what is split off it keeps it. -1 for a rank that was made otherwise: on
+/// host memory it has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
     on_communicator("nexarCommCuDevice", comm, |_| {

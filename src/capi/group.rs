@@ -6,9 +6,10 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{self as communicators, Communicator, Part, Queued, Request, run_together};
+use crate::comm::{Communicator, Part, Queued, Request, run_together, split as comm_split};
 use crate::error::{Code, Error, Result};
 use crate::op::Op;
 
@@ -29,19 +30,17 @@ struct Group {
     queued: Vec<Queued>,
     /// Whether the end of the group waits until they are made: the same for all of them.
     waits: Option<bool>,
-    splits: Vec<Split>,
+    splits: Vec<Splitting>,
     requests: Vec<Request<'static>>,
     /// The last call that failed, and how.
     failed: Option<(&'static str, Error)>,
 }
 
-/// A communicator to be split.
-struct Split {
+/// A communicator to be split, and where the handle of the new one goes.
+struct Splitting {
     part: Part,
-    /// Of the old one, and so of the new.
-    device: Option<c_int>,
-    /// Where the handle of the new one goes.
     place: Out<nexarComm_t>,
+    device: Option<c_int>,
 }
 
 /// Begins a group. Groups nest; only the outermost end acts.
@@ -49,8 +48,8 @@ struct Split {
 /// Until then operations of this thread return at once, and their buffers, streams and
 /// communicators must stay as they are. They may use any communicators and streams, in any order.
 /// nexarCommInitRank and its siblings write their handles at once; the communicators are made at the
-/// end of the group and cannot be used before. nexarCommSplit writes its handle then. Every other call
-/// acts at once.
+/// end of the group and cannot be used before. nexarCommSplit writes its handle at the end of the
+/// group, until when there must be a place for it. Every other call acts at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupStart() -> Code {
     boundary("nexarGroupStart", || {
@@ -59,9 +58,9 @@ pub extern "C" fn nexarGroupStart() -> Code {
     })
 }
 
-/// Ends a group. The outermost end first makes the communicators of the group, all at once, and then
-/// those of its splits; with
-/// config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it starts all
+/// Ends a group. The outermost end first makes the communicators of the group, all at once; with
+/// config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it splits
+/// communicators, as if that had been called before the operations. Then it starts all
 /// operations of the group before it waits for any, and returns when those on stream NULL have their
 /// results and the others are queued on their streams. Operations on one communicator count as
 /// called in the order in which they were.
@@ -109,7 +108,7 @@ impl Group {
             Some(false) => made = Err(Error::InProgress),
             None => {}
         }
-        // Others may wait for the operations of this rank, also where nothing could be made.
+        // Others may wait for this rank, also where nothing could be made.
         let split = split_all(self.splits);
         let ran = split.and(run_together(self.requests));
         match made {
@@ -135,6 +134,42 @@ pub(super) fn operation(
         });
         result.inspect_err(|error| note_failure(function, error))
     })
+}
+
+/// As `boundary`, for a split, which `parse` makes of its arguments: at once, or at the end of the
+/// group that this thread is inside.
+pub(super) fn splitting(
+    function: &'static str,
+    comm: nexarComm_t,
+    newcomm: *mut nexarComm_t,
+    parse: impl FnOnce(&Arc<Communicator>) -> Result<Part>,
+) -> Code {
+    boundary(function, || {
+        let result = with_communicator(function, comm, |communicator| {
+            // SAFETY: the caller passes NULL or a place for a handle, inside a group until its end.
+            let place = unsafe { Out::new("newcomm", newcomm) }?;
+            let part = parse(communicator)?;
+            let mut splitting = Some(Splitting { part, place, device: comm::device(comm)? });
+            // A thread that is ending is inside no group.
+            let _ = GROUP.try_with(|group| {
+                let mut group = group.borrow_mut();
+                if group.depth > 0 {
+                    group.splits.extend(splitting.take().inspect(|one| one.place.set(null_mut())));
+                }
+            });
+            split_all(splitting.into_iter().collect())
+        });
+        result.inspect_err(|error| note_failure(function, error))
+    })
+}
+
+fn split_all(splits: Vec<Splitting>) -> Result<()> {
+    let (parts, answers): (Vec<_>, Vec<_>) =
+        splits.into_iter().map(|one| (one.part, (one.place, one.device))).unzip();
+    for (made, (place, device)) in comm_split(&parts)?.into_iter().zip(answers) {
+        place.set(made.map_or(null_mut(), |communicator| comm::insert(communicator, device)));
+    }
+    Ok(())
 }
 
 /// As `boundary`, for a call that makes a communicator: whether it waits, and how it is made. Does so
@@ -183,40 +218,6 @@ where
         group.queued.push(queued);
         Ok(())
     })
-}
-
-/// As `boundary`, for a call that splits a communicator: at once, or at the end of the group.
-pub(super) fn split(
-    function: &'static str,
-    comm: nexarComm_t,
-    parse: impl FnOnce(&Arc<Communicator>) -> Result<(Part, Out<nexarComm_t>)>,
-) -> Code {
-    boundary(function, || {
-        let result = with_communicator(function, comm, |communicator| {
-            let (part, place) = parse(communicator)?;
-            let mut asked = Some(Split { part, device: comm::device(comm)?, place });
-            let _ = GROUP.try_with(|group| {
-                let mut group = group.borrow_mut();
-                if group.depth > 0 {
-                    group.splits.extend(asked.take());
-                }
-            });
-            asked.map_or(Ok(()), |asked| split_all(vec![asked]))
-        });
-        result.inspect_err(|error| note_failure(function, error))
-    })
-}
-
-fn split_all(splits: Vec<Split>) -> Result<()> {
-    if splits.is_empty() {
-        return Ok(());
-    }
-    let (parts, rest): (Vec<_>, Vec<_>) =
-        splits.into_iter().map(|one| (one.part, (one.device, one.place))).unzip();
-    for ((device, place), made) in rest.into_iter().zip(communicators::split(&parts)?) {
-        place.set(made.map_or(std::ptr::null_mut(), |made| comm::insert(made, device)));
-    }
-    Ok(())
 }
 
 fn submit(request: Request<'static>) -> Result<()> {

@@ -1,21 +1,23 @@
 //! Communicators made of the ranks of another.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use crate::comm::{Part, Wish};
 use crate::config::Config;
 use crate::error::{Code, Error, Result};
 
-use super::arguments::{self, Out};
-use super::group;
 use super::types::{NEXAR_SPLIT_NOCOLOR, nexarComm_t, nexarConfig_t};
+use super::{arguments, group};
 
 /// Makes a communicator of the ranks that pass the same color, 0 or more, and writes its handle to
 /// newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
 /// comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL. The new communicator uses the
 /// connections of comm, which may be destroyed before it, and fails and ends by itself. Without
-/// config, or where its fields are not set, it has the settings of comm. In a group it is made by the
-/// end, before the operations of the group; newcomm is written then. config.blocking has no effect.
+/// config, or where its fields are not set, it has the settings of comm. It is waited for, whatever
+/// config.blocking is.
+///
+/// Inside a group, newcomm is NULL until the end of the group.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommSplit(
     comm: nexarComm_t,
@@ -24,14 +26,12 @@ pub unsafe extern "C" fn nexarCommSplit(
     newcomm: *mut nexarComm_t,
     config: *const nexarConfig_t,
 ) -> Code {
-    group::split("nexarCommSplit", comm, |communicator| {
-        // SAFETY: the caller passes NULL or a place for a handle.
-        let place = unsafe { Out::new("newcomm", newcomm) }?;
+    group::splitting("nexarCommSplit", comm, newcomm, |communicator| {
         let wish = Wish { color: self::color(color)?, key };
         let inherited = Config { name: None, ..communicator.config().clone() };
         // SAFETY: the caller passes NULL or a nexarConfig_t as long as its size field says.
         let (config, _) = unsafe { arguments::config(config, &inherited) }?;
-        Ok((Part { communicator: communicator.clone(), wish, config }, place))
+        Ok(Part { communicator: Arc::clone(communicator), wish, config })
     })
 }
 

@@ -213,8 +213,7 @@ impl<'a> Watch<'a> {
     }
 
     fn interval(&self) -> Duration {
-        let intervals =
-            self.tickets.iter().map(|ticket| ticket.communicator.config.straggler_interval);
+        let intervals = self.tickets.iter().map(|ticket| ticket.communicator.straggler_interval);
         intervals.min().unwrap_or(A_YEAR)
     }
 

@@ -59,6 +59,7 @@ pub struct Communicator {
     selection: Selection,
     op_timeout: Duration,
     config: Config,
+    straggler_interval: Duration,
     lanes: Lanes,
     line: Line,
     state: Mutex<State>,
@@ -177,6 +178,7 @@ impl Communicator {
             selection: Selection::parse(&config.algo)?,
             op_timeout: config.op_timeout,
             config: config.clone(),
+            straggler_interval: config.straggler_interval,
             lanes: Lanes::default(),
             line: Line::default(),
             state: Mutex::new(State {
@@ -194,10 +196,6 @@ impl Communicator {
     /// The settings it was made with.
     pub fn config(&self) -> &Config {
         &self.config
-    }
-
-    fn is_over_network(&self) -> bool {
-        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
     pub fn place(&self) -> Place {
@@ -222,6 +220,10 @@ impl Communicator {
             _ => false,
         };
         op.input_bytes() > if only_sends { SMALL } else { LARGE }
+    }
+
+    fn is_over_network(&self) -> bool {
+        matches!(self.mesh, AnyMesh::Quic(_))
     }
 
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.

@@ -38,18 +38,17 @@ pub struct Part {
     pub config: Config,
 }
 
-/// Splits communicators, all at once. Each part gets its new communicator, if it wished for one.
+/// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one.
 pub fn split(parts: &[Part]) -> Result<Vec<Option<Arc<Communicator>>>> {
     let mut answers: Vec<_> = parts.iter().map(Answer::new).collect();
-    let mut together = Batch::default();
+    let mut batch = Batch::default();
     let issued = while_nobody_issues(|| {
-        let added = parts.iter().zip(&mut answers).map(|(part, Answer { wishes, seq })| {
-            together.add(&part.communicator, Op::Split { wishes, seq })
-        });
-        // All of them: what has a number must be run.
-        added.fold(Ok(()), Result::and)
+        parts.iter().zip(&mut answers).try_for_each(|(part, answer)| {
+            let Answer { wishes, seq } = answer;
+            batch.add(&part.communicator, Op::Split { wishes, seq })
+        })
     });
-    issued.and(together.run())?;
+    issued.and(batch.run())?;
 
     let made = parts.iter().zip(answers).map(|(part, answer)| part.make(answer));
     let made = Box::pin(try_join_all(made));
