@@ -192,6 +192,32 @@ static void a_failure_of_one_communicator_leaves_the_others_of_the_group_alone(v
   run_ranks(4, disagree, NULL);
 }
 
+/* Two communicators are split in crossed order, with an operation besides. */
+static void split_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarComm_t old[2] = {comm, join_another(rank, n, comm)}, made[2] = {NULL, NULL};
+  int32_t data = 1;
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  CHECK_CODE(nexarSuccess, sum(&data, comm));
+  for (int i = 0; i < 2; i++) {
+    int at = (i + rank) % 2;
+    CHECK_CODE(nexarSuccess, nexarCommSplit(old[at], rank % 2, -rank, &made[at], NULL));
+    CHECK(made[at] == NULL);
+  }
+  CHECK_CODE(nexarSuccess, nexarGroupEnd());
+  CHECK_EQ(n, data);
+  for (int i = 0; i < 2; i++) {
+    int size = 0, place = -1;
+    CHECK_CODE(nexarSuccess, nexarCommCount(made[i], &size));
+    CHECK_CODE(nexarSuccess, nexarCommUserRank(made[i], &place));
+    CHECK_EQ((n + 1 - rank % 2) / 2, size);
+    check_it_works(place, size, made[i]);
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(made[i]));
+  }
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(old[1]));
+}
+static void communicators_are_split_in_a_group(void) { on_every_size(split_in_a_group); }
+
 static void *leave_inside_a_group(void *comm) {
   static int32_t data;
   CHECK_CODE(nexarSuccess, nexarGroupStart());
@@ -261,6 +287,7 @@ static const struct test_case cases[] = {
     CASE(a_wrong_call_drops_its_group_and_nothing_was_sent),
     CASE(questions_and_ends_inside_a_group_act_at_once),
     CASE(a_failure_of_one_communicator_leaves_the_others_of_the_group_alone),
+    CASE(communicators_are_split_in_a_group),
     CASE(a_thread_that_ends_inside_a_group_drops_it),
     CASE(sixteen_threads_use_sixteen_communicators_at_once),
 };
