@@ -40,6 +40,18 @@ static void many_single(size_t bytes) {
   if (rank == 1) CHECK(nexarSend(out, 1, nexarInt8, 0, comm, NULL));
 }
 
+/* The same, each side's in one group. */
+static void many_grouped(size_t bytes) {
+  CHECK(nexarGroupStart());
+  for (size_t i = 0; i < MANY; i++) {
+    if (rank == 0) CHECK(nexarSend(out + i * bytes, bytes, nexarInt8, 1, comm, NULL));
+    if (rank == 1) CHECK(nexarRecv(in + i * bytes, bytes, nexarInt8, 0, comm, NULL));
+  }
+  CHECK(nexarGroupEnd());
+  if (rank == 0) CHECK(nexarRecv(in, 1, nexarInt8, 1, comm, NULL));
+  if (rank == 1) CHECK(nexarSend(out, 1, nexarInt8, 0, comm, NULL));
+}
+
 static void measure(const char *what, void (*once)(size_t), size_t bytes, size_t iterations) {
   double times[BATCHES];
   for (size_t i = 0; i < iterations; i++) once(bytes);
@@ -70,8 +82,11 @@ int main(void) {
     measure("there and back", ping_pong, 64 << 10, 50);
     measure("there and back", ping_pong, 1 << 20, 5);
     measure("there and back", ping_pong, LONGEST, 1);
-    measure("64 sends, single calls", many_single, 8, 20);
-    measure("64 sends, single calls", many_single, 8 << 10, 20);
+    const size_t each[] = {8, 8 << 10, 64 << 10};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+      measure("64 sends, single calls", many_single, each[i], 20);
+      measure("64 sends, one group", many_grouped, each[i], 20);
+    }
   }
   CHECK(nexarBarrier(comm, NULL));
   CHECK(nexarCommDestroy(comm));

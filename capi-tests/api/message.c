@@ -137,7 +137,7 @@ static void wait_in_vain(int rank, int n, nexarComm_t comm, void *function) {
       "Recv(100000 x int8 from rank 1): no result within 200 ms; rank 1 has not sent it",
       "Send(100000 x int8 to rank 1, tag 3): no result within 200 ms; rank 1 has not received it",
       "Recv(100000 x int8 from rank 1, tag 3): no result within 200 ms; rank 1 has not sent it",
-      "Recv(100000 x int8 from rank 1): no result within 200 ms; rank 1 has not sent it",
+      "Send(100000 x int8 to rank 1): no result within 200 ms; rank 1 has not received it",
   };
   int f = *(int *)function;
   static char send[100000], recv[100000];
