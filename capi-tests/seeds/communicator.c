@@ -1,6 +1,6 @@
 /*
- * Seed: what numr's Communicator asks of a library. Its sync and split are not here: this version of
- * nexar has no split, and every call has ended when it returns.
+ * Seed: what numr's Communicator asks of a library. Its send and recv do not wait before its sync:
+ * they are a group, and sync is its end.
  */
 #define _GNU_SOURCE
 #include "elements.h"
@@ -51,6 +51,13 @@ static void all_reduce(int rank, int n, nexarComm_t comm, void *arg) {
 static void send_and_recv(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int next = (rank + 1) % n, before = (rank + n - 1) % n;
+  int64_t late[COUNT] = {-1}, mine[COUNT] = {rank, 7, 2, 3, 4};
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  CHECK_CODE(nexarSuccess, nexarRecvTag(late, COUNT, nexarInt64, before, 7, comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarSendTag(mine, COUNT, nexarInt64, next, 7, comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarGroupEnd()); /* sync */
+  CHECK_EQ(before, late[0]);
+  CHECK_EQ(7, late[1]);
   for (int tag = 0; tag < 3; tag++) {
     int64_t data[COUNT] = {rank, tag, 2, 3, 4};
     CHECK_CODE(nexarSuccess, nexarSendTag(data, COUNT, nexarInt64, next, tag, comm, NULL));
@@ -100,6 +107,22 @@ static void barrier(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
+/* Ranks of one color, in the order of their keys: here, the even and the odd ones, last one first. */
+static void split(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarComm_t part = NULL;
+  int size = -1, own = -1, others = rank % 2 ? n / 2 : (n + 1) / 2;
+  CHECK_CODE(nexarSuccess, nexarCommSplit(comm, rank % 2, -rank, &part, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommCount(part, &size));
+  CHECK_CODE(nexarSuccess, nexarCommUserRank(part, &own));
+  CHECK_EQ(others, size);
+  CHECK_EQ(others - 1 - rank / 2, own);
+  send_and_recv(own, size, part, NULL);
+  check_it_works(own, size, part);
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(part));
+  check_it_works(rank, n, comm);
+}
+
 static void in_every_world(rank_function *function) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], function, NULL);
 }
@@ -110,6 +133,7 @@ static void broadcast_gives_everybody_what_the_root_has(void) { in_every_world(b
 static void all_gather_collects_in_rank_order(void) { in_every_world(all_gather); }
 static void reduce_scatter_gives_rank_i_chunk_i(void) { in_every_world(reduce_scatter); }
 static void messages_are_received_by_peer_and_tag(void) { in_every_world(send_and_recv); }
+static void split_makes_a_communicator_of_each_color(void) { in_every_world(split); }
 static void barrier_lets_everybody_through(void) { in_every_world(barrier); }
 
 static const struct test_case cases[] = {
@@ -119,6 +143,7 @@ static const struct test_case cases[] = {
     CASE(all_gather_collects_in_rank_order),
     CASE(reduce_scatter_gives_rank_i_chunk_i),
     CASE(messages_are_received_by_peer_and_tag),
+    CASE(split_makes_a_communicator_of_each_color),
     CASE(barrier_lets_everybody_through),
 };
 
