@@ -16,8 +16,8 @@ use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, n
 
 /// Sends count elements to rank peer, which receives them with nexarRecv of the same count and
 /// datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
-/// been received. Messages to one peer are received in the order sent, whatever their sizes. A rank may
-/// send to itself, where the receive is in the same group or made by another thread.
+/// met its receive. Messages to one peer are received in the order sent, whatever their sizes. A rank
+/// may send to itself, where the receive is in the same group or made by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarSend(
     sendbuff: *const c_void,
