@@ -1,4 +1,4 @@
-//! Operations that have their numbers and run together: a call alone, or those of a group.
+//! Operations that have begun and run together: a call alone, or those of a group.
 //!
 //! They may belong to several communicators. Invariants: each is started before any is waited for;
 //! each ends by itself, at the latest at its own deadline; and of two batches of streams one is
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 
 use crate::error::{Error, Result};
-use crate::op::Op;
 use crate::runtime;
 
 use super::Communicator;
 use super::line::InLine;
+use super::message::Work;
 use super::stream::Stream;
 use super::ticket::Ticket;
 
@@ -37,14 +37,14 @@ pub struct Request<'a> {
     pub communicator: Arc<Communicator>,
     /// The stream to queue it on; without one, whoever asks waits for it.
     pub stream: Option<Arc<Stream>>,
-    pub op: Op<'a>,
+    pub work: Work<'a>,
 }
 
 impl Request<'static> {
     /// Runs the operation to its end, or queues it.
     pub fn run(self) -> Result<()> {
         match self.stream {
-            None => self.communicator.run(self.op),
+            None => self.communicator.run(self.work),
             Some(_) => run_together(vec![self]),
         }
     }
@@ -61,16 +61,16 @@ pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
 fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<()> {
     let mut result = Ok(());
     let mut queued: Vec<(Arc<Stream>, Batch<'static>)> = Vec::new();
-    for Request { communicator, stream, op } in requests {
+    for Request { communicator, stream, work } in requests {
         let added = match stream {
-            None => here.add(&communicator, op),
+            None => here.add(&communicator, work),
             Some(stream) => stream.check_open().and_then(|()| {
                 let same = queued.iter().position(|(other, _)| Arc::ptr_eq(other, &stream));
                 let index = same.unwrap_or_else(|| {
                     queued.push((stream, Batch::default()));
                     queued.len() - 1
                 });
-                queued[index].1.add(&communicator, op)
+                queued[index].1.add(&communicator, work)
             }),
         };
         result = result.and(added);
@@ -87,16 +87,25 @@ fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<(
 pub(super) struct Batch<'a> {
     tickets: Vec<Ticket>,
     /// One for each ticket.
-    ops: Vec<Op<'a>>,
+    works: Vec<Work<'a>>,
     /// Its places behind the batches of streams before it, if it is one itself.
     in_line: Vec<InLine>,
 }
 
 impl<'a> Batch<'a> {
-    /// Gives an operation its number. The batch must then be run.
-    pub fn add(&mut self, communicator: &Arc<Communicator>, op: Op<'a>) -> Result<()> {
-        self.tickets.push(communicator.begin(op.call())?);
-        self.ops.push(op);
+    /// Gives a call its number, or notes a message. The batch must then be run.
+    pub fn add(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        work: impl Into<Work<'a>>,
+    ) -> Result<()> {
+        let work = work.into();
+        self.tickets.push(match &work {
+            Work::Collective(op) => communicator.begin(op.call())?,
+            Work::Send(outgoing) => communicator.begin_message(outgoing.call())?,
+            Work::Recv(incoming) => communicator.begin_message(incoming.call())?,
+        });
+        self.works.push(work);
         Ok(())
     }
 
@@ -115,14 +124,16 @@ impl<'a> Batch<'a> {
     /// the order in which they were added, that failed.
     pub fn run(self) -> Result<()> {
         self.wait_in_line();
-        let Self { tickets, ops, in_line } = self;
+        let Self { tickets, works, in_line } = self;
         let results: RefCell<Vec<Option<Result<()>>>> = RefCell::new(vec![None; tickets.len()]);
         let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
-        let leaves_work = tickets.iter().zip(&ops).any(|(t, op)| t.communicator.leaves_work(op));
-        let all = tickets.iter().zip(ops).enumerate().map(|(index, (ticket, op))| {
+        let mut pairs = tickets.iter().zip(&works);
+        let leaves_work = pairs.any(|(ticket, work)| ticket.communicator.leaves_work(work));
+        // Polled in this order at first, which is that of messages.
+        let all = tickets.iter().zip(works).enumerate().map(|(index, (ticket, work))| {
             let results = &results;
             async move {
-                let result = ticket.communicator.perform(ticket, op).await;
+                let result = ticket.communicator.perform(ticket, work).await;
                 let result = ticket.end(result);
                 results.borrow_mut()[index].get_or_insert(result);
             }
@@ -196,7 +207,7 @@ impl<'a> Watch<'a> {
             }
             let own = self.start + ticket.communicator.op_timeout;
             if own <= now {
-                let late = ticket.fail(ticket.communicator.timeout(ticket.seq));
+                let late = ticket.fail(ticket.communicator.timeout(ticket.doing));
                 self.results.borrow_mut()[index] = Some(Err(late));
             } else {
                 deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
@@ -235,6 +246,7 @@ mod tests {
     use super::*;
     use crate::comm::create_in_process;
     use crate::config::Config;
+    use crate::op::Op;
 
     /// Hands on the texts of warnings.
     struct Listener(Sender<String>);
@@ -301,7 +313,7 @@ mod tests {
         let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
             communicator: Arc::clone(communicator),
             stream: None,
-            op: Op::Barrier,
+            work: Op::Barrier.into(),
         });
         std::thread::scope(|scope| {
             let running = scope.spawn(|| run_together(requests.into()));
