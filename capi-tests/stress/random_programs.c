@@ -10,7 +10,6 @@
 #define _GNU_SOURCE
 #include <time.h>
 
-#include "elements.h"
 #include "ranks.h"
 
 enum {
