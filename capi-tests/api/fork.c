@@ -26,7 +26,28 @@ static void a_child_of_a_process_that_has_not_used_nexar_works(void) {
   in_a_child(work_in_three_ranks, exit);
 }
 
+/* A stream that waits in vain, a communicator that is being made, a group that does not end. */
+static void leave_work_behind(void) {
+  nexarComm_t comms[2], unmade = NULL;
+  nexarStream_t stream = NULL;
+  nexarUniqueId id;
+  nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL));
+  CHECK_CODE(nexarSuccess, nexarStreamCreate(&stream));
+  for (int i = 0; i < 3; i++) CHECK_CODE(nexarSuccess, nexarBarrier(comms[0], stream));
+  CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
+  CHECK_CODE(nexarInProgress, nexarCommInitRankConfig(&unmade, 2, id, 0, &config));
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  CHECK_CODE(nexarSuccess, nexarBarrier(comms[1], NULL));
+}
+
+static void a_process_may_end_with_work_that_never_ends(void) {
+  in_a_child(leave_work_behind, exit);
+}
+
 static nexarComm_t inherited;
+static nexarStream_t inherited_stream;
 
 static void check_refused(nexarResult_t result, const char *function) {
   CHECK_CODE(nexarInvalidUsage, result);
@@ -45,6 +66,17 @@ static void everything_is_refused(void) {
   check_refused(nexarCommInitRank(&made, 1, id, 0), "nexarCommInitRank");
   check_refused(nexarCommInitRankConfig(&made, 1, id, 0, NULL), "nexarCommInitRankConfig");
   check_refused(nexarCommInitFromEnv(&made), "nexarCommInitFromEnv");
+  void *memory = NULL;
+  check_refused(nexarGroupStart(), "nexarGroupStart");
+  check_refused(nexarGroupEnd(), "nexarGroupEnd");
+  check_refused(nexarStreamCreate(&memory), "nexarStreamCreate");
+  check_refused(nexarStreamQuery(inherited_stream), "nexarStreamQuery");
+  check_refused(nexarStreamSynchronize(inherited_stream), "nexarStreamSynchronize");
+  check_refused(nexarStreamDestroy(inherited_stream), "nexarStreamDestroy");
+  check_refused(nexarBarrier(inherited, inherited_stream), "nexarBarrier");
+  check_refused(nexarMemAlloc(&memory, 8), "nexarMemAlloc");
+  check_refused(nexarMemFree(NULL), "nexarMemFree");
+  CHECK(memory == NULL);
   const nexarComm_t comms[] = {inherited, NULL, (nexarComm_t)&number};
   for (size_t i = 0; i < COUNT_OF(comms); i++) {
     check_refused(nexarCommCount(comms[i], &number), "nexarCommCount");
@@ -70,6 +102,7 @@ static void in_a_grandchild(void) { in_a_child(everything_is_refused, _exit); }
 
 static void a_child_is_refused_everything_and_the_parent_goes_on(void) {
   CHECK_CODE(nexarSuccess, nexarCommInitAll(&inherited, 1, NULL));
+  CHECK_CODE(nexarSuccess, nexarStreamCreate(&inherited_stream));
   check_it_works(0, 1, inherited);
   in_a_child(everything_is_refused, _exit);
   check_it_works(0, 1, inherited);
@@ -77,6 +110,8 @@ static void a_child_is_refused_everything_and_the_parent_goes_on(void) {
   check_it_works(0, 1, inherited);
   in_a_child(in_a_grandchild, _exit);
   check_it_works(0, 1, inherited);
+  CHECK_CODE(nexarSuccess, nexarBarrier(inherited, inherited_stream));
+  CHECK_CODE(nexarSuccess, nexarStreamDestroy(inherited_stream));
   CHECK_CODE(nexarSuccess, nexarCommDestroy(inherited));
   work_in_three_ranks();
 }
@@ -101,6 +136,7 @@ static void a_child_is_refused_while_other_threads_of_the_parent_are_inside(void
 
 static const struct test_case cases[] = {
     CASE(a_child_of_a_process_that_has_not_used_nexar_works), /* before the first use */
+    CASE(a_process_may_end_with_work_that_never_ends),        /* as well */
     CASE(a_child_is_refused_everything_and_the_parent_goes_on),
     CASE(a_child_is_refused_while_other_threads_of_the_parent_are_inside),
 };
