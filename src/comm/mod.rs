@@ -39,7 +39,6 @@ pub use making::{Making, Queued};
 pub use split::{Part, Wish, split};
 pub use stream::Stream;
 
-use batch::Batch;
 use lane::Lanes;
 use line::Line;
 use ticket::Ticket;
@@ -204,9 +203,7 @@ impl Communicator {
 
     /// Runs one operation to its end on the calling thread.
     pub fn run(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
-        let mut alone = Batch::default();
-        alone.add(self, op)?;
-        alone.run()
+        batch::run_alone(self.begin(op.call())?, op)
     }
 
     /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
