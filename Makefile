@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c valgrind install clean help
+.PHONY: build demo test lint test-rust test-c stress valgrind install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -46,6 +46,15 @@ test-rust: ## Run the Rust tests
 test-c: build ## Run the C tests and the examples
 	@$(FIND) mpicc >/dev/null || echo "Without it the comparison with MPI is skipped."; \
 	ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS)
+
+# Another seed every time; give the SEED that failed to see it again.
+SEED = $(shell date +%s)
+
+stress: build ## Run programs drawn at random for ten minutes
+	@for n in 2 3 4 5 6; do \
+	  echo "== $$n processes, seed $(SEED)"; \
+	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED); \
+	done
 
 # Only definite leaks count: Rust points into the middle of its Arcs, which valgrind calls possible.
 # A forked child has lost what only its parent's other threads knew of: no leaks are counted there.

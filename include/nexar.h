@@ -20,6 +20,13 @@
  * like any other, but sends nothing; a difference between such calls is found by the next that sends
  * something.
  *
+ * Messages. What one rank sends, another or the same rank receives: the first message, of those that
+ * its receive names by peer and tag, in the order sent, whatever the sizes. Count and datatype must be
+ * the same on both sides; if they are not, both ranks get nexarInvalidUsage with both calls in the
+ * text, and the communicator has failed. A short message may be sent before its receive is there: it
+ * waits in memory, at most 256 KiB from each sender; beyond that, and for messages of more than 16
+ * KiB, the sender waits. A thread that waits for a message holds up no other call.
+ *
  * Failure. Once an operation failed the communicator has failed, on all its ranks: each of its
  * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
  * contents of the receive buffer of a failed operation are undefined; other memory is untouched.
@@ -111,6 +118,16 @@
  * The color of a rank that takes part in nexarCommSplit but wants no communicator.
  */
 #define NEXAR_SPLIT_NOCOLOR -1
+
+/**
+ * The peer of nexarRecvTag that is any rank.
+ */
+#define NEXAR_ANY_SOURCE -1
+
+/**
+ * The tag of nexarRecvTag that is any tag.
+ */
+#define NEXAR_ANY_TAG -1
 
 /**
  * First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.
@@ -664,6 +681,68 @@ nexarResult_t nexarScatterV(const void *sendbuff,
                             size_t recvcount,
                             nexarDataType_t datatype,
                             int root,
+                            nexarComm_t comm,
+                            nexarStream_t stream);
+
+/**
+ * Sends count elements to rank peer, which receives them with nexarRecv of the same count and
+ * datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
+ * been received. Messages to one peer are received in the order sent, whatever their sizes. A rank may
+ * send to itself, from another thread than the one that receives.
+ */
+nexarResult_t nexarSend(const void *sendbuff,
+                        size_t count,
+                        nexarDataType_t datatype,
+                        int peer,
+                        nexarComm_t comm,
+                        nexarStream_t stream);
+
+/**
+ * Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
+ * the sender's is nexarInvalidUsage on both ranks, with both calls in the text, and the
+ * communicator has failed; a message is never cut. A count of 0 is received like any other.
+ */
+nexarResult_t nexarRecv(void *recvbuff,
+                        size_t count,
+                        nexarDataType_t datatype,
+                        int peer,
+                        nexarComm_t comm,
+                        nexarStream_t stream);
+
+/**
+ * As nexarSend, with a tag from 0 to INT_MAX, by which nexarRecvTag tells messages apart.
+ */
+nexarResult_t nexarSendTag(const void *sendbuff,
+                           size_t count,
+                           nexarDataType_t datatype,
+                           int peer,
+                           int tag,
+                           nexarComm_t comm,
+                           nexarStream_t stream);
+
+/**
+ * As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may be
+ * NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not taken.
+ */
+nexarResult_t nexarRecvTag(void *recvbuff,
+                           size_t count,
+                           nexarDataType_t datatype,
+                           int peer,
+                           int tag,
+                           nexarComm_t comm,
+                           nexarStream_t stream);
+
+/**
+ * nexarSend to rank dest and nexarRecv from rank source at once: neither waits for the other. The
+ * buffers must not overlap.
+ */
+nexarResult_t nexarSendRecv(const void *sendbuff,
+                            size_t sendcount,
+                            int dest,
+                            void *recvbuff,
+                            size_t recvcount,
+                            int source,
+                            nexarDataType_t datatype,
                             nexarComm_t comm,
                             nexarStream_t stream);
 

@@ -3,8 +3,10 @@
 //! `Code` is also `nexarResult_t` of the header.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
+use crate::message::{Envelope, MessageCall};
 use crate::op::Call;
 use crate::rank::Rank;
 
@@ -71,6 +73,8 @@ pub enum Error {
         "ranks disagree on call #{seq}, {call}: {from} sends {sent} bytes to {to}, which expects {expected}"
     )]
     Lengths { seq: u64, call: Call, from: Rank, to: Rank, sent: usize, expected: usize },
+    #[error("{from} called {}, but {to} called {wanted}", MessageCall::Send { to: *.to, envelope: *.sent })]
+    MessageMismatch { from: Rank, sent: Envelope, to: Rank, wanted: MessageCall },
     /// Found when it was too late to say which call it was.
     #[error("{one} and {other} disagree on a call before #{}", .seq - 1)]
     Past { seq: u64, one: Rank, other: Rank },
@@ -87,9 +91,29 @@ pub enum Error {
     /// A failure another rank told this one of, in its words.
     #[error("{text}")]
     Told { code: Code, text: String },
-    /// A failure seen by `rank` in its call number `seq`. Every rank reports the first one.
-    #[error("{rank}, {call} #{seq}: {cause}")]
-    During { rank: Rank, seq: u64, call: Call, cause: Arc<Self> },
+    /// A failure seen by `rank` in what it was doing. Every rank reports the first one.
+    #[error("{rank}, {doing}: {cause}")]
+    During { rank: Rank, doing: Doing, cause: Arc<Self> },
+}
+
+/// What a rank was doing when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Its call number `seq`.
+    Collective {
+        seq: u64,
+        call: Call,
+    },
+    Message(MessageCall),
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Collective { seq, call } => write!(f, "{call} #{seq}"),
+            Self::Message(call) => call.fmt(f),
+        }
+    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -100,6 +124,7 @@ impl Error {
             Self::Argument(_) | Self::Handle { .. } => Code::InvalidArgument,
             Self::Usage(_) | Self::Forked | Self::Aborted => Code::InvalidUsage,
             Self::Mismatch { .. } | Self::Lengths { .. } | Self::Past { .. } => Code::InvalidUsage,
+            Self::MessageMismatch { .. } => Code::InvalidUsage,
             Self::PeerLost { .. } | Self::Protocol { .. } => Code::RemoteError,
             Self::Timeout { .. } => Code::Timeout,
             Self::System(_) => Code::SystemError,
@@ -112,12 +137,11 @@ impl Error {
 
     /// Says in which call of which rank this happened. A fact already told so stays as it is,
     /// and a mismatch names both calls itself.
-    pub fn during(self, rank: Rank, seq: u64, call: Call) -> Self {
+    pub fn during(self, rank: Rank, doing: Doing) -> Self {
         match self {
             Self::During { .. } | Self::Mismatch { .. } | Self::Lengths { .. } => self,
-            Self::Past { .. } => self,
-            Self::Told { .. } => self,
-            cause => Self::During { rank, seq, call, cause: Arc::new(cause) },
+            Self::MessageMismatch { .. } | Self::Past { .. } | Self::Told { .. } => self,
+            cause => Self::During { rank, doing, cause: Arc::new(cause) },
         }
     }
 

@@ -32,6 +32,7 @@ fn generate() -> String {
         "split",
         "collective",
         "varying",
+        "message",
         "redop",
         "group",
         "stream",

@@ -1,6 +1,6 @@
 /*
- * Seed: what numr's Communicator asks of a library. Its send, recv, sync and split are not here:
- * this version of nexar has neither messages nor split, and every call has ended when it returns.
+ * Seed: what numr's Communicator asks of a library. Its sync and split are not here: this version of
+ * nexar has no split, and every call has ended when it returns.
  */
 #define _GNU_SOURCE
 #include "elements.h"
@@ -45,6 +45,23 @@ static void all_reduce(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess,
              nexarAllReduce(product, product, COUNT, nexarFloat32, nexarProd, comm, NULL));
   for (int i = 0; i < COUNT; i++) CHECK(product[i] == (float)(1 << n));
+}
+
+/* ptr, count, type, peer and tag: by tag, not in the order sent. */
+static void send_and_recv(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  int next = (rank + 1) % n, before = (rank + n - 1) % n;
+  for (int tag = 0; tag < 3; tag++) {
+    int64_t data[COUNT] = {rank, tag, 2, 3, 4};
+    CHECK_CODE(nexarSuccess, nexarSendTag(data, COUNT, nexarInt64, next, tag, comm, NULL));
+  }
+  for (int tag = 2; tag >= 0; tag--) {
+    int64_t data[COUNT] = {-1, -1, -1, -1, -1};
+    CHECK_CODE(nexarSuccess, nexarRecvTag(data, COUNT, nexarInt64, before, tag, comm, NULL));
+    CHECK_EQ(before, data[0]);
+    CHECK_EQ(tag, data[1]);
+    for (int i = 2; i < COUNT; i++) CHECK_EQ(i, data[i]);
+  }
 }
 
 static void broadcast(int rank, int n, nexarComm_t comm, void *arg) {
@@ -92,6 +109,7 @@ static void all_reduce_folds_every_type_in_place(void) { in_every_world(all_redu
 static void broadcast_gives_everybody_what_the_root_has(void) { in_every_world(broadcast); }
 static void all_gather_collects_in_rank_order(void) { in_every_world(all_gather); }
 static void reduce_scatter_gives_rank_i_chunk_i(void) { in_every_world(reduce_scatter); }
+static void messages_are_received_by_peer_and_tag(void) { in_every_world(send_and_recv); }
 static void barrier_lets_everybody_through(void) { in_every_world(barrier); }
 
 static const struct test_case cases[] = {
@@ -100,6 +118,7 @@ static const struct test_case cases[] = {
     CASE(broadcast_gives_everybody_what_the_root_has),
     CASE(all_gather_collects_in_rank_order),
     CASE(reduce_scatter_gives_rank_i_chunk_i),
+    CASE(messages_are_received_by_peer_and_tag),
     CASE(barrier_lets_everybody_through),
 };
 

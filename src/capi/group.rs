@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Part, Queued, Request, run_together, split as comm_split};
+use crate::comm::{Communicator, Part, Queued, Request, Work, run_together, split as comm_split};
 use crate::error::{Code, Error, Result};
 use crate::op::Op;
 
@@ -126,11 +126,24 @@ pub(super) fn operation(
     stream: nexarStream_t,
     body: impl FnOnce(&Communicator) -> Result<Op<'static>>,
 ) -> Code {
+    operations(function, comm, stream, |communicator| Ok(vec![body(communicator)?.into()]))
+}
+
+/// As `operation`, for several that are started together, or messages.
+pub(super) fn operations(
+    function: &'static str,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+    body: impl FnOnce(&Communicator) -> Result<Vec<Work<'static>>>,
+) -> Code {
     boundary(function, || {
         let result = with_communicator(function, comm, |communicator| {
             let stream = stream::find(stream)?;
-            let op = body(communicator)?;
-            submit(Request { communicator: Arc::clone(communicator), stream, op })
+            let request = |work| {
+                let (communicator, stream) = (Arc::clone(communicator), stream.clone());
+                Request { communicator, stream, work }
+            };
+            submit(body(communicator)?.into_iter().map(request).collect())
         });
         result.inspect_err(|error| note_failure(function, error))
     })
@@ -220,16 +233,19 @@ where
     })
 }
 
-fn submit(request: Request<'static>) -> Result<()> {
-    let mut request = Some(request);
+fn submit(mut requests: Vec<Request<'static>>) -> Result<()> {
     // A thread that is ending is inside no group.
     let _ = GROUP.try_with(|group| {
         let mut group = group.borrow_mut();
         if group.depth > 0 {
-            group.requests.extend(request.take());
+            group.requests.append(&mut requests);
         }
     });
-    request.map_or(Ok(()), Request::run)
+    match requests.len() {
+        0 => Ok(()),
+        1 => requests.remove(0).run(),
+        _ => run_together(requests),
+    }
 }
 
 fn note_failure(function: &'static str, error: &Error) {

@@ -15,6 +15,7 @@ pub mod comm;
 pub mod group;
 mod handle;
 pub mod memory;
+pub mod message;
 mod process;
 pub mod redop;
 pub mod split;

@@ -9,6 +9,12 @@ pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
 /// The color of a rank that takes part in nexarCommSplit but wants no communicator.
 pub const NEXAR_SPLIT_NOCOLOR: c_int = -1;
 
+/// The peer of nexarRecvTag that is any rank.
+pub const NEXAR_ANY_SOURCE: c_int = -1;
+
+/// The tag of nexarRecvTag that is any tag.
+pub const NEXAR_ANY_TAG: c_int = -1;
+
 /// First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.
 pub const NEXAR_API_MAGIC: c_uint = 0xcafebeef;
 

@@ -1,4 +1,4 @@
-//! Operations that have their numbers and run together: a call alone, or those of a group.
+//! Operations that have begun and run together: a call alone, or those of a group.
 //!
 //! They may belong to several communicators. Invariants: each is started before any is waited for;
 //! each ends by itself, at the latest at its own deadline; and of two batches of streams one is
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use futures_util::future::{FutureExt, join_all};
 
 use crate::error::{Error, Result};
-use crate::op::Op;
 use crate::runtime;
 
 use super::Communicator;
 use super::line::InLine;
+use super::message::Work;
 use super::stream::Stream;
 use super::ticket::Ticket;
 
@@ -39,14 +39,14 @@ pub struct Request<'a> {
     pub communicator: Arc<Communicator>,
     /// The stream to queue it on; without one, whoever asks waits for it.
     pub stream: Option<Arc<Stream>>,
-    pub op: Op<'a>,
+    pub work: Work<'a>,
 }
 
 impl Request<'static> {
     /// Runs the operation to its end, or queues it.
     pub fn run(self) -> Result<()> {
         match self.stream {
-            None => self.communicator.run(self.op),
+            None => self.communicator.run(self.work),
             Some(_) => run_together(vec![self]),
         }
     }
@@ -63,16 +63,16 @@ pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
 fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<()> {
     let mut result = Ok(());
     let mut queued: Vec<(Arc<Stream>, Batch<'static>)> = Vec::new();
-    for Request { communicator, stream, op } in requests {
+    for Request { communicator, stream, work } in requests {
         let added = match stream {
-            None => here.add(&communicator, op),
+            None => here.add(&communicator, work),
             Some(stream) => stream.check_open().and_then(|()| {
                 let same = queued.iter().position(|(other, _)| Arc::ptr_eq(other, &stream));
                 let index = same.unwrap_or_else(|| {
                     queued.push((stream, Batch::default()));
                     queued.len() - 1
                 });
-                queued[index].1.add(&communicator, op)
+                queued[index].1.add(&communicator, work)
             }),
         };
         result = result.and(added);
@@ -89,16 +89,21 @@ fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<(
 pub(super) struct Batch<'a> {
     tickets: Vec<Ticket>,
     /// One for each ticket.
-    ops: Vec<Op<'a>>,
+    works: Vec<Work<'a>>,
     /// Its places behind the batches of streams before it, if it is one itself.
     in_line: Vec<InLine>,
 }
 
 impl<'a> Batch<'a> {
-    /// Gives an operation its number. The batch must then be run.
-    pub fn add(&mut self, communicator: &Arc<Communicator>, op: Op<'a>) -> Result<()> {
-        self.tickets.push(communicator.begin(op.call())?);
-        self.ops.push(op);
+    /// Gives a call its number, or notes a message. The batch must then be run.
+    pub fn add(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        work: impl Into<Work<'a>>,
+    ) -> Result<()> {
+        let work = work.into();
+        self.tickets.push(begin(communicator, &work)?);
+        self.works.push(work);
         Ok(())
     }
 
@@ -116,33 +121,44 @@ impl<'a> Batch<'a> {
     /// Runs all operations to their end on the calling thread. Returns the error of the first, in
     /// the order in which they were added, that failed.
     pub fn run(self) -> Result<()> {
-        let Self { tickets, ops, in_line } = self;
+        let Self { tickets, works, in_line } = self;
         let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
-        let result = run_to_the_end(&tickets, ops, &results);
+        let result = run_to_the_end(&tickets, works, &results);
         drop(in_line);
         result
     }
 }
 
 /// Runs one operation that is on no stream: a batch of one, without its lists.
-pub(super) fn run_alone(ticket: Ticket, op: Op<'_>) -> Result<()> {
-    run_to_the_end(&[ticket], [op], &[OnceCell::new()])
+pub(super) fn run_alone(communicator: &Arc<Communicator>, work: Work<'_>) -> Result<()> {
+    let ticket = begin(communicator, &work)?;
+    run_to_the_end(&[ticket], [work], &[OnceCell::new()])
+}
+
+fn begin(communicator: &Arc<Communicator>, work: &Work<'_>) -> Result<Ticket> {
+    match work {
+        Work::Collective(op) => communicator.begin(op.call()),
+        Work::Send(outgoing) => communicator.begin_message(outgoing.call()),
+        Work::Recv(incoming) => communicator.begin_message(incoming.call()),
+    }
 }
 
 fn run_to_the_end<'a>(
     tickets: &[Ticket],
-    ops: impl AsRef<[Op<'a>]> + IntoIterator<Item = Op<'a>>,
+    works: impl AsRef<[Work<'a>]> + IntoIterator<Item = Work<'a>>,
     results: &[OnceCell<Result<()>>],
 ) -> Result<()> {
     wait_in_line(tickets);
     let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
-    let mut with_ops = tickets.iter().zip(ops.as_ref());
-    let leaves_work = with_ops.any(|(ticket, op)| ticket.communicator.leaves_work(op));
-    let mut each = tickets.iter().zip(results).zip(ops).map(|((ticket, result), op)| async move {
-        let ended = ticket.end(ticket.communicator.perform(ticket, op).await);
-        // One that was late has its result.
-        let _ = result.set(ended);
-    });
+    let mut pairs = tickets.iter().zip(works.as_ref());
+    let leaves_work = pairs.any(|(ticket, work)| ticket.communicator.leaves_work(work));
+    // Polled in this order at first, which is that of messages.
+    let mut each =
+        tickets.iter().zip(results).zip(works).map(|((ticket, result), work)| async move {
+            let ended = ticket.end(ticket.communicator.perform(ticket, work).await);
+            // One that was late has its result.
+            let _ = result.set(ended);
+        });
     // In a box: it is larger than the stack of a small thread.
     let mut all: Pin<Box<dyn Future<Output = ()> + '_>> = match each.next() {
         Some(only) if tickets.len() == 1 => Box::pin(only),
@@ -212,7 +228,7 @@ impl<'a> Watch<'a> {
         for (ticket, result) in self.unended() {
             let own = self.start + ticket.communicator.op_timeout;
             if own <= now {
-                let _ = result.set(Err(ticket.fail(ticket.communicator.timeout(ticket.seq))));
+                let _ = result.set(Err(ticket.fail(ticket.communicator.timeout(ticket.doing))));
             } else {
                 deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
             }
@@ -254,6 +270,7 @@ mod tests {
     use super::*;
     use crate::comm::create_in_process;
     use crate::config::Config;
+    use crate::op::Op;
 
     /// Hands on the texts of warnings.
     struct Listener(Sender<String>);
@@ -320,7 +337,7 @@ mod tests {
         let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
             communicator: Arc::clone(communicator),
             stream: None,
-            op: Op::Barrier,
+            work: Op::Barrier.into(),
         });
         std::thread::scope(|scope| {
             let running = scope.spawn(|| run_together(requests.into()));

@@ -1,5 +1,6 @@
 //! Who keeps a call waiting, in words.
 
+use crate::message::{MessageCall, Wanted};
 use crate::rank::Rank;
 use crate::transport::{Absent, Missing};
 
@@ -19,6 +20,17 @@ pub(super) fn of_timeout(missing: &Missing) -> String {
         (0, _) => format!("nothing is known of {}", names(&mut unknown.iter().copied())),
         (1, _) => format!("{absent_names} has not entered the call"),
         _ => format!("{absent_names} have not entered the call"),
+    }
+}
+
+/// About a message that is waited for.
+pub(super) fn of_message(call: &MessageCall) -> String {
+    match call {
+        MessageCall::Send { to, .. } => format!("{to} has not received it"),
+        MessageCall::Recv { wanted: Wanted { source: Some(from), .. }, .. } => {
+            format!("{from} has not sent it")
+        }
+        MessageCall::Recv { .. } => "no rank has sent it".to_owned(),
     }
 }
 

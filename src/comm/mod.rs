@@ -12,10 +12,12 @@ mod blame;
 mod lane;
 mod line;
 mod making;
+mod message;
 mod split;
 mod stream;
 mod ticket;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +28,8 @@ use crate::bootstrap::{self, World};
 use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
+use crate::messaging;
 use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
 use crate::runtime;
@@ -36,6 +39,7 @@ use crate::transport::{AnyMesh, Mesh, Past};
 
 pub use batch::{Request, run_together};
 pub use making::{Making, Queued};
+pub use message::Work;
 pub use split::{Part, Wish, split};
 pub use stream::Stream;
 
@@ -202,13 +206,18 @@ impl Communicator {
     }
 
     /// Runs one operation to its end on the calling thread.
-    pub fn run(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
-        batch::run_alone(self.begin(op.call())?, op)
+    pub fn run<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
+        batch::run_alone(self, work.into())
     }
 
     /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
     /// goes out at once, or the call is large.
-    fn leaves_work(&self, op: &Op<'_>) -> bool {
+    fn leaves_work(&self, work: &Work<'_>) -> bool {
+        let op = match work {
+            Work::Collective(op) => op,
+            Work::Send(outgoing) => return Self::message_leaves_work(outgoing),
+            Work::Recv(_) => return false,
+        };
         let rank = self.place().rank;
         let only_sends = match *op {
             Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
@@ -226,12 +235,23 @@ impl Communicator {
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
     pub async fn run_async(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
         let ticket = self.begin(op.call())?;
-        let result = self.perform(&ticket, op).await;
+        let result = self.perform(&ticket, op.into()).await;
         ticket.end(result)
     }
 
-    async fn perform(&self, ticket: &Ticket, op: Op<'_>) -> Result<()> {
-        let (seq, call, place) = (ticket.seq, ticket.call, self.place());
+    async fn perform(&self, ticket: &Ticket, work: Work<'_>) -> Result<()> {
+        match (ticket.doing, work) {
+            (Doing::Collective { seq, call }, Work::Collective(op)) => {
+                self.perform_collective(seq, call, ticket.past, op).await
+            }
+            (_, Work::Send(outgoing)) => messaging::send(&self.mesh, outgoing).await,
+            (_, Work::Recv(incoming)) => messaging::recv(&self.mesh, incoming).await.map(drop),
+            (Doing::Message(_), Work::Collective(_)) => unreachable!("a collective has a number"),
+        }
+    }
+
+    async fn perform_collective(&self, seq: u64, call: Call, past: Past, op: Op<'_>) -> Result<()> {
+        let place = self.place();
         self.lanes.turn(seq).await;
         if let Some(fault) = self.mesh.fault() {
             return Err(fault);
@@ -242,23 +262,14 @@ impl Communicator {
             "communicator {name}: {rank}, {call} #{seq}, {}",
             self.selection.choose(&call, place.size).name
         );
-        let exchange = Exchange::new(&self.mesh, Lanes::of(seq), seq, call, ticket.past);
+        let exchange = Exchange::new(&self.mesh, Lanes::of(seq), seq, call, past);
         collective::perform(&exchange, &self.selection, op).await
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
     fn begin(self: &Arc<Self>, call: Call) -> Result<Ticket> {
         let mut state = self.lock();
-        match state.stage {
-            Stage::Open => {}
-            Stage::Finalized => {
-                return Err(Error::Usage(format!("{call} on a communicator that was finalized")));
-            }
-            Stage::Aborted => return Err(Error::Aborted),
-        }
-        if let Some(fault) = self.mesh.fault() {
-            return Err(fault);
-        }
+        self.check_open(&state, &call)?;
         let seq = state.next_seq;
         state.next_seq += 1;
         let past = state.past;
@@ -267,14 +278,26 @@ impl Communicator {
         let behind = state.stream_batches;
         let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
-        let ticket = Ticket::new(Arc::clone(self), seq, past, call, behind);
+        let doing = Doing::Collective { seq, call };
+        let ticket = Ticket::new(Arc::clone(self), doing, past, behind);
         match announced {
             Ok(()) => Ok(ticket),
             Err(mismatch) => Err(ticket.end(Err(mismatch)).expect_err("it was an error")),
         }
     }
 
-    /// A call that has its number has ended.
+    /// Whether it still takes operations.
+    fn check_open(&self, state: &State, call: &dyn fmt::Display) -> Result<()> {
+        match state.stage {
+            Stage::Open => self.mesh.fault().map_or(Ok(()), Err),
+            Stage::Finalized => {
+                Err(Error::Usage(format!("{call} on a communicator that was finalized")))
+            }
+            Stage::Aborted => Err(Error::Aborted),
+        }
+    }
+
+    /// An operation that had begun has ended.
     fn ended(&self) {
         let mut state = self.lock();
         state.running -= 1;
@@ -285,28 +308,39 @@ impl Communicator {
 
     /// Fails the communicator on all ranks, because a call of this one failed. What its caller is
     /// told.
-    fn failed(&self, seq: u64, call: Call, cause: Error) -> Error {
+    fn failed(&self, doing: Doing, cause: Error) -> Error {
         let rank = self.place().rank;
-        let fault = self.mesh.fail(cause.during(rank, seq, call));
+        let fault = self.mesh.fail(cause.during(rank, doing));
         // One that no operation saw, such as a lost connection, is told with the one it ended.
-        let fault = fault.during(rank, seq, call);
+        let fault = fault.during(rank, doing);
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.line.dissolve();
         // The peers see this rank's abort; here it is what this process wanted.
         if self.lock().stage == Stage::Aborted { Error::Aborted } else { fault }
     }
 
-    fn timeout(&self, seq: u64) -> Error {
-        let blame = blame::of_timeout(&self.mesh.missing(seq));
+    fn timeout(&self, doing: Doing) -> Error {
+        let blame = match doing {
+            Doing::Collective { seq, .. } => blame::of_timeout(&self.mesh.missing(seq)),
+            Doing::Message(call) => blame::of_message(&call),
+        };
         Error::Timeout { limit_ms: self.op_timeout.as_millis(), blame }
     }
 
     /// Says in the log who keeps a call waiting.
     fn report_stragglers(&self, ticket: &Ticket) {
-        let (call, seq) = (ticket.call.name().to_ascii_lowercase(), ticket.seq);
-        let blame = blame::of_straggling(&self.mesh.missing(seq));
-        let rank = self.place().rank.0 as u64;
-        warn!(rank, "{call} #{seq} on communicator {} {blame}", self.name);
+        let (name, rank) = (&self.name, self.place().rank.0 as u64);
+        match ticket.doing {
+            Doing::Collective { seq, call } => {
+                let call = call.name().to_ascii_lowercase();
+                let blame = blame::of_straggling(&self.mesh.missing(seq));
+                warn!(rank, "{call} #{seq} on communicator {name} {blame}");
+            }
+            Doing::Message(call) => {
+                let blame = blame::of_message(&call);
+                warn!(rank, "{call} on communicator {name} waits: {blame}");
+            }
+        }
     }
 
     /// Takes no further operations and waits for those running.

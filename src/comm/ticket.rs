@@ -1,24 +1,22 @@
-//! A call between its number and its end.
+//! An operation between its beginning and its end: a call with its number, or a message.
 //!
-//! Invariant: a number that was taken is ended once, whatever happens to its call. A call that was
+//! Invariant: a number that was taken is ended once, whatever happens to its call. One that was
 //! given up fails the communicator first, so that no rank waits for it and nothing is sent behind a
 //! message that it broke off.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::op::Call;
+use crate::error::{Doing, Error, Result};
 use crate::transport::Past;
 
 use super::Communicator;
 
 pub(super) struct Ticket {
     pub communicator: Arc<Communicator>,
-    pub seq: u64,
-    /// The calls before it.
+    pub doing: Doing,
+    /// The calls before it, if it is one.
     pub past: Past,
-    pub call: Call,
     /// How many batches of streams the communicator had been given before.
     pub behind: u64,
     stage: Cell<Stage>,
@@ -32,14 +30,8 @@ enum Stage {
 }
 
 impl Ticket {
-    pub fn new(
-        communicator: Arc<Communicator>,
-        seq: u64,
-        past: Past,
-        call: Call,
-        behind: u64,
-    ) -> Self {
-        Self { communicator, seq, past, call, behind, stage: Cell::new(Stage::Open) }
+    pub fn new(communicator: Arc<Communicator>, doing: Doing, past: Past, behind: u64) -> Self {
+        Self { communicator, doing, past, behind, stage: Cell::new(Stage::Open) }
     }
 
     /// Ends the call, and the communicator on all ranks if the call failed.
@@ -53,12 +45,14 @@ impl Ticket {
     /// What the caller is told.
     pub fn fail(&self, cause: Error) -> Error {
         self.stage.set(Stage::Failed);
-        self.communicator.failed(self.seq, self.call, cause)
+        self.communicator.failed(self.doing, cause)
     }
 
     fn release(&self) {
         if self.stage.replace(Stage::Ended) != Stage::Ended {
-            self.communicator.lanes.end(self.seq);
+            if let Doing::Collective { seq, .. } = self.doing {
+                self.communicator.lanes.end(seq);
+            }
             self.communicator.ended();
         }
     }

@@ -6,7 +6,7 @@ use crate::rank::{Place, Rank};
 
 use super::mem::MemMesh;
 use super::quic::QuicMesh;
-use super::{Header, Lane, Mesh, Missing, Split};
+use super::{Header, Inbox, Lane, Mesh, Missing, Note, Split};
 
 pub enum AnyMesh {
     /// Ranks are threads of this process.
@@ -41,6 +41,41 @@ impl Mesh for AnyMesh {
         match self {
             Self::Mem(mesh) => mesh.recv(lane, from, header, into, land).await,
             Self::Quic(mesh) => mesh.recv(lane, from, header, into, land).await,
+        }
+    }
+
+    fn inbox(&self) -> &Inbox {
+        match self {
+            Self::Mem(mesh) => mesh.inbox(),
+            Self::Quic(mesh) => mesh.inbox(),
+        }
+    }
+
+    fn meet(&self, peer: Rank) {
+        match self {
+            Self::Mem(mesh) => mesh.meet(peer),
+            Self::Quic(mesh) => mesh.meet(peer),
+        }
+    }
+
+    async fn note(&self, to: Rank, note: Note) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.note(to, note).await,
+            Self::Quic(mesh) => mesh.note(to, note).await,
+        }
+    }
+
+    async fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.send_body(to, id, bytes).await,
+            Self::Quic(mesh) => mesh.send_body(to, id, bytes).await,
+        }
+    }
+
+    async fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.recv_body(from, id, into).await,
+            Self::Quic(mesh) => mesh.recv_body(from, id, into).await,
         }
     }
 

@@ -7,11 +7,17 @@
 //! - every wait ends when the mesh fails, with the same first fault on all ranks; an operation
 //!   that need not wait, because all it needs has been sent, still completes;
 //! - memory for messages on their way is bounded: a sender waits for its receiver.
+//!
+//! Messages of a collective go in lanes. Messages that programs send to one rank are told of in
+//! notes, which arrive in the receiving rank's inbox in the order sent; the bytes of long ones, their
+//! bodies, follow on ways of their own.
 
 mod any;
 mod board;
 mod header;
+mod inbox;
 pub mod mem;
+mod note;
 pub mod quic;
 pub mod wire;
 
@@ -23,6 +29,8 @@ use crate::rank::{Place, Rank};
 
 pub use any::AnyMesh;
 pub use header::{Header, Past};
+pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit, cost};
+pub use note::{EAGER, Form, Note};
 
 /// One of the ordered channels between each pair of ranks. Operations in different lanes never
 /// wait for each other.
@@ -80,6 +88,23 @@ pub trait Mesh: Sized {
         into: &mut [u8],
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> impl Future<Output = Result<()>>;
+
+    /// Where notes from the peers arrive. It learns of a failure, and that a peer has gone once
+    /// nothing more comes from it.
+    fn inbox(&self) -> &Inbox;
+
+    /// Something is awaited from a peer: it must be known whether that is still there.
+    fn meet(&self, peer: Rank);
+
+    /// Hands a note to a rank's inbox, this rank's own too. Notes to one rank arrive in the order of
+    /// first polls. Dropping the future half-way leaves a broken note: fail the mesh.
+    fn note(&self, to: Rank, note: Note) -> impl Future<Output = Result<()>>;
+
+    /// Sends the bytes of message `id`, which `to` has asked for.
+    fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> impl Future<Output = Result<()>>;
+
+    /// Receives the bytes of message `id`, which `from` was asked for.
+    fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> impl Future<Output = Result<()>>;
 
     /// A mesh of this rank's part. Every member asks for it.
     fn split(&self, split: Split) -> impl Future<Output = Result<Self>>;

@@ -10,6 +10,7 @@
 mod forger;
 mod join;
 mod loss;
+mod message;
 mod mismatch;
 mod process;
 mod rank;
@@ -32,9 +33,10 @@ fn main() -> ExitCode {
     }
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
-    let modules: [&[Case]; 6] = [
+    let modules: [&[Case]; 7] = [
         &join::CASES,
         &loss::CASES,
+        &message::CASES,
         &mismatch::CASES,
         &stranger::CASES,
         &wire::CASES,

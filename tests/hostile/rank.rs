@@ -12,6 +12,7 @@ use nexar::capi::comm::{
     nexarCommAbort, nexarCommCount, nexarCommDestroy, nexarCommInitFromEnv, nexarCommInitRank,
     nexarCommUserRank, nexarGetUniqueId,
 };
+use nexar::capi::message::{nexarRecv, nexarSend};
 use nexar::capi::types::{nexarComm_t, nexarUniqueId};
 use nexar::capi::version::nexarGetLastError;
 use nexar::dtype::DataType;
@@ -70,6 +71,8 @@ impl Member {
                 say(code, self.seconds, &text);
             },
             "reduce" => self.reduce(number(1), number(2)),
+            "send" => self.send(number(1), number(2)),
+            "recv" => self.recv(number(1), number(2)),
             "broadcast" => self.broadcast(number(1), number(2)),
             // SAFETY: a barrier has no buffers.
             "barrier" => self.plain(|| unsafe { nexarBarrier(comm, std::ptr::null_mut()) }),
@@ -151,6 +154,30 @@ impl Member {
         let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
         // SAFETY: the buffers have `count` bytes and live until the call returns.
         self.plain(|| unsafe { nexarReduce(from, to, count, dtype, redop, root, comm, null) })
+    }
+
+    fn send(&mut self, count: usize, to: usize) -> (Code, String) {
+        let payload: Vec<u8> = PATTERN.iter().copied().cycle().take(count).collect();
+        let (at, dtype) = (payload.as_ptr().cast(), DataType::Uint8 as i32);
+        let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
+        // SAFETY: `payload` has `count` bytes and lives until the call returns.
+        let code = self.timed(|| unsafe { nexarSend(at, count, dtype, to as i32, comm, null) });
+        (code, if code == Code::Success { "exact".to_owned() } else { last_error(code) })
+    }
+
+    fn recv(&mut self, count: usize, from: usize) -> (Code, String) {
+        let mut data = vec![0; count];
+        let (at, dtype) = (data.as_mut_ptr().cast(), DataType::Uint8 as i32);
+        let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
+        // SAFETY: `data` has `count` bytes and lives until the call returns.
+        let code = self.timed(|| unsafe { nexarRecv(at, count, dtype, from as i32, comm, null) });
+        match code {
+            Code::Success if data.iter().eq(PATTERN.iter().cycle().take(count)) => {
+                (code, "exact".to_owned())
+            }
+            Code::Success => (code, "wrong".to_owned()),
+            _ => (code, last_error(code)),
+        }
     }
 
     fn broadcast(&mut self, count: usize, root: usize) -> (Code, String) {

@@ -17,7 +17,7 @@ pub const CASES: [Case; 4] = [
 const SECRET: &str = "correct horse battery staple, 32";
 
 /// Two ranks, each reachable through a relay of its own alone; and their id.
-fn relayed(trouble: Trouble) -> (Vec<Process>, Vec<Relay>, Id) {
+pub fn relayed(trouble: Trouble) -> (Vec<Process>, Vec<Relay>, Id) {
     let relays: Vec<_> = [1, 2].map(|seed| Relay::start(trouble, seed)).into();
     let mut ranks = Vec::new();
     let mut id = String::new();

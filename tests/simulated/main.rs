@@ -3,6 +3,7 @@
 mod case;
 mod collective;
 mod fault;
+mod message;
 mod oracle;
 mod traffic;
 mod world;

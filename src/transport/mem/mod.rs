@@ -4,6 +4,7 @@
 //! are proved: messages are counted, links can be cut, ranks killed, parcels delayed, with no
 //! clock and no socket involved.
 
+pub(super) mod bodies;
 mod queue;
 mod trouble;
 
@@ -19,7 +20,8 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{Header, LANES, Lane, Mesh, Missing, Split};
+use super::{Header, Inbox, LANES, Lane, Mesh, Missing, Note, Split};
+use bodies::{Bodies, Key};
 use queue::{Parcel, Queue, Reason};
 
 pub use trouble::Trouble;
@@ -32,6 +34,8 @@ pub struct MemWorld {
     size: usize,
     /// By lane, sender, receiver; made when first used.
     queues: Vec<OnceLock<Box<Queue>>>,
+    inboxes: Vec<Inbox>,
+    bodies: Bodies,
     traffic: Vec<Counters>,
     board: Mutex<Board>,
     fault: OnceLock<Error>,
@@ -78,6 +82,8 @@ impl MemWorld {
         Ok(Arc::new(Self {
             size,
             queues,
+            inboxes: (0..size).map(|rank| Inbox::new(Place::new(Rank(rank), size))).collect(),
+            bodies: Bodies::default(),
             traffic: (0..size).map(|_| Counters::default()).collect(),
             board: Mutex::new(Board::new(size)),
             fault: OnceLock::new(),
@@ -104,6 +110,8 @@ impl MemWorld {
 
     /// Breaks the link between two ranks in both directions.
     pub fn cut(&self, a: Rank, b: Rank) {
+        self.inboxes[a.0].part(b, "cannot be reached");
+        self.inboxes[b.0].part(a, "cannot be reached");
         for lane in (0..LANES).map(Lane) {
             for (from, to) in [(a, b), (b, a)] {
                 let queue = self.queue(lane, from, to);
@@ -117,9 +125,15 @@ impl MemWorld {
     pub fn kill(&self, rank: Rank) {
         self.dead[rank.0].store(true, Ordering::Relaxed);
         self.part(rank, "was killed");
+        let fault = Error::PeerLost { peer: rank, how: "was killed".to_owned() };
+        self.inboxes[rank.0].fail(fault);
     }
 
     fn part(&self, rank: Rank, reason: Reason) {
+        let others = self.inboxes.iter().enumerate().filter(|(other, _)| *other != rank.0);
+        others.for_each(|(_, inbox)| inbox.part(rank, reason));
+        // After the inboxes: who makes a queue then looks there.
+        self.bodies.part(rank, reason);
         for lane in (0..LANES).map(Lane) {
             for peer in (0..self.size).map(Rank) {
                 self.queue(lane, rank, peer).close_sender(reason);
@@ -238,6 +252,37 @@ impl Mesh for MemMesh {
         }
     }
 
+    fn inbox(&self) -> &Inbox {
+        &self.world.inboxes[self.place.rank.0]
+    }
+
+    fn meet(&self, _: Rank) {}
+
+    async fn note(&self, to: Rank, note: Note) -> Result<()> {
+        self.die_if_due()?;
+        for _ in 0..self.world.trouble.next_delay() {
+            tokio::task::yield_now().await;
+        }
+        if let Some(lost) = self.inbox().lost(to) {
+            return Err(lost);
+        }
+        let broken = |what| Error::Protocol { peer: self.place.rank, what };
+        self.world.inboxes[to.0].deliver(self.place.rank, note).map_err(broken)
+    }
+
+    async fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
+        self.die_if_due()?;
+        let key = Key { from: self.place.rank, to, id };
+        let delay = || self.world.trouble.next_delay();
+        self.world.bodies.send(key, self.inbox(), bytes, delay).await
+    }
+
+    async fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
+        self.die_if_due()?;
+        let key = Key { from, to: self.place.rank, id };
+        self.world.bodies.recv(key, self.inbox(), into).await
+    }
+
     async fn split(&self, split: Split) -> Result<Self> {
         let size = split.members.len();
         let mut splits = self.world.splits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,6 +319,8 @@ impl Mesh for MemMesh {
         });
         if first {
             self.world.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
+            self.world.inboxes.iter().for_each(|inbox| inbox.fail(fault.clone()));
+            self.world.bodies.wake();
         }
         fault.clone()
     }

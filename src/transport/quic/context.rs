@@ -16,10 +16,11 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
 use crate::transport::board::Board;
-use crate::transport::{Absent, LANES, Missing};
+use crate::transport::mem::bodies::Bodies;
+use crate::transport::{Absent, Inbox, LANES, Missing};
 
 use super::control::Frame;
-use super::link::{Link, LinkError};
+use super::link::{Link, LinkError, Streams};
 use super::links::Links;
 use super::lock;
 use super::peer::Peer;
@@ -37,6 +38,9 @@ pub(super) struct Context {
     pub place: Place,
     /// Ranks of the roster.
     members: Vec<Rank>,
+    pub inbox: Inbox,
+    /// Of messages that this rank sends to itself.
+    pub own_bodies: Bodies,
     board: Mutex<Board>,
     /// The latest calls of this rank, newest first, for its heartbeats.
     latest: Mutex<Vec<(u64, Call)>>,
@@ -56,6 +60,8 @@ impl Context {
             id,
             links,
             place,
+            inbox: Inbox::new(place),
+            own_bodies: Bodies::default(),
             board: Mutex::new(Board::new(members.len())),
             members,
             latest: Mutex::default(),
@@ -135,6 +141,8 @@ impl Context {
         });
         if first {
             self.failed.notify_waiters();
+            self.inbox.fail(fault.clone());
+            self.own_bodies.wake();
             for link in self.member_links() {
                 let _ = link.control.send(Frame::fault(self.id, fault));
             }
@@ -194,14 +202,7 @@ impl Context {
     async fn gone(&self, peer: Rank) -> String {
         let peer = self.peer(peer);
         match peer.readable() {
-            Some(link) => {
-                let streams = link.streams(self.id);
-                tokio::select! {
-                    biased;
-                    () = streams.left() => HAS_LEFT.to_owned(),
-                    how = peer.ended() => how,
-                }
-            }
+            Some(link) => gone_from(&link.streams(self.id), peer).await,
             None => peer.ended().await,
         }
     }
@@ -247,5 +248,14 @@ impl Context {
     /// Waits until a leave that has begun is complete.
     pub async fn left(&self) {
         let _ = self.is_gone.subscribe().wait_for(|gone| *gone).await;
+    }
+}
+
+/// Waits until a peer has left the context of these streams or its connection has ended, and says how.
+pub(super) async fn gone_from(streams: &Streams, peer: &Peer) -> String {
+    tokio::select! {
+        biased;
+        () = streams.left() => HAS_LEFT.to_owned(),
+        how = peer.ended() => how,
     }
 }

@@ -21,6 +21,7 @@ use tracing::{debug, info};
 use crate::error::{Error, Result};
 
 use super::super::LANES;
+use super::bodies::BODIES;
 use super::key::{Identity, PublicKey};
 use super::tls;
 
@@ -32,9 +33,9 @@ const HANDSHAKES_PER_ADDRESS: usize = 16;
 const LONGEST_SILENCE: Duration = Duration::from_secs(600);
 /// Time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Data a peer may have sent that was not read yet, per stream. A connection has as many streams
-/// as lanes for each context, and the control stream: its window holds them all, so none can starve
-/// another.
+/// Data a peer may have sent that was not read yet, per stream. A connection has for each context as
+/// many streams as lanes, one of notes and some of bodies, and the control stream: its window holds
+/// them all, so none can starve another.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONTROL_WINDOW: u64 = 64 << 10;
 /// What a peer may send before its service has taken the connection.
@@ -318,7 +319,8 @@ fn transport(silence: Duration) -> Arc<TransportConfig> {
 ///
 /// quinn announces a limit only once it has grown by an eighth: each is a quarter larger than needed.
 pub fn set_limits(connection: &Connection, contexts: usize) {
-    let streams = LANES as u64 * contexts as u64;
+    // Of each context: its lanes, its notes, and bodies.
+    let streams = (LANES + 1 + BODIES) as u64 * contexts as u64;
     let enough = |needed: u64| VarInt::from_u64(needed + needed / 4 + 1).unwrap_or(VarInt::MAX);
     connection.set_max_concurrent_uni_streams(enough(streams + 1));
     connection.set_receive_window(enough(streams * u64::from(STREAM_WINDOW) + CONTROL_WINDOW));

@@ -1,11 +1,12 @@
-//! A connection to one peer: for each context a stream per lane and direction, and one control
-//! stream for all.
+//! A connection to one peer: for each context a stream per lane and direction, one for notes and one for
+//! each body under way; and one control stream for all.
 //!
 //! Streams are one-way. The first bytes of each, its preamble, say what it carries:
 //!
 //! ```text
-//! preamble   0                  1        2 .. 8  8
-//!            1 control, 2 data  lane u8  zero    context u64, or zero
+//! preamble   0                            1        2 .. 8  8                     16
+//!            1 control, 2 data, 3 notes,  lane u8  zero    context u64, or zero  id u64 of a body
+//!            4 body
 //! ```
 //!
 //! A receive is the read itself: no task stands between the connection and the caller, flow
@@ -24,17 +25,21 @@ use tokio::sync::{mpsc, watch};
 
 use super::super::wire::HEADER_BYTES;
 use super::super::{Header, LANES, Lane};
+use super::bodies::Bodies;
 use super::context::ContextId;
 use super::control::{Frame, HEAD_BYTES};
 use super::endpoint;
+use super::notes::Notes;
 
 pub const PREAMBLE_BYTES: usize = 16;
 const CONTROL: u8 = 1;
 const DATA: u8 = 2;
+pub const NOTES: u8 = 3;
+pub const BODY: u8 = 4;
 /// A message up to this long travels in one piece with its header.
 const SMALL: usize = 1024;
 /// How much of a long message is handed over at once.
-const PART: usize = 128 << 10;
+pub const PART: usize = 128 << 10;
 /// How many received pieces are taken at once.
 const PIECES: usize = 32;
 /// Every element's size divides this.
@@ -58,6 +63,8 @@ pub struct Streams {
     context: ContextId,
     senders: [Mutex<Option<SendStream>>; LANES],
     receivers: [Mutex<Receiver>; LANES],
+    pub notes: Notes,
+    pub bodies: Bodies,
     /// The peer has left the context, and all streams it had opened are here.
     left: watch::Sender<bool>,
 }
@@ -65,7 +72,7 @@ pub struct Streams {
 #[derive(Default)]
 struct Receiver {
     opened: bool,
-    stream: Option<LaneReader>,
+    stream: Option<StreamReader>,
     waiting: Option<Waker>,
 }
 
@@ -110,6 +117,8 @@ impl Link {
                 context,
                 senders: Default::default(),
                 receivers: Default::default(),
+                notes: Notes::default(),
+                bodies: Bodies::default(),
                 left: watch::Sender::new(false),
             })
         });
@@ -145,11 +154,7 @@ impl Streams {
         let taken = lock(&self.senders[lane.0]).take();
         let mut stream = match taken {
             Some(stream) => stream,
-            None => {
-                let mut stream = self.connection.open_uni().await?;
-                stream.write_all(&preamble(DATA, lane.0 as u8, self.context)).await?;
-                stream
-            }
+            None => open(&self.connection, DATA, lane.0 as u8, self.context).await?,
         };
         let header = header.encode();
         if bytes.len() <= SMALL {
@@ -165,7 +170,7 @@ impl Streams {
     }
 
     /// Takes the lane's reader out, once the peer has opened it.
-    pub async fn take_reader(&self, lane: Lane) -> LaneReader {
+    pub async fn take_reader(&self, lane: Lane) -> StreamReader {
         poll_fn(|context| {
             let mut receiver = lock(&self.receivers[lane.0]);
             match receiver.stream.take() {
@@ -180,7 +185,7 @@ impl Streams {
     }
 
     /// The peer has opened its stream of a lane, which it does once.
-    pub fn add_reader(&self, lane: Lane, reader: LaneReader) -> Result<(), LinkError> {
+    pub fn add_reader(&self, lane: Lane, reader: StreamReader) -> Result<(), LinkError> {
         if std::mem::replace(&mut lock(&self.receivers[lane.0]).opened, true) {
             return Err(LinkError::Protocol(format!("opened lane {} twice", lane.0)));
         }
@@ -188,7 +193,7 @@ impl Streams {
         Ok(())
     }
 
-    pub fn put_reader(&self, lane: Lane, reader: LaneReader) {
+    pub fn put_reader(&self, lane: Lane, reader: StreamReader) {
         let mut receiver = lock(&self.receivers[lane.0]);
         receiver.stream = Some(reader);
         if let Some(waker) = receiver.waiting.take() {
@@ -199,7 +204,9 @@ impl Streams {
 
     /// The data streams this side has opened, to be finished.
     pub fn take_senders(&self) -> Vec<SendStream> {
-        self.senders.iter().filter_map(|sender| lock(sender).take()).collect()
+        let lanes = self.senders.iter().filter_map(|sender| lock(sender).take());
+        let messages = self.notes.take_sender().into_iter().chain(self.bodies.take_senders());
+        lanes.chain(messages).collect()
     }
 
     /// The peer has left the context.
@@ -217,26 +224,44 @@ impl Streams {
     }
 }
 
-/// A lane's stream, with what was received of it beyond the last message.
-pub struct LaneReader {
+/// A stream of the peer's, with what was received of it beyond what was asked for.
+pub struct StreamReader {
     stream: RecvStream,
     ahead: Bytes,
 }
 
-impl LaneReader {
+impl StreamReader {
+    fn new(stream: RecvStream) -> Self {
+        Self { stream, ahead: Bytes::new() }
+    }
+
     pub async fn header(&mut self) -> Result<Header, LinkError> {
         let mut bytes = [0; HEADER_BYTES];
-        let mut filled = 0;
-        while filled < HEADER_BYTES {
+        self.fill(&mut bytes).await?;
+        Header::decode(&bytes)
+            .ok_or_else(|| LinkError::Protocol("sent a malformed header".to_owned()))
+    }
+
+    /// Reads exactly so many bytes.
+    pub async fn fill(&mut self, mut into: &mut [u8]) -> Result<(), LinkError> {
+        while !into.is_empty() {
             if self.ahead.is_empty() {
                 self.ahead = piece(&mut self.stream).await?;
             }
-            let front = self.ahead.split_to(self.ahead.len().min(HEADER_BYTES - filled));
-            bytes[filled..filled + front.len()].copy_from_slice(&front);
-            filled += front.len();
+            let front = self.ahead.split_to(self.ahead.len().min(into.len()));
+            let (now, rest) = into.split_at_mut(front.len());
+            now.copy_from_slice(&front);
+            into = rest;
         }
-        Header::decode(&bytes)
-            .ok_or_else(|| LinkError::Protocol("sent a malformed header".to_owned()))
+        Ok(())
+    }
+
+    /// Nothing follows.
+    pub async fn end(&mut self) -> Result<(), LinkError> {
+        match self.ahead.is_empty() && self.stream.read_chunk(1, true).await?.is_none() {
+            true => Ok(()),
+            false => Err(LinkError::Protocol("sent more than it announced".to_owned())),
+        }
     }
 
     /// Lets the next `into.len()` bytes land, in parts that hold whole elements.
@@ -331,7 +356,10 @@ async fn piece(stream: &mut RecvStream) -> Result<Bytes, LinkError> {
 /// What a stream the peer opened is for.
 pub enum Opened {
     Control(RecvStream),
-    Data(ContextId, Lane, LaneReader),
+    Data(ContextId, Lane, StreamReader),
+    Notes(ContextId, StreamReader),
+    /// Of the message with this number.
+    Body(ContextId, u64, StreamReader),
 }
 
 /// Reads the preamble of a stream the peer opened.
@@ -344,8 +372,13 @@ pub async fn opened(mut stream: RecvStream) -> Result<Opened, LinkError> {
     match kind {
         CONTROL if lane == 0 && context == ContextId(0) => Ok(Opened::Control(stream)),
         DATA if usize::from(lane) < LANES => {
-            let reader = LaneReader { stream, ahead: Bytes::new() };
-            Ok(Opened::Data(context, Lane(lane.into()), reader))
+            Ok(Opened::Data(context, Lane(lane.into()), StreamReader::new(stream)))
+        }
+        NOTES if lane == 0 => Ok(Opened::Notes(context, StreamReader::new(stream))),
+        BODY if lane == 0 => {
+            let mut id = [0; 8];
+            stream.read_exact(&mut id).await.map_err(|_| LinkError::Lost)?;
+            Ok(Opened::Body(context, u64::from_le_bytes(id), StreamReader::new(stream)))
         }
         _ => Err(malformed()),
     }
@@ -359,10 +392,21 @@ fn preamble(kind: u8, lane: u8, context: ContextId) -> [u8; PREAMBLE_BYTES] {
     bytes
 }
 
+/// Opens a stream of this side's.
+pub async fn open(
+    connection: &Connection,
+    kind: u8,
+    lane: u8,
+    context: ContextId,
+) -> Result<SendStream, LinkError> {
+    let mut stream = connection.open_uni().await?;
+    stream.write_all(&preamble(kind, lane, context)).await?;
+    Ok(stream)
+}
+
 /// Opens this side's control stream.
 pub async fn open_control(connection: &Connection) -> Result<SendStream, LinkError> {
-    let mut stream = connection.open_uni().await?;
-    stream.write_all(&preamble(CONTROL, 0, ContextId(0))).await?;
+    let stream = open(connection, CONTROL, 0, ContextId(0)).await?;
     // Heartbeats and failures go before data.
     let _ = stream.set_priority(1);
     Ok(stream)

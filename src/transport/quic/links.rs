@@ -22,9 +22,9 @@ use super::context::{Context, ContextId, HAS_LEFT};
 use super::control::Frame;
 use super::endpoint::Service;
 use super::key::PublicKey;
-use super::link::{Link, LinkError};
+use super::link::{Link, LinkError, StreamReader};
 use super::peer::{self, Peer};
-use super::{Member, Plan, lock, service_name};
+use super::{Member, Plan, lock, notes, service_name};
 
 /// How long a rank that leaves waits for a peer that takes nothing of its last bytes: while the
 /// process lives on, when it ends, and after a failure.
@@ -98,7 +98,7 @@ impl Links {
     }
 
     /// A context begins.
-    pub fn open(&self, context: &Arc<Context>) {
+    pub fn open(self: &Arc<Self>, context: &Arc<Context>) {
         let early = {
             let mut contexts = lock(&self.contexts);
             contexts.open.insert(context.id, Arc::downgrade(context));
@@ -107,6 +107,7 @@ impl Links {
         for member in context.members() {
             if let Some(link) = self.peers[member.0].link() {
                 link.allow(self.contexts_with(*member).len());
+                notes::watch(self, context, *member, &link);
             }
         }
         if let Some(fault) = early {
@@ -149,6 +150,26 @@ impl Links {
     /// Whether what a peer opens in a context is of no use any more.
     pub fn has_left(&self, id: ContextId) -> bool {
         lock(&self.contexts).left.contains_key(&id)
+    }
+
+    /// `peer` has opened a stream for the bytes of a message.
+    pub fn take_body(
+        &self,
+        peer: Rank,
+        link: &Link,
+        id: ContextId,
+        message: u64,
+        reader: StreamReader,
+    ) -> Result<(), LinkError> {
+        // Dropping it tells the peer not to send more.
+        let Some(context) = self.context(id).filter(|context| context.fault().is_none()) else {
+            return Ok(());
+        };
+        let from = context.rank_of(peer);
+        match from.is_some_and(|from| context.inbox.expects(from, message)) {
+            true => link.streams(id).bodies.add(message, reader),
+            false => Err(LinkError::Protocol(format!("sent message {message} unasked"))),
+        }
     }
 
     /// `peer` has left a context.
@@ -274,6 +295,12 @@ impl Links {
     pub fn end(&self, peer: Rank) {
         self.forget(peer);
         self.peers[peer.0].end(HAS_LEFT.to_owned());
+        if self.peers[peer.0].readable().is_none() {
+            for context in self.contexts_with(peer) {
+                let rank = context.rank_of(peer).expect("asked for contexts with it");
+                context.inbox.part(rank, HAS_LEFT);
+            }
+        }
     }
 }
 

@@ -9,12 +9,14 @@
 //! - contexts know nothing of each other: a fault of one is none of another, the loss of a peer is
 //!   one of all that it is a member of.
 
+mod bodies;
 mod context;
 mod control;
 pub mod endpoint;
 pub mod key;
 mod link;
 mod links;
+mod notes;
 mod peer;
 mod tls;
 
@@ -27,7 +29,8 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
 
-use super::{Header, Lane, Mesh, Missing, Split};
+use super::mem::bodies::Key;
+use super::{Header, Inbox, Lane, Mesh, Missing, Note, Split};
 use context::{Context, ContextId};
 use endpoint::Endpoint;
 use key::{Identity, PublicKey};
@@ -147,6 +150,52 @@ impl Mesh for QuicMesh {
         context.on_link(from, reader.body(into, land)).await?;
         streams.put_reader(lane, reader);
         Ok(())
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.context.inbox
+    }
+
+    fn meet(&self, peer: Rank) {
+        if peer != self.context.place.rank {
+            self.context.links.begin_dial(self.context.member(peer), &self.runtime);
+        }
+    }
+
+    async fn note(&self, to: Rank, note: Note) -> Result<()> {
+        let context = &self.context;
+        if to == context.place.rank {
+            let broken = |what| Error::Protocol { peer: to, what };
+            return context.inbox.deliver(to, note).map_err(broken);
+        }
+        let link = self.link(to).await?;
+        let streams = link.streams(context.id);
+        context.on_link(to, streams.notes.write(&link.connection, context.id, &note)).await
+    }
+
+    async fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
+        let context = &self.context;
+        if to == context.place.rank {
+            let key = Key { from: to, to, id };
+            return context.own_bodies.send(key, &context.inbox, bytes, || 0).await;
+        }
+        let link = self.link(to).await?;
+        let streams = link.streams(context.id);
+        let written = streams.bodies.write(&link.connection, context.id, id, bytes);
+        context.on_link(to, written).await
+    }
+
+    async fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
+        let context = &self.context;
+        if from == context.place.rank {
+            let key = Key { from, to: from, id };
+            return context.own_bodies.recv(key, &context.inbox, into).await;
+        }
+        let streams = self.link(from).await?.streams(context.id);
+        let waiting = async { Ok(streams.bodies.reader(id).await) };
+        let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
+        context.on_link(from, reader.body(into, <[u8]>::copy_from_slice)).await?;
+        context.on_link(from, reader.end()).await
     }
 
     async fn split(&self, split: Split) -> Result<Self> {

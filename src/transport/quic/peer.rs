@@ -17,7 +17,7 @@ use super::control::{Entered, Frame, MOST_ENTERED};
 use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
 use super::links::Links;
-use super::{Plan, service_name};
+use super::{Plan, notes, service_name};
 
 /// Why a connection is closed.
 pub const LEFT: VarInt = VarInt::from_u32(1);
@@ -177,6 +177,9 @@ impl Links {
         drop(state);
         self.peers[peer.0].changed.notify_waiters();
         link.allow(self.contexts_with(peer).len());
+        for context in self.contexts_with(peer) {
+            notes::watch(self, &context, peer, &link);
+        }
         for news in self.news_for(peer) {
             let _ = link.control.send(news);
         }
@@ -187,7 +190,7 @@ impl Links {
     }
 
     /// A peer that breaks the protocol ends its communicators, and its connection.
-    fn expel(&self, peer: Rank, link: &Link, what: &str) {
+    pub(super) fn expel(&self, peer: Rank, link: &Link, what: &str) {
         for context in self.contexts_with(peer) {
             let peer = context.rank_of(peer).expect("asked for contexts with it");
             context.learn(Error::Protocol { peer, what: what.to_owned() });
@@ -356,6 +359,13 @@ async fn attend(links: Arc<Links>, peer: Rank, link: Arc<Link>, theirs: Option<R
                     Ok(Opened::Data(context, lane, reader)) => link
                         .streams_of_peer(context)
                         .and_then(|streams| streams.add_reader(lane, reader)),
+                    Ok(Opened::Notes(context, _)) if links.has_left(context) => Ok(()),
+                    Ok(Opened::Notes(context, reader)) => link
+                        .streams_of_peer(context)
+                        .and_then(|streams| streams.notes.add(reader)),
+                    Ok(Opened::Body(context, id, reader)) => {
+                        links.take_body(peer, &link, context, id, reader)
+                    }
                     Ok(Opened::Control(control)) if listening.is_none() => {
                         listening = Some(listen(control));
                         Ok(())

@@ -1,0 +1,396 @@
+/*
+ * Programs drawn at random: collectives, messages, groups, streams, splits over several
+ * communicators. Every rank draws the same program from the same seed and does its part of it; every
+ * result is compared.
+ *
+ *     random_programs [seconds [seed]]
+ *
+ * Ranks are threads, or the processes of nexar-run. Memory must not grow with time.
+ */
+#define _GNU_SOURCE
+#include <time.h>
+
+#include "elements.h"
+#include "ranks.h"
+
+enum {
+  MOST_COMMS = 6,
+  MOST_STREAMS = 3,
+  MOST_OPS = 24, /* begun before any is compared */
+  ROUNDS_BETWEEN_LOOKS = 16,
+  GROWTH_KIB = 16 << 10, /* of memory, between the first third and the end */
+};
+
+static int seconds = 5;
+static uint64_t seed = 1;
+
+/* splitmix64 */
+static uint64_t draw(uint64_t *state) {
+  uint64_t z = *state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+static int below(uint64_t *state, int limit) { return (int)(draw(state) % (uint64_t)limit); }
+
+/* Element i of what a rank of its communicator passes to operation number id. */
+static int32_t element(uint64_t id, int rank, size_t i) {
+  uint64_t state = id * 1000003u + (uint64_t)rank * 7919u + i;
+  return (int32_t)draw(&state);
+}
+
+enum kind {
+  ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, GATHER, SCATTER, SCAN, BARRIER,
+  SHIFT,       /* every rank sends to the one `distance` behind it */
+  TO_ANYBODY,  /* the root receives from whoever comes */
+  KINDS,
+};
+
+/* A communicator as all ranks know it: also those that are no members. */
+struct part {
+  bool exists;
+  int members[MOST_RANKS], size; /* ranks of the world, by rank */
+  int rank;                      /* this rank's own, or -1 */
+  nexarComm_t comm;
+};
+
+struct op {
+  enum kind kind;
+  const struct part *part;
+  uint64_t id;
+  size_t count;
+  int root, distance, tag;
+  nexarStream_t stream;
+  size_t received; /* elements of recv */
+  int32_t *send, *recv;
+};
+
+struct program {
+  uint64_t random; /* the same on every rank */
+  uint64_t next_id;
+  int rank, n;
+  struct part parts[MOST_COMMS];
+  nexarStream_t streams[MOST_STREAMS];
+  struct op ops[MOST_OPS];
+  int op_count;
+};
+
+static size_t draw_count(uint64_t *random) {
+  switch (below(random, 10)) {
+  case 0: return 0;
+  case 1: return (size_t)below(random, 60000);
+  case 2: return (size_t)below(random, 6000);
+  default: return (size_t)below(random, 100);
+  }
+}
+
+/* Every rank draws the operation; members make its buffers. */
+static void draw_op(struct program *program, nexarStream_t stream) {
+  uint64_t *random = &program->random;
+  int index;
+  do index = below(random, MOST_COMMS);
+  while (!program->parts[index].exists);
+  const struct part *part = &program->parts[index];
+  struct op op = {.kind = (enum kind)below(random, KINDS), .part = part, .stream = stream};
+  op.id = program->next_id++;
+  op.count = draw_count(random);
+  op.root = below(random, part->size);
+  op.distance = below(random, part->size);
+  op.tag = below(random, 1 << 20);
+  if (part->rank < 0) return;
+
+  size_t n = (size_t)part->size, sent = op.count;
+  op.received = op.count;
+  bool at_root = part->rank == op.root;
+  switch (op.kind) {
+  case ALLGATHER: op.received *= n; break;
+  case REDUCESCATTER: sent *= n; break;
+  case ALLTOALL: sent *= n, op.received *= n; break;
+  case GATHER: op.received *= at_root ? n : 0; break;
+  case SCATTER: sent *= at_root ? n : 0; break;
+  case BARRIER: sent = op.received = 0; break;
+  case TO_ANYBODY: op.received = at_root ? (op.count + 1) * (n - 1) : 0; sent++; break;
+  default: break;
+  }
+  op.send = malloc(sent * sizeof *op.send + 1);
+  op.recv = malloc(op.received * sizeof *op.recv + 1);
+  for (size_t i = 0; i < sent; i++) op.send[i] = element(op.id, part->rank, i);
+  if (op.kind == TO_ANYBODY) op.send[op.count] = part->rank;
+  for (size_t i = 0; i < op.received; i++) op.recv[i] = 0x55555555;
+  program->ops[program->op_count++] = op;
+}
+
+static void begin(const struct op *op) {
+  const struct part *part = op->part;
+  nexarComm_t comm = part->comm;
+  nexarStream_t stream = op->stream;
+  int n = part->size, rank = part->rank;
+  switch (op->kind) {
+  case ALLREDUCE:
+    CHECK_CODE(nexarSuccess, nexarAllReduce(op->send, op->recv, op->count, nexarInt32, nexarSum,
+                                            comm, stream));
+    break;
+  case BROADCAST:
+    CHECK_CODE(nexarSuccess, nexarBroadcast(op->send, op->recv, op->count, nexarInt32, op->root,
+                                            comm, stream));
+    break;
+  case ALLGATHER:
+    CHECK_CODE(nexarSuccess,
+               nexarAllGather(op->send, op->recv, op->count, nexarInt32, comm, stream));
+    break;
+  case REDUCESCATTER:
+    CHECK_CODE(nexarSuccess, nexarReduceScatter(op->send, op->recv, op->count, nexarInt32,
+                                                nexarSum, comm, stream));
+    break;
+  case ALLTOALL:
+    CHECK_CODE(nexarSuccess,
+               nexarAllToAll(op->send, op->recv, op->count, nexarInt32, comm, stream));
+    break;
+  case GATHER:
+    CHECK_CODE(nexarSuccess, nexarGather(op->send, op->recv, op->count, nexarInt32, op->root, comm,
+                                         stream));
+    break;
+  case SCATTER:
+    CHECK_CODE(nexarSuccess, nexarScatter(op->send, op->recv, op->count, nexarInt32, op->root,
+                                          comm, stream));
+    break;
+  case SCAN:
+    CHECK_CODE(nexarSuccess,
+               nexarScan(op->send, op->recv, op->count, nexarInt32, nexarSum, comm, stream));
+    break;
+  case BARRIER: CHECK_CODE(nexarSuccess, nexarBarrier(comm, stream)); break;
+  case SHIFT:
+    CHECK_CODE(nexarSuccess, nexarGroupStart());
+    CHECK_CODE(nexarSuccess, nexarSendTag(op->send, op->count, nexarInt32,
+                                          (rank + op->distance) % n, op->tag, comm, stream));
+    CHECK_CODE(nexarSuccess, nexarRecvTag(op->recv, op->count, nexarInt32,
+                                          (rank - op->distance + n) % n, op->tag, comm, stream));
+    CHECK_CODE(nexarSuccess, nexarGroupEnd());
+    break;
+  case TO_ANYBODY:
+    CHECK_CODE(nexarSuccess, nexarGroupStart());
+    if (rank != op->root)
+      CHECK_CODE(nexarSuccess, nexarSendTag(op->send, op->count + 1, nexarInt32, op->root, op->tag,
+                                            comm, stream));
+    for (int i = 0; rank == op->root && i < n - 1; i++)
+      CHECK_CODE(nexarSuccess,
+                 nexarRecvTag(op->recv + (size_t)i * (op->count + 1), op->count + 1, nexarInt32,
+                              NEXAR_ANY_SOURCE, op->tag, comm, stream));
+    CHECK_CODE(nexarSuccess, nexarGroupEnd());
+    break;
+  case KINDS: break;
+  }
+}
+
+static int32_t expected(const struct op *op, size_t i) {
+  size_t count = op->count;
+  int n = op->part->size, rank = op->part->rank;
+  uint32_t sum = 0;
+  switch (op->kind) {
+  case ALLREDUCE:
+    for (int r = 0; r < n; r++) sum += (uint32_t)element(op->id, r, i);
+    return (int32_t)sum;
+  case SCAN:
+    for (int r = 0; r <= rank; r++) sum += (uint32_t)element(op->id, r, i);
+    return (int32_t)sum;
+  case REDUCESCATTER:
+    for (int r = 0; r < n; r++) sum += (uint32_t)element(op->id, r, (size_t)rank * count + i);
+    return (int32_t)sum;
+  case BROADCAST: return element(op->id, op->root, i);
+  case ALLGATHER: case GATHER: return element(op->id, (int)(i / count), i % count);
+  case ALLTOALL: return element(op->id, (int)(i / count), (size_t)rank * count + i % count);
+  case SCATTER: return element(op->id, op->root, (size_t)rank * count + i);
+  case SHIFT: return element(op->id, (rank - op->distance + n) % n, i);
+  default: return 0;
+  }
+}
+
+/* Messages from anybody tell at their end who sent them. */
+static void check_messages_of_all(const struct op *op) {
+  bool seen[MOST_RANKS] = {0};
+  for (int m = 0; op->received && m < op->part->size - 1; m++) {
+    const int32_t *message = op->recv + (size_t)m * (op->count + 1);
+    int sender = message[op->count];
+    bool is_new = sender >= 0 && sender < op->part->size && sender != op->root && !seen[sender];
+    CHECK(is_new);
+    if (!is_new) return;
+    seen[sender] = true;
+    for (size_t i = 0; i < op->count; i++) CHECK_EQ(element(op->id, sender, i), message[i]);
+  }
+}
+
+static void check_and_forget(struct program *program) {
+  for (int o = 0; o < program->op_count; o++) {
+    struct op *op = &program->ops[o];
+    if (op->kind == TO_ANYBODY)
+      check_messages_of_all(op);
+    else
+      for (size_t i = 0; i < op->received; i++) CHECK_EQ(expected(op, i), op->recv[i]);
+    free(op->send);
+    free(op->recv);
+  }
+  program->op_count = 0;
+}
+
+static void one_by_one(struct program *program) {
+  int count = 1 + below(&program->random, 4);
+  for (int i = 0; i < count; i++) draw_op(program, NULL);
+  for (int i = 0; i < program->op_count; i++) begin(&program->ops[i]);
+}
+
+/* Operations of different communicators stand in another order on every rank. */
+static void in_a_group(struct program *program) {
+  int count = 1 + below(&program->random, MOST_OPS - 1), streams = below(&program->random, 3);
+  for (int i = 0; i < count; i++) {
+    int which = below(&program->random, MOST_STREAMS);
+    draw_op(program, streams == 0 ? program->streams[which] : NULL);
+  }
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  bool nested = below(&program->random, 2);
+  for (int turn = 0; turn < MOST_COMMS; turn++) {
+    const struct part *part = &program->parts[(turn + program->rank) % MOST_COMMS];
+    if (nested) CHECK_CODE(nexarSuccess, nexarGroupStart());
+    for (int i = 0; i < program->op_count; i++)
+      if (program->ops[i].part == part) begin(&program->ops[i]);
+    if (nested) CHECK_CODE(nexarSuccess, nexarGroupEnd());
+  }
+  CHECK_CODE(nexarSuccess, nexarGroupEnd());
+}
+
+static void on_streams(struct program *program) {
+  int count = 1 + below(&program->random, MOST_OPS - 1);
+  for (int i = 0; i < count; i++)
+    draw_op(program, program->streams[below(&program->random, MOST_STREAMS)]);
+  for (int i = 0; i < program->op_count; i++) begin(&program->ops[i]);
+}
+
+static void synchronize(struct program *program) {
+  for (int s = 0; s < MOST_STREAMS; s++)
+    CHECK_CODE(nexarSuccess, nexarStreamSynchronize(program->streams[s]));
+}
+
+/* Splits one of the communicators; its ranks are ordered anew, some stay out. */
+static void split(struct program *program) {
+  uint64_t *random = &program->random;
+  int from, to = 1 + below(random, MOST_COMMS - 1);
+  do from = below(random, MOST_COMMS);
+  while (!program->parts[from].exists);
+  const struct part *parent = &program->parts[from];
+  struct part *child = &program->parts[to];
+  int colors[MOST_RANKS], keys[MOST_RANKS], own = parent->rank;
+  for (int r = 0; r < parent->size; r++) {
+    colors[r] = below(random, 3) - 1;
+    keys[r] = below(random, 5) - 2;
+  }
+  int chosen = below(random, 2); /* which of the two parts is kept */
+  if (child->exists) return;
+  nexarComm_t made = NULL;
+  if (own >= 0)
+    CHECK_CODE(nexarSuccess, nexarCommSplit(parent->comm, colors[own], keys[own], &made, NULL));
+  struct part new = {.exists = true, .rank = -1};
+  for (int key = -2; key <= 2; key++)
+    for (int r = 0; r < parent->size; r++)
+      if (colors[r] == chosen && keys[r] == key) {
+        if (r == own) new.rank = new.size;
+        new.members[new.size++] = parent->members[r];
+      }
+  if (new.size == 0) new.exists = false;
+  if (new.rank >= 0) {
+    new.comm = made;
+    int rank = -1, size = -1;
+    CHECK_CODE(nexarSuccess, nexarCommUserRank(made, &rank));
+    CHECK_CODE(nexarSuccess, nexarCommCount(made, &size));
+    CHECK_EQ(new.rank, rank);
+    CHECK_EQ(new.size, size);
+  } else {
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(made));
+  }
+  *child = new;
+}
+
+static void destroy(struct part *part) {
+  if (part->exists && part->rank >= 0) CHECK_CODE(nexarSuccess, nexarCommDestroy(part->comm));
+  part->exists = false;
+}
+
+static void one_round(struct program *program) {
+  switch (below(&program->random, 8)) {
+  case 0: split(program); break;
+  case 1: destroy(&program->parts[1 + below(&program->random, MOST_COMMS - 1)]); break;
+  case 2: case 3: one_by_one(program); break;
+  case 4: case 5: in_a_group(program); break;
+  default: on_streams(program); break;
+  }
+  /* A blocking call after streamed ones waits for them too, so sometimes it does. */
+  if (below(&program->random, 2) && program->op_count < MOST_OPS) {
+    int before = program->op_count;
+    draw_op(program, NULL);
+    if (program->op_count > before) begin(&program->ops[before]);
+  }
+  synchronize(program);
+  check_and_forget(program);
+}
+
+static long resident_kib(void) {
+  long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (!file) return 0;
+  if (fscanf(file, "%*s %ld", &pages) != 1) pages = 0;
+  fclose(file);
+  return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  struct program *program = calloc(1, sizeof *program);
+  program->random = seed;
+  program->rank = rank;
+  program->n = n;
+  program->parts[0] = (struct part){.exists = true, .size = n, .rank = rank, .comm = comm};
+  for (int r = 0; r < n; r++) program->parts[0].members[r] = r;
+  for (int s = 0; s < MOST_STREAMS; s++)
+    CHECK_CODE(nexarSuccess, nexarStreamCreate(&program->streams[s]));
+
+  double start = now();
+  long rounds = 0, early = 0;
+  int32_t go_on = 1;
+  while (go_on && !check_failures) {
+    for (int i = 0; i < ROUNDS_BETWEEN_LOOKS && !check_failures; i++, rounds++) one_round(program);
+    double passed = now() - start;
+    if (!early && passed > seconds / 3.0) early = resident_kib();
+    go_on = passed < seconds; /* rank 0 decides for all */
+    CHECK_CODE(nexarSuccess, nexarBcast(&go_on, 1, nexarInt32, 0, comm, NULL));
+  }
+  long grown = early ? resident_kib() - early : 0;
+  CHECK(grown < GROWTH_KIB);
+  if (check_failures)
+    fprintf(stderr, "seed %llu, %d ranks, in round %ld\n", (unsigned long long)seed, n, rounds);
+  if (rank == 0)
+    printf("%d ranks: %ld rounds, %llu operations, memory grew by %ld KiB\n", n, rounds,
+           (unsigned long long)program->next_id, grown);
+  for (int s = 0; s < MOST_STREAMS; s++)
+    CHECK_CODE(nexarSuccess, nexarStreamDestroy(program->streams[s]));
+  for (int p = 1; p < MOST_COMMS; p++) destroy(&program->parts[p]);
+  free(program);
+}
+
+static void random_programs_give_right_results(void) { run_ranks(size_of_job(4), run_program, NULL); }
+
+static const struct test_case cases[] = {CASE(random_programs_give_right_results)};
+
+int main(int argc, char **argv) {
+  if (argc > 1) seconds = atoi(argv[1]);
+  if (argc > 2) seed = strtoull(argv[2], NULL, 0);
+  char deadline[32];
+  snprintf(deadline, sizeof deadline, "%d", seconds + 60);
+  setenv("CHECK_DEADLINE_S", deadline, 0);
+  setenv("CHECK_ANY_SIZE", "1", 1);
+  return RUN(cases);
+}

@@ -1,0 +1,194 @@
+//! Messages between two ranks: each call turns its arguments into a message and hands it to the
+//! communicator.
+
+use std::ffi::{c_int, c_void};
+
+use crate::buffer::{Buffers, Region};
+use crate::comm::Work;
+use crate::error::{Code, Error, Result};
+use crate::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
+use crate::rank::{Place, Rank};
+
+use super::arguments;
+use super::collective::{recvbuff, sendbuff};
+use super::group::operations;
+use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, nexarStream_t};
+
+/// Sends count elements to rank peer, which receives them with nexarRecv of the same count and
+/// datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
+/// been received. Messages to one peer are received in the order sent, whatever their sizes. A rank may
+/// send to itself, from another thread than the one that receives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarSend(
+    sendbuff: *const c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    peer: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    operations("nexarSend", comm, stream, |communicator| {
+        let to = rank("peer", peer, communicator.place())?;
+        let envelope = envelope(count, datatype, Tag::None)?;
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Send(unsafe { outgoing(sendbuff, to, envelope) }?)])
+    })
+}
+
+/// Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
+/// the sender's is nexarInvalidUsage on both ranks, with both calls in the text, and the
+/// communicator has failed; a message is never cut. A count of 0 is received like any other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarRecv(
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    peer: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    operations("nexarRecv", comm, stream, |communicator| {
+        let source = Some(rank("peer", peer, communicator.place())?);
+        let envelope = envelope(count, datatype, Tag::None)?;
+        let wanted = Wanted { source, tag: WantedTag::This(Tag::None) };
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Recv(unsafe { incoming(recvbuff, wanted, envelope) }?)])
+    })
+}
+
+/// As nexarSend, with a tag from 0 to INT_MAX, by which nexarRecvTag tells messages apart.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarSendTag(
+    sendbuff: *const c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    peer: c_int,
+    tag: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    operations("nexarSendTag", comm, stream, |communicator| {
+        let to = rank("peer", peer, communicator.place())?;
+        let envelope = envelope(count, datatype, number(tag)?)?;
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Send(unsafe { outgoing(sendbuff, to, envelope) }?)])
+    })
+}
+
+/// As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may be
+/// NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarRecvTag(
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: DataTypeCode,
+    peer: c_int,
+    tag: c_int,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    operations("nexarRecvTag", comm, stream, |communicator| {
+        let source = match peer {
+            NEXAR_ANY_SOURCE => None,
+            peer => Some(rank("peer", peer, communicator.place())?),
+        };
+        let tag = match tag {
+            NEXAR_ANY_TAG => WantedTag::AnyNumber,
+            tag => WantedTag::This(number(tag)?),
+        };
+        let envelope = envelope(count, datatype, Tag::None)?;
+        let wanted = Wanted { source, tag };
+        // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
+        Ok(vec![Work::Recv(unsafe { incoming(recvbuff, wanted, envelope) }?)])
+    })
+}
+
+/// nexarSend to rank dest and nexarRecv from rank source at once: neither waits for the other. The
+/// buffers must not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nexarSendRecv(
+    sendbuff: *const c_void,
+    sendcount: usize,
+    dest: c_int,
+    recvbuff: *mut c_void,
+    recvcount: usize,
+    source: c_int,
+    datatype: DataTypeCode,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+) -> Code {
+    operations("nexarSendRecv", comm, stream, |communicator| {
+        let place = communicator.place();
+        let (to, from) = (rank("dest", dest, place)?, rank("source", source, place)?);
+        let sent = envelope(sendcount, datatype, Tag::None)?;
+        let received = envelope(recvcount, datatype, Tag::None)?;
+        let (input, output) =
+            (self::sendbuff(sendbuff, sent.bytes()), self::recvbuff(recvbuff, received.bytes()));
+        // SAFETY: the caller's buffers have as many elements and live until the operation ends.
+        let Buffers::Apart { input, output } = (unsafe { Buffers::from_raw(input, output, 0) })?
+        else {
+            return Err(Error::Argument("sendbuff and recvbuff overlap".to_owned()));
+        };
+        let outgoing = Outgoing { to, envelope: sent, bytes: input, synchronous: false };
+        let wanted = Wanted { source: Some(from), tag: WantedTag::This(Tag::None) };
+        let (dtype, count) = (received.dtype, recvcount);
+        let incoming = Incoming { wanted, dtype, count, into: output };
+        Ok(vec![Work::Send(outgoing), Work::Recv(incoming)])
+    })
+}
+
+fn rank(name: &str, number: c_int, place: Place) -> Result<Rank> {
+    match usize::try_from(number) {
+        Ok(rank) if rank < place.size => Ok(Rank(rank)),
+        _ => Err(Error::Argument(format!(
+            "{name} {number} is not a rank from 0 to {}",
+            place.size - 1
+        ))),
+    }
+}
+
+fn number(tag: c_int) -> Result<Tag> {
+    match u32::try_from(tag) {
+        Ok(tag) => Ok(Tag::Number(tag)),
+        Err(_) => Err(Error::Argument(format!("tag {tag} is negative"))),
+    }
+}
+
+/// Refuses a length beyond the address space.
+fn envelope(count: usize, datatype: DataTypeCode, tag: Tag) -> Result<Envelope> {
+    let dtype = arguments::dtype(datatype)?;
+    arguments::bytes(count, dtype, 1)?;
+    Ok(Envelope { tag, dtype, count })
+}
+
+/// # Safety
+/// As for `Buffers::from_raw`: `address` has as many elements as the envelope says.
+unsafe fn outgoing<'a>(
+    address: *const c_void,
+    to: Rank,
+    envelope: Envelope,
+) -> Result<Outgoing<'a>> {
+    let input = sendbuff(address, envelope.bytes());
+    // SAFETY: the caller vouches for the region.
+    match unsafe { Buffers::from_raw(input, Region::UNUSED, 0) }? {
+        Buffers::Apart { input: bytes, .. } => {
+            Ok(Outgoing { to, envelope, bytes, synchronous: false })
+        }
+        Buffers::Shared { .. } => unreachable!("there is one region"),
+    }
+}
+
+/// # Safety
+/// As for `Buffers::from_raw`: `address` has as many elements as the envelope says.
+unsafe fn incoming<'a>(
+    address: *mut c_void,
+    wanted: Wanted,
+    Envelope { dtype, count, .. }: Envelope,
+) -> Result<Incoming<'a>> {
+    let output = recvbuff(address, count * dtype.size());
+    // SAFETY: the caller vouches for the region.
+    match unsafe { Buffers::from_raw(Region::UNUSED, output, 0) }? {
+        Buffers::Apart { output: into, .. } => Ok(Incoming { wanted, dtype, count, into }),
+        Buffers::Shared { .. } => unreachable!("there is one region"),
+    }
+}

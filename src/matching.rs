@@ -1,0 +1,210 @@
+//! Which message goes to which receive, on one rank of one communicator.
+//!
+//! Pure: nothing is sent, nothing waits, no clock runs. A receive takes the message that arrived
+//! first among those it wants; a message goes to the receive that was posted first among those that
+//! want it. Invariants:
+//! - messages of one sender arrive here in the order in which it sent them, so that of two that a
+//!   receive wants it never takes the later: whatever their tags and sizes, none overtakes;
+//! - no posted receive wants a message that is kept: they would have been matched.
+
+use std::collections::VecDeque;
+
+use crate::message::{Envelope, Wanted};
+use crate::rank::Rank;
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+/// A message of which the envelope is here. `M` is what the protocol keeps of the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival<M> {
+    pub source: Rank,
+    pub envelope: Envelope,
+    pub rest: M,
+}
+
+pub struct Matching<M> {
+    /// In the order posted.
+    posted: VecDeque<(Ticket, Wanted)>,
+    /// Those that no receive wanted yet, in the order of their arrival.
+    unexpected: VecDeque<Arrival<M>>,
+    next: u64,
+}
+
+impl<M> Default for Matching<M> {
+    fn default() -> Self {
+        Self { posted: VecDeque::new(), unexpected: VecDeque::new(), next: 0 }
+    }
+}
+
+/// What became of a receive at once.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Post<M> {
+    Matched(Arrival<M>),
+    Posted(Ticket),
+}
+
+impl<M> Matching<M> {
+    /// Takes the first message that is wanted, or posts the receive.
+    pub fn post(&mut self, wanted: Wanted) -> Post<M> {
+        if let Some(arrival) = self.first(&wanted).and_then(|at| self.unexpected.remove(at)) {
+            return Post::Matched(arrival);
+        }
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.posted.push_back((ticket, wanted));
+        Post::Posted(ticket)
+    }
+
+    /// Gives a message to the first receive that wants it, or keeps it.
+    pub fn arrive(&mut self, arrival: Arrival<M>) -> Option<(Ticket, Arrival<M>)> {
+        let wants =
+            |(_, wanted): &(Ticket, Wanted)| wanted.takes(arrival.source, arrival.envelope.tag);
+        match self.posted.iter().position(wants).and_then(|at| self.posted.remove(at)) {
+            Some((ticket, _)) => Some((ticket, arrival)),
+            None => {
+                self.unexpected.push_back(arrival);
+                None
+            }
+        }
+    }
+
+    /// The message that a receive would take now.
+    pub fn probe(&self, wanted: &Wanted) -> Option<&Arrival<M>> {
+        self.first(wanted).map(|at| &self.unexpected[at])
+    }
+
+    /// Takes a receive back. False if it has got its message.
+    pub fn cancel(&mut self, ticket: Ticket) -> bool {
+        let before = self.posted.len();
+        self.posted.retain(|(posted, _)| *posted != ticket);
+        self.posted.len() < before
+    }
+
+    fn first(&self, wanted: &Wanted) -> Option<usize> {
+        let takes = |one: &Arrival<M>| wanted.takes(one.source, one.envelope.tag);
+        self.unexpected.iter().position(takes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::dtype::DataType;
+    use crate::message::{Tag, WantedTag};
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Arrive(Rank, Tag),
+        Post(Wanted),
+        Probe(Wanted),
+        /// The receive posted so many posts ago.
+        Cancel(usize),
+    }
+
+    fn tag() -> impl Strategy<Value = Tag> {
+        prop_oneof![Just(Tag::None), (0..3_u32).prop_map(Tag::Number)]
+    }
+
+    fn wanted() -> impl Strategy<Value = Wanted> {
+        let source = prop_oneof![Just(None), (0..3_usize).prop_map(|rank| Some(Rank(rank)))];
+        let any_or_this = prop_oneof![Just(WantedTag::AnyNumber), tag().prop_map(WantedTag::This)];
+        (source, any_or_this).prop_map(|(source, tag)| Wanted { source, tag })
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => ((0..3_usize).prop_map(Rank), tag()).prop_map(|(rank, tag)| Step::Arrive(rank, tag)),
+            4 => wanted().prop_map(Step::Post),
+            1 => wanted().prop_map(Step::Probe),
+            1 => (0..6_usize).prop_map(Step::Cancel),
+        ]
+    }
+
+    /// All that ever happened, in lists that are searched from the front: slow and plain.
+    #[derive(Default)]
+    struct Oracle {
+        /// A message by its number, or `None` once it was taken.
+        messages: Vec<Option<(Rank, Tag)>>,
+        /// A receive by its number, or `None` once it got its message or was cancelled.
+        receives: Vec<Option<Wanted>>,
+    }
+
+    impl Oracle {
+        fn first_message(&self, wanted: &Wanted) -> Option<usize> {
+            (0..self.messages.len()).find(|number| {
+                self.messages[*number].is_some_and(|(source, tag)| wanted.takes(source, tag))
+            })
+        }
+
+        fn first_receive(&self, source: Rank, tag: Tag) -> Option<usize> {
+            (0..self.receives.len())
+                .find(|number| self.receives[*number].is_some_and(|one| one.takes(source, tag)))
+        }
+    }
+
+    fn arrival(source: Rank, tag: Tag, number: usize) -> Arrival<usize> {
+        Arrival {
+            source,
+            envelope: Envelope { tag, dtype: DataType::Int8, count: 0 },
+            rest: number,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_goes_where_the_plain_lists_send_it(
+            steps in prop::collection::vec(step(), 0..60)
+        ) {
+            let (mut matching, mut oracle) = (Matching::default(), Oracle::default());
+            let mut tickets = Vec::new(); // by the number of the receive; None if matched at once
+            for step in steps {
+                match step {
+                    Step::Arrive(source, tag) => {
+                        let number = oracle.messages.len();
+                        let expected = oracle.first_receive(source, tag);
+                        let given = matching.arrive(arrival(source, tag, number));
+                        let given = given.map(|(ticket, arrival)| {
+                            assert_eq!(arrival.rest, number);
+                            tickets.iter().position(|known| *known == Some(ticket)).unwrap()
+                        });
+                        prop_assert_eq!(given, expected);
+                        oracle.messages.push(expected.is_none().then_some((source, tag)));
+                        if let Some(receive) = expected {
+                            oracle.receives[receive] = None;
+                        }
+                    }
+                    Step::Post(wanted) => {
+                        let expected = oracle.first_message(&wanted);
+                        match matching.post(wanted) {
+                            Post::Matched(arrival) => {
+                                prop_assert_eq!(Some(arrival.rest), expected);
+                                oracle.messages[arrival.rest] = None;
+                                oracle.receives.push(None);
+                                tickets.push(None);
+                            }
+                            Post::Posted(ticket) => {
+                                prop_assert_eq!(None, expected);
+                                oracle.receives.push(Some(wanted));
+                                tickets.push(Some(ticket));
+                            }
+                        }
+                    }
+                    Step::Probe(wanted) => {
+                        let seen = matching.probe(&wanted).map(|arrival| arrival.rest);
+                        prop_assert_eq!(seen, oracle.first_message(&wanted));
+                    }
+                    Step::Cancel(back) => {
+                        let Some(number) = tickets.len().checked_sub(back + 1) else { continue };
+                        let Some(ticket) = tickets[number] else { continue };
+                        let was_there = oracle.receives[number].take().is_some();
+                        prop_assert_eq!(matching.cancel(ticket), was_there);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Where the messages to one rank of a communicator arrive and wait for their receives; and what it
+//! knows of those it sends: whose turn it is, how much the peer can still take, who may send its
+//! bytes.
+//!
+//! Leaves to the mesh how notes travel and to `messaging` what a send and a receive consist of.
+//! Invariants:
+//! - all state is behind the one lock, no other is taken inside it, and wakers are woken outside it;
+//! - a future may be polled by one task and then by another: the latest waker is the one kept;
+//! - whatever a peer sends, the messages of its that nobody has received take up no more than `CREDIT`
+//!   bytes here;
+//! - every wait ends when the communicator fails or the awaited peer has gone; what is there already is
+//!   still handed out.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::error::{Error, Result};
+use crate::matching::{Arrival, Matching, Post, Ticket};
+use crate::message::{Envelope, Wanted};
+use crate::rank::{Place, Rank};
+
+use super::note::{EAGER, Form, Note};
+
+/// Memory that the unreceived messages of one sender may take up at one receiver.
+pub const CREDIT: usize = 256 << 10;
+
+/// What a message costs besides its payload.
+pub const OVERHEAD: usize = 128;
+
+/// Credit is given back so many bytes at a time. A sender whose messages were all received has more
+/// than the rest, and that is enough for any one message.
+const BATCH: usize = CREDIT / 2;
+const _: () = assert!(OVERHEAD + EAGER <= CREDIT - BATCH);
+
+pub struct Inbox {
+    place: Place,
+    state: Mutex<State>,
+}
+
+/// What is here of a message beside its envelope.
+pub struct Rest {
+    pub id: u64,
+    pub form: Form,
+}
+
+#[derive(Default)]
+struct State {
+    matching: Matching<Rest>,
+    /// Posted receives, with what they got.
+    receives: HashMap<Ticket, (Option<Arrival<Rest>>, Option<Waker>)>,
+    /// By their rank; made when there is something to know.
+    peers: HashMap<Rank, Peer>,
+    fault: Option<Error>,
+}
+
+struct Peer {
+    /// What it can still take.
+    credit: usize,
+    /// The number of the next message to it.
+    next_id: u64,
+    /// Sends that have not handed over their note yet, in the order issued, which is that of their
+    /// numbers.
+    turns: VecDeque<(u64, Option<Waker>)>,
+    next_turn: u64,
+    /// Messages to it that wait until they have met their receive, and whether they have.
+    awaited: HashMap<u64, (bool, Option<Waker>)>,
+    /// The number of the next message from it.
+    next_arrival: u64,
+    /// Credit it has used, and the part of it to give back.
+    used: usize,
+    owed: usize,
+    /// Messages whose bytes it was asked for.
+    expected: HashSet<u64>,
+    /// How it went.
+    gone: Option<String>,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self {
+            credit: CREDIT,
+            next_id: 0,
+            turns: VecDeque::new(),
+            next_turn: 0,
+            awaited: HashMap::new(),
+            next_arrival: 0,
+            used: 0,
+            owed: 0,
+            expected: HashSet::new(),
+            gone: None,
+        }
+    }
+}
+
+/// What a message costs at its receiver.
+pub fn cost(form: &Form) -> usize {
+    match form {
+        Form::Eager { payload, .. } => OVERHEAD + payload.len(),
+        Form::Announced => OVERHEAD,
+    }
+}
+
+impl Inbox {
+    pub fn new(place: Place) -> Self {
+        Self { place, state: Mutex::default() }
+    }
+
+    /// Takes a note that `from` has sent. Notes of one rank come in the order it sent them. `Err` says
+    /// how it broke the protocol.
+    pub fn deliver(&self, from: Rank, note: Note) -> std::result::Result<(), String> {
+        let mut state = self.lock();
+        let peer = state.peers.entry(from).or_default();
+        let waker = match note {
+            Note::Message { id, envelope, form } => {
+                if id != peer.next_arrival {
+                    let expected = peer.next_arrival;
+                    return Err(format!("sent message {id} where {expected} was expected"));
+                }
+                peer.next_arrival += 1;
+                peer.used += cost(&form);
+                if peer.used > CREDIT {
+                    return Err(format!("sent {} bytes beyond its credit", peer.used - CREDIT));
+                }
+                let arrival = Arrival { source: from, envelope, rest: Rest { id, form } };
+                match state.matching.arrive(arrival) {
+                    Some((ticket, arrival)) => {
+                        let receive = state.receives.entry(ticket).or_default();
+                        receive.0 = Some(arrival);
+                        receive.1.take()
+                    }
+                    None => None,
+                }
+            }
+            Note::Ready { id } => match peer.awaited.get_mut(&id) {
+                Some((ready, waker)) if !*ready => {
+                    *ready = true;
+                    waker.take()
+                }
+                _ => return Err(format!("was ready for message {id}, which does not wait")),
+            },
+            Note::Credit { bytes } => {
+                peer.credit = peer.credit.saturating_add(bytes);
+                if peer.credit > CREDIT {
+                    return Err(format!("gave back {bytes} bytes of credit that were not used"));
+                }
+                peer.first_turn()
+            }
+        };
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// The communicator has failed: every wait ends.
+    pub fn fail(&self, fault: Error) {
+        let mut state = self.lock();
+        state.fault.get_or_insert(fault);
+        let wakers = state.all_wakers();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// No further note comes from `peer`, which takes none.
+    pub fn part(&self, peer: Rank, how: &str) {
+        let mut state = self.lock();
+        state.peers.entry(peer).or_default().gone.get_or_insert_with(|| how.to_owned());
+        let wakers = state.all_wakers();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The fault of the communicator, or that `peer` has gone.
+    pub fn lost(&self, peer: Rank) -> Option<Error> {
+        self.lock().lost(peer)
+    }
+
+    /// Posts a receive: it takes part in the matching from here on.
+    pub fn post(&self, wanted: Wanted) -> Receive<'_> {
+        let mut state = self.lock();
+        let (ticket, arrival) = match state.matching.post(wanted) {
+            Post::Matched(arrival) => (None, Some(arrival)),
+            Post::Posted(ticket) => {
+                state.receives.insert(ticket, (None, None));
+                (Some(ticket), None)
+            }
+        };
+        Receive { inbox: self, wanted, ticket, arrival }
+    }
+
+    /// Sender and envelope of the message that a receive would take now.
+    pub fn probe(&self, wanted: &Wanted) -> Option<(Rank, Envelope)> {
+        self.lock().matching.probe(wanted).map(|arrival| (arrival.source, arrival.envelope))
+    }
+
+    /// A message of `from` has met its receive: its memory is free. Returns how much credit is to be
+    /// given back now, if any.
+    pub fn settle(&self, from: Rank, cost: usize) -> Option<usize> {
+        let mut state = self.lock();
+        let peer = state.peers.entry(from).or_default();
+        peer.owed += cost;
+        if peer.owed < BATCH {
+            return None;
+        }
+        peer.used -= peer.owed;
+        Some(std::mem::take(&mut peer.owed))
+    }
+
+    /// A send's place behind all sends to `to` that were issued before.
+    pub fn turn(&self, to: Rank) -> Turn<'_> {
+        let mut state = self.lock();
+        let peer = state.peers.entry(to).or_default();
+        let number = peer.next_turn;
+        peer.next_turn += 1;
+        peer.turns.push_back((number, None));
+        Turn { inbox: self, to, number }
+    }
+
+    /// Waits until message `id` to `to`, which wants to know, has met its receive.
+    pub async fn ready(&self, to: Rank, id: u64) -> Result<()> {
+        poll_fn(|context| {
+            let mut state = self.lock();
+            let lost = state.lost(to);
+            let peer = state.peers.entry(to).or_default();
+            let Some((ready, waker)) = peer.awaited.get_mut(&id) else {
+                return Poll::Ready(Ok(()));
+            };
+            match (*ready, lost) {
+                (true, _) => {
+                    peer.awaited.remove(&id);
+                    Poll::Ready(Ok(()))
+                }
+                (false, Some(lost)) => Poll::Ready(Err(lost)),
+                (false, None) => {
+                    *waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// The bytes of message `id` of `from` may come, until this is dropped.
+    pub fn expect(&self, from: Rank, id: u64) -> Expected<'_> {
+        self.lock().peers.entry(from).or_default().expected.insert(id);
+        Expected { inbox: self, from, id }
+    }
+
+    /// Whether `from` was asked for the bytes of message `id`.
+    pub fn expects(&self, from: Rank, id: u64) -> bool {
+        self.lock().peers.get(&from).is_some_and(|peer| peer.expected.contains(&id))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn lost(&self, peer: Rank) -> Option<Error> {
+        let gone = || self.peers.get(&peer)?.gone.clone();
+        self.fault.clone().or_else(|| gone().map(|how| Error::PeerLost { peer, how }))
+    }
+
+    /// Why a receive will never get a message.
+    fn hopeless(&self, wanted: &Wanted, place: Place) -> Option<Error> {
+        if let Some(source) = wanted.source {
+            return self.lost(source);
+        }
+        let others = || (0..place.size).map(Rank).filter(|rank| *rank != place.rank);
+        let any_left = others().any(|rank| self.lost(rank).is_none());
+        // Alone, a rank may still send to itself.
+        if any_left || place.size == 1 {
+            self.fault.clone()
+        } else {
+            others().find_map(|rank| self.lost(rank))
+        }
+    }
+
+    fn all_wakers(&mut self) -> Vec<Waker> {
+        let receives = self.receives.values_mut().filter_map(|(_, waker)| waker.take());
+        let peers = self.peers.values_mut().flat_map(|peer| {
+            let turns = peer.turns.iter_mut().filter_map(|(_, waker)| waker.take());
+            turns.chain(peer.awaited.values_mut().filter_map(|(_, waker)| waker.take()))
+        });
+        receives.chain(peers).collect()
+    }
+}
+
+impl Peer {
+    /// The waker of the send whose turn it is.
+    fn first_turn(&mut self) -> Option<Waker> {
+        self.turns.front_mut().and_then(|(_, waker)| waker.take())
+    }
+}
+
+/// A receive. Dropping it takes it back.
+pub struct Receive<'a> {
+    inbox: &'a Inbox,
+    wanted: Wanted,
+    ticket: Option<Ticket>,
+    arrival: Option<Arrival<Rest>>,
+}
+
+impl Receive<'_> {
+    /// Waits for its message.
+    pub async fn matched(&mut self) -> Result<Arrival<Rest>> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Arrival<Rest>>> {
+        if let Some(arrival) = self.arrival.take() {
+            return Poll::Ready(Ok(arrival));
+        }
+        let mut state = self.inbox.lock();
+        let hopeless = state.hopeless(&self.wanted, self.inbox.place);
+        let receive = self.ticket.and_then(|ticket| state.receives.get_mut(&ticket));
+        let (got, waker) = receive.expect("a receive waits until it has its message, once");
+        if let Some(arrival) = got.take() {
+            self.ticket.take().map(|ticket| state.receives.remove(&ticket));
+            return Poll::Ready(Ok(arrival));
+        }
+        if let Some(error) = hopeless {
+            return Poll::Ready(Err(error));
+        }
+        *waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Takes the receive back, unless it has got its message.
+    pub fn cancel(mut self) -> std::result::Result<(), Self> {
+        if self.arrival.is_some() || !self.take_back() { Err(self) } else { Ok(()) }
+    }
+
+    fn take_back(&mut self) -> bool {
+        let Some(ticket) = self.ticket else { return false };
+        let mut state = self.inbox.lock();
+        let cancelled = state.matching.cancel(ticket);
+        if cancelled {
+            state.receives.remove(&ticket);
+            self.ticket = None;
+        }
+        cancelled
+    }
+}
+
+impl Drop for Receive<'_> {
+    fn drop(&mut self) {
+        if !self.take_back()
+            && let Some(ticket) = self.ticket
+        {
+            self.inbox.lock().receives.remove(&ticket);
+        }
+    }
+}
+
+/// A send's place among those to one peer. Dropping it lets the next one in.
+pub struct Turn<'a> {
+    inbox: &'a Inbox,
+    to: Rank,
+    number: u64,
+}
+
+/// What may be sent, and under which number.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Permit {
+    pub id: u64,
+    /// Not only the envelope.
+    pub eager: bool,
+}
+
+impl Turn<'_> {
+    /// Waits until all sends before it have handed over their notes and the peer can take one more,
+    /// with `bytes` bytes if that many may be eager. `synchronous`: also an eager one will wait for
+    /// its receive.
+    pub async fn come(&self, bytes: usize, synchronous: bool) -> Result<Permit> {
+        poll_fn(|context| self.poll(context, bytes, synchronous)).await
+    }
+
+    fn poll(&self, context: &Context<'_>, bytes: usize, synchronous: bool) -> Poll<Result<Permit>> {
+        let mut state = self.inbox.lock();
+        if let Some(lost) = state.lost(self.to) {
+            return Poll::Ready(Err(lost));
+        }
+        let peer = state.peers.entry(self.to).or_default();
+        let is_first = peer.turns.front().is_some_and(|(number, _)| *number == self.number);
+        let eager = bytes <= EAGER && OVERHEAD + bytes <= peer.credit;
+        let cost = if eager { OVERHEAD + bytes } else { OVERHEAD };
+        if !is_first || cost > peer.credit {
+            let mine = peer.turns.binary_search_by_key(&self.number, |(number, _)| *number);
+            let mine = mine.expect("a turn that was not given up");
+            peer.turns[mine].1 = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        peer.credit -= cost;
+        let id = peer.next_id;
+        peer.next_id += 1;
+        if !eager || synchronous {
+            peer.awaited.insert(id, (false, None));
+        }
+        Poll::Ready(Ok(Permit { id, eager }))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inbox.lock();
+        let peer = state.peers.entry(self.to).or_default();
+        match peer.turns.front() {
+            Some((number, _)) if *number == self.number => drop(peer.turns.pop_front()),
+            _ => peer.turns.retain(|(number, _)| *number != self.number),
+        }
+        let next = peer.first_turn();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The bytes of a message may come.
+pub struct Expected<'a> {
+    inbox: &'a Inbox,
+    from: Rank,
+    id: u64,
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inbox.lock();
+        if let Some(peer) = state.peers.get_mut(&self.from) {
+            peer.expected.remove(&self.id);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Messages between two ranks of which one is lost, or over a bad network.
+
+use nexar::error::Code;
+
+use super::Case;
+use super::process::{ask_all, world};
+use super::relay::Trouble;
+use super::report;
+use super::wire::relayed;
+
+pub const CASES: [Case; 4] = [
+    ("a_rank_killed_before_it_sends_is_named_by_who_waits_for_it", killed_before),
+    ("a_rank_killed_inside_a_long_message_is_named_by_its_peer", killed_inside),
+    ("messages_over_a_bad_network_are_exact_and_in_order", bad_network),
+    ("a_message_outlives_the_process_that_sent_it", left_after),
+];
+
+fn killed_before() {
+    let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "2000")]);
+    ranks[0].tell("recv 4 1");
+    ranks[2].tell("send 1000000 1");
+    ranks[1].signal(9);
+    for rank in [0, 2] {
+        let answer = ranks[rank].hear().failed(Code::RemoteError, &["rank 1 "]);
+        report(format!("rank {rank} after {:.0} ms: {}", answer.ms, answer.text));
+    }
+}
+
+fn killed_inside() {
+    for victim in [0, 1] {
+        let trouble = Trouble { bytes_per_ms: 4000, ..Trouble::default() };
+        let (mut ranks, relays, _) = relayed(trouble);
+        // Five seconds long, unless something happens.
+        ranks[0].tell("send 20000000 1");
+        ranks[1].tell("recv 20000000 0");
+        let before: usize = relays.iter().map(|relay| relay.datagrams()).sum();
+        while relays.iter().map(|relay| relay.datagrams()).sum::<usize>() < before + 500 {
+            std::thread::yield_now();
+        }
+        ranks[victim].signal(9);
+        let name = format!("rank {victim} ");
+        let answer = ranks[1 - victim].hear().failed(Code::RemoteError, &[&name]);
+        report(format!("after {:.0} ms: {}", answer.ms, answer.text));
+    }
+}
+
+fn bad_network() {
+    let trouble = Trouble { lost: 5, doubled: 5, late: 5, changed: 1, bytes_per_ms: 0 };
+    let (mut ranks, _relays, _) = relayed(trouble);
+    for length in [0, 1, 5000, 16384, 16385, 1_000_003] {
+        ranks[0].tell(&format!("send {length} 1"));
+        ranks[1].tell(&format!("recv {length} 0"));
+        for rank in &mut ranks {
+            assert_eq!(rank.hear().succeeded().text, "exact", "{length}");
+        }
+    }
+    // Short ones ahead of their receives, of different lengths: each fits its receive or none does.
+    for length in 0..100 {
+        ranks[1].ask(&format!("send {length} 0")).succeeded();
+    }
+    for length in 0..100 {
+        assert_eq!(ranks[0].ask(&format!("recv {length} 1")).succeeded().text, "exact");
+    }
+    for answer in ask_all(&mut ranks, "barrier") {
+        answer.succeeded();
+    }
+}
+
+fn left_after() {
+    for then in ["destroy", "exit"] {
+        let trouble = Trouble { bytes_per_ms: 1000, ..Trouble::default() };
+        let (mut ranks, relays, _) = relayed(trouble);
+        ranks[0].tell(&format!("send 9 1\nsend 3500000 1\n{then}"));
+        assert_eq!(ranks[1].ask("recv 9 0").succeeded().text, "exact");
+        let arrived = ranks[1].ask("recv 3500000 0").succeeded();
+        assert_eq!(arrived.text, "exact");
+        ranks[0].hear().succeeded();
+        let sent = ranks[0].hear().succeeded();
+        report(format!("{then}: sent after {:.0} ms, there after {:.0} ms", sent.ms, arrived.ms));
+        ranks[1].ask("recv 1 0").failed(Code::RemoteError, &["rank 0 has left the communicator"]);
+        drop(relays);
+    }
+}
