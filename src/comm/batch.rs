@@ -4,12 +4,14 @@
 //! each ends by itself, at the latest at its own deadline; and of two batches of streams one is
 //! before the other on all communicators and streams that they share.
 
-use std::cell::RefCell;
+use std::cell::OnceCell;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 
 use crate::error::{Error, Result};
 use crate::runtime;
@@ -100,11 +102,7 @@ impl<'a> Batch<'a> {
         work: impl Into<Work<'a>>,
     ) -> Result<()> {
         let work = work.into();
-        self.tickets.push(match &work {
-            Work::Collective(op) => communicator.begin(op.call())?,
-            Work::Send(outgoing) => communicator.begin_message(outgoing.call())?,
-            Work::Recv(incoming) => communicator.begin_message(incoming.call())?,
-        });
+        self.tickets.push(begin(communicator, &work)?);
         self.works.push(work);
         Ok(())
     }
@@ -123,64 +121,90 @@ impl<'a> Batch<'a> {
     /// Runs all operations to their end on the calling thread. Returns the error of the first, in
     /// the order in which they were added, that failed.
     pub fn run(self) -> Result<()> {
-        self.wait_in_line();
         let Self { tickets, works, in_line } = self;
-        let results: RefCell<Vec<Option<Result<()>>>> = RefCell::new(vec![None; tickets.len()]);
-        let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
-        let mut pairs = tickets.iter().zip(&works);
-        let leaves_work = pairs.any(|(ticket, work)| ticket.communicator.leaves_work(work));
-        // Polled in this order at first, which is that of messages.
-        let all = tickets.iter().zip(works).enumerate().map(|(index, (ticket, work))| {
-            let results = &results;
-            async move {
-                let result = ticket.communicator.perform(ticket, work).await;
-                let result = ticket.end(result);
-                results.borrow_mut()[index].get_or_insert(result);
-            }
-        });
-        // In a box: it is larger than the stack of a small thread.
-        let mut all = Box::pin(join_all(all));
-        let mut watch = Watch::new(&tickets, &results);
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            while let Some(until) = watch.next() {
-                let ended = match over_network {
-                    false => runtime::block_on(all.as_mut(), until),
-                    true => runtime::drive(all.as_mut(), until, leaves_work),
-                };
-                if ended.is_some() {
-                    break;
-                }
-            }
-        }));
-        if let Err(panic) = ended {
-            watch.fail_all(|| Error::from_panic(&*panic));
-        }
-        // What has not ended has failed its communicator: nothing is sent behind a message that is
-        // broken off here.
-        drop(all);
+        let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
+        let result = run_to_the_end(&tickets, works, &results);
         drop(in_line);
-        let first_error = results.into_inner().into_iter().flatten().find(Result::is_err);
-        first_error.unwrap_or(Ok(()))
+        result
     }
+}
 
-    /// Batches of streams that were before this one end by their own deadlines, and so does this.
-    fn wait_in_line(&self) {
-        if self.tickets.iter().all(|ticket| ticket.behind == 0) {
-            return;
-        }
-        let come = async {
-            for ticket in &self.tickets {
-                ticket.communicator.line.ended(ticket.behind).await;
-            }
-        };
-        runtime::block_on(come, Instant::now() + A_YEAR);
+/// Runs one operation that is on no stream: a batch of one, without its lists.
+pub(super) fn run_alone(communicator: &Arc<Communicator>, work: Work<'_>) -> Result<()> {
+    let ticket = begin(communicator, &work)?;
+    run_to_the_end(&[ticket], [work], &[OnceCell::new()])
+}
+
+fn begin(communicator: &Arc<Communicator>, work: &Work<'_>) -> Result<Ticket> {
+    match work {
+        Work::Collective(op) => communicator.begin(op.call()),
+        Work::Send(outgoing) => communicator.begin_message(outgoing.call()),
+        Work::Recv(incoming) => communicator.begin_message(incoming.call()),
     }
+}
+
+fn run_to_the_end<'a>(
+    tickets: &[Ticket],
+    works: impl AsRef<[Work<'a>]> + IntoIterator<Item = Work<'a>>,
+    results: &[OnceCell<Result<()>>],
+) -> Result<()> {
+    wait_in_line(tickets);
+    let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
+    let mut pairs = tickets.iter().zip(works.as_ref());
+    let leaves_work = pairs.any(|(ticket, work)| ticket.communicator.leaves_work(work));
+    // Polled in this order at first, which is that of messages.
+    let mut each =
+        tickets.iter().zip(results).zip(works).map(|((ticket, result), work)| async move {
+            let ended = ticket.end(ticket.communicator.perform(ticket, work).await);
+            // One that was late has its result.
+            let _ = result.set(ended);
+        });
+    // In a box: it is larger than the stack of a small thread.
+    let mut all: Pin<Box<dyn Future<Output = ()> + '_>> = match each.next() {
+        Some(only) if tickets.len() == 1 => Box::pin(only),
+        first => Box::pin(join_all(first.into_iter().chain(each)).map(drop)),
+    };
+    let mut watch = Watch::new(tickets, results);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        while let Some(until) = watch.next() {
+            let ended = match over_network {
+                false => runtime::block_on(all.as_mut(), until),
+                true => runtime::drive(all.as_mut(), until, leaves_work),
+            };
+            if ended.is_some() {
+                break;
+            }
+        }
+    }));
+    if let Err(panic) = ended {
+        watch.fail_all(|| Error::from_panic(&*panic));
+    }
+    // What has not ended has failed its communicator: nothing is sent behind a message that is
+    // broken off here.
+    drop(all);
+    let mut errors = results.iter().filter_map(|result| result.get()?.as_ref().err());
+    errors.next().map_or(Ok(()), |first| Err(first.clone()))
+}
+
+/// Batches of streams that were before these operations end by their own deadlines, and so does
+/// this.
+fn wait_in_line(tickets: &[Ticket]) {
+    if tickets.iter().all(|ticket| ticket.behind == 0) {
+        return;
+    }
+    let come = async {
+        for ticket in tickets {
+            ticket.communicator.line.ended(ticket.behind).await;
+        }
+    };
+    runtime::block_on(come, Instant::now() + A_YEAR);
 }
 
 /// Deadlines of a batch that runs, and reports of what it waits for.
 struct Watch<'a> {
     tickets: &'a [Ticket],
-    results: &'a RefCell<Vec<Option<Result<()>>>>,
+    /// One for each ticket, when it has ended.
+    results: &'a [OnceCell<Result<()>>],
     start: Instant,
     next_report: Instant,
 }
@@ -189,7 +213,7 @@ struct Watch<'a> {
 const MOST_REPORTED: usize = 8;
 
 impl<'a> Watch<'a> {
-    fn new(tickets: &'a [Ticket], results: &'a RefCell<Vec<Option<Result<()>>>>) -> Self {
+    fn new(tickets: &'a [Ticket], results: &'a [OnceCell<Result<()>>]) -> Self {
         let start = Instant::now();
         let mut watch = Self { tickets, results, start, next_report: start };
         watch.next_report += watch.interval();
@@ -201,23 +225,18 @@ impl<'a> Watch<'a> {
     fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut deadline: Option<Instant> = None;
-        for (index, ticket) in self.tickets.iter().enumerate() {
-            if self.results.borrow()[index].is_some() {
-                continue;
-            }
+        for (ticket, result) in self.unended() {
             let own = self.start + ticket.communicator.op_timeout;
             if own <= now {
-                let late = ticket.fail(ticket.communicator.timeout(ticket.doing));
-                self.results.borrow_mut()[index] = Some(Err(late));
+                let _ = result.set(Err(ticket.fail(ticket.communicator.timeout(ticket.doing))));
             } else {
                 deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
             }
         }
         if self.next_report <= now {
-            let results = self.results.borrow();
-            let slow = self.tickets.iter().zip(&*results);
-            let slow = slow.filter(|(_, result)| result.is_none()).take(MOST_REPORTED);
-            slow.for_each(|(ticket, _)| ticket.communicator.report_stragglers(ticket));
+            for (ticket, _) in self.unended().take(MOST_REPORTED) {
+                ticket.communicator.report_stragglers(ticket);
+            }
             self.next_report = now + self.interval();
         }
         deadline.map(|deadline| deadline.min(self.next_report))
@@ -228,11 +247,16 @@ impl<'a> Watch<'a> {
         intervals.min().unwrap_or(A_YEAR)
     }
 
-    /// Fails all that has no result.
+    /// Fails all that has not ended.
     fn fail_all(&self, cause: impl Fn() -> Error) {
-        for (index, ticket) in self.tickets.iter().enumerate() {
-            self.results.borrow_mut()[index].get_or_insert_with(|| Err(ticket.fail(cause())));
+        for (ticket, result) in self.unended() {
+            let _ = result.set(Err(ticket.fail(cause())));
         }
+    }
+
+    fn unended(&self) -> impl Iterator<Item = (&'a Ticket, &'a OnceCell<Result<()>>)> + use<'a> {
+        let all = self.tickets.iter().zip(self.results);
+        all.filter(|(_, result)| result.get().is_none())
     }
 }
 

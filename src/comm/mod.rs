@@ -43,7 +43,6 @@ pub use message::Work;
 pub use split::{Part, Wish, split};
 pub use stream::Stream;
 
-use batch::Batch;
 use lane::Lanes;
 use line::Line;
 use ticket::Ticket;
@@ -208,9 +207,7 @@ impl Communicator {
 
     /// Runs one operation to its end on the calling thread.
     pub fn run<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
-        let mut alone = Batch::default();
-        alone.add(self, work)?;
-        alone.run()
+        batch::run_alone(self, work.into())
     }
 
     /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
