@@ -687,8 +687,8 @@ nexarResult_t nexarScatterV(const void *sendbuff,
 /**
  * Sends count elements to rank peer, which receives them with nexarRecv of the same count and
  * datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
- * been received. Messages to one peer are received in the order sent, whatever their sizes. A rank may
- * send to itself, where the receive is in the same group or made by another thread.
+ * met its receive. Messages to one peer are received in the order sent, whatever their sizes. A rank
+ * may send to itself, where the receive is in the same group or made by another thread.
  */
 nexarResult_t nexarSend(const void *sendbuff,
                         size_t count,
