@@ -48,12 +48,12 @@ test-c: build ## Run the C tests and the examples
 	ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS)
 
 # Another seed every time; give the SEED that failed to see it again.
-SEED = $(shell date +%s)
+SEED := $(shell date +%s)
 
 stress: build ## Run programs drawn at random for ten minutes
 	@for n in 2 3 4 5 6; do \
 	  echo "== $$n processes, seed $(SEED)"; \
-	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED); \
+	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
 
 # Only definite leaks count: Rust points into the middle of its Arcs, which valgrind calls possible.

@@ -16,16 +16,21 @@
  *
  * Agreement. All ranks of a communicator make the same calls in the same order, with the same
  * count, datatype, op and root. If they do not, every rank gets nexarInvalidUsage with both calls
- * in the text, from this call or, if it had returned already, from its next. A count of 0 is a call
- * like any other, but sends nothing; a difference between such calls is found by the next that sends
- * something.
+ * in the text, from this call or, if it had returned already, from its next. Calls are numbered from
+ * 0 in the order made, and texts name them so (#17). A count of 0 is a call like any other, but sends
+ * nothing; a difference between such calls is found by the next that sends something. Messages have
+ * no number and need no agreement beyond their own.
  *
  * Messages. What one rank sends, another or the same rank receives: the first message, of those that
  * its receive names by peer and tag, in the order sent, whatever the sizes. Count and datatype must be
- * the same on both sides; if they are not, both ranks get nexarInvalidUsage with both calls in the
- * text, and the communicator has failed. A short message may be sent before its receive is there: it
- * waits in memory, at most 256 KiB from each sender; beyond that, and for messages of more than 16
- * KiB, the sender waits. A thread that waits for a message holds up no other call.
+ * the same on both sides; if they are not, the receive is nexarInvalidUsage with both calls in the
+ * text and the communicator has failed: the sender gets the same from this call or, if it had
+ * returned already, from its next. A short message may be sent before its receive is there: it waits
+ * in memory, at most 256 KiB from each sender; beyond that, and for messages of more than 16 KiB, the
+ * sender waits. Do not depend on that memory: a short message may have to wait too. A call on stream
+ * NULL that waits for a message holds up no call of another thread; on a stream it holds up what comes
+ * behind it for that communicator. A send and a receive that depend on each other go into
+ * nexarSendRecv or a group.
  *
  * Failure. Once an operation failed the communicator has failed, on all its ranks: each of its
  * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
@@ -41,10 +46,11 @@
  * nexarInvalidArgument.
  *
  * Streams. With NULL a call returns when the result is there. On a stream of nexarStreamCreate it
- * returns at once; the operation takes its number and runs later, in order, on the stream's thread.
- * An error that comes then is returned by nexarStreamSynchronize, and nexarCommGetAsyncError tells
- * of it. Time counts from the operation's beginning. Finalize and Destroy wait for what is queued;
- * Abort makes it fail.
+ * returns at once; the operation takes its number at once and runs later, in order, on the stream's
+ * thread. An error that comes then is returned by nexarStreamSynchronize, and nexarCommGetAsyncError
+ * tells of it. NEXAR_OP_TIMEOUT_MS counts from when an operation runs, not from when it was queued; a
+ * call that waits for queued ones waits as long as those may take. Finalize and Destroy wait for what
+ * is queued; Abort makes it fail.
  *
  * Groups. Between nexarGroupStart and nexarGroupEnd, operations of a thread are collected; at the
  * end all are started before any is waited for.
@@ -57,7 +63,8 @@
  * process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
  *
  * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
- * nexarInvalidArgument. Finalize, Destroy, Abort and those that free take NULL and do nothing.
+ * nexarInvalidArgument. nexarCommFinalize, nexarCommDestroy, nexarCommAbort, nexarStreamDestroy and
+ * nexarMemFree take NULL and do nothing.
  *
  * Network. Ranks in several processes are joined by QUIC over one UDP port per process, encrypted
  * and authenticated by keys that come with the unique id; nothing has to be set up.
@@ -249,7 +256,7 @@ typedef enum {
  */
 typedef enum {
   /**
-   * Read whenever the operator is used, until it is destroyed.
+   * Read by each call that uses the operator, also in a group or on a stream.
    */
   nexarScalarDevice = 0,
   /**
@@ -278,7 +285,8 @@ typedef struct {
 
 /**
  * Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
- * field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
+ * field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default, in
+ * nexarCommSplit from comm.
  * The structure grows at its end in later versions.
  */
 typedef struct {
@@ -344,8 +352,8 @@ const char *nexarGetErrorString(nexarResult_t result);
 
 /**
  * The full text of the last error: of calls on comm, or of its failure if that came later; with
- * comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this thread's next nexarGetLastError.
- * A success does not clear it.
+ * comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this
+ * thread's next nexarGetLastError. A success does not clear it.
  */
 const char *nexarGetLastError(nexarComm_t comm);
 
@@ -381,7 +389,8 @@ nexarResult_t nexarCommInitRank(nexarComm_t *comm,
  * With config.blocking == 0 it returns nexarInProgress at once. The handle can be asked with
  * nexarCommGetAsyncError, which gives nexarInProgress until the communicator has been made, then
  * nexarSuccess or what it failed with; nexarCommAbort does not wait for it, nexarCommDestroy does.
- * Any other use before that is nexarInvalidArgument.
+ * Any other use before that is nexarInvalidArgument. The handle must be destroyed, also if its
+ * communicator could not be made.
  */
 nexarResult_t nexarCommInitRankConfig(nexarComm_t *comm,
                                       int nranks,
@@ -409,9 +418,8 @@ nexarResult_t nexarCommUserRank(nexarComm_t comm,
                                 int *rank);
 
 /**
- * Gives the CUDA device of this rank: its place in the devlist of nexarCommInitAll, or its index
- * there if that was NULL; what is split off it keeps it. -1 for a rank that was made otherwise: on
- * host memory it has none.
+ * Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
+ * NULL; what is split off keeps it. -1 if it was made otherwise.
  */
 nexarResult_t nexarCommCuDevice(nexarComm_t comm,
                                 int *device);
@@ -447,10 +455,13 @@ nexarResult_t nexarCommAbort(nexarComm_t comm);
 /**
  * Makes a communicator of the ranks that pass the same color, 0 or more, and writes its handle to
  * newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
- * comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL. The new communicator uses the
- * connections of comm, which may be destroyed before it, and fails and ends by itself. Without
- * config, or where its fields are not set, it has the settings of comm. It is waited for, whatever
- * config.blocking is.
+ * comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL.
+ *
+ * The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two are
+ * independent: either may fail, be aborted or be destroyed without the other, and each must be
+ * destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config is
+ * NULL or its fields are not set, it has the settings of comm, but not its name. A split counts as an
+ * operation of comm; it is waited for, whatever config.blocking is.
  *
  * Inside a group, newcomm is NULL until the end of the group.
  */
@@ -639,8 +650,9 @@ nexarResult_t nexarReduceScatterV(const void *sendbuff,
 /**
  * As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
  * recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
- * not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself. sdispls and rdispls may be NULL: the blocks follow each
- * other. In place when sendbuff == recvbuff and both have the same counts and displacements.
+ * not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself.
+ * sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff == recvbuff
+ * and both have the same counts and displacements.
  */
 nexarResult_t nexarAllToAllV(const void *sendbuff,
                              const size_t *sendcounts,
@@ -688,7 +700,8 @@ nexarResult_t nexarScatterV(const void *sendbuff,
  * Sends count elements to rank peer, which receives them with nexarRecv of the same count and
  * datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
  * met its receive. Messages to one peer are received in the order sent, whatever their sizes. A rank
- * may send to itself, where the receive is in the same group or made by another thread.
+ * may send to itself; unless the message is short, its receive must be in the same group or made by
+ * another thread.
  */
 nexarResult_t nexarSend(const void *sendbuff,
                         size_t count,
@@ -698,9 +711,9 @@ nexarResult_t nexarSend(const void *sendbuff,
                         nexarStream_t stream);
 
 /**
- * Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
- * the sender's is nexarInvalidUsage on both ranks, with both calls in the text, and the
- * communicator has failed; a message is never cut. A count of 0 is received like any other.
+ * Receives count elements that rank peer has sent with nexarSend. Another count or datatype than the
+ * sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A count of
+ * 0 is received like any other.
  */
 nexarResult_t nexarRecv(void *recvbuff,
                         size_t count,
@@ -723,6 +736,7 @@ nexarResult_t nexarSendTag(const void *sendbuff,
 /**
  * As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may be
  * NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not taken.
+ * Which rank and tag it was is not told: where that matters, send it in the message.
  */
 nexarResult_t nexarRecvTag(void *recvbuff,
                            size_t count,
@@ -760,10 +774,10 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
 /**
  * Creates an operator from a function of the program, for any datatype. The function folds count
  * elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is 0,
- * operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on to it. It
- * runs in the thread of the call that uses it, or of its stream, and must neither call nexar nor throw. It can be used
- * with comm alone, whose other ranks must use an operator created with the same value of
- * commutative.
+ * operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on
+ * to it. It runs in the thread of the call that uses it, or of its stream, and must neither call
+ * nexar nor throw. It can be used with comm alone, whose other ranks must use an operator created
+ * with the same value of commutative.
  */
 nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                void (*fold)(const void *in,
@@ -788,8 +802,9 @@ nexarResult_t nexarRedOpDestroy(nexarRedOp_t op,
  *
  * Until then operations of this thread return at once, and their buffers, streams and
  * communicators must stay as they are. They may use any communicators and streams, in any order.
- * nexarCommInitRank and its siblings write their handles at once; the communicators are made at the
- * end of the group and cannot be used before. nexarCommSplit writes its handle at the end of the
+ * nexarCommInitRank, nexarCommInitRankConfig (all with the same config.blocking) and
+ * nexarCommInitFromEnv write their handles at once; the communicators are made at the end of the
+ * group and cannot be used before. nexarCommSplit writes its handle at the end of the
  * group, until when there must be a place for it. Every other call acts at once.
  */
 nexarResult_t nexarGroupStart(void);
@@ -800,11 +815,13 @@ nexarResult_t nexarGroupStart(void);
  * communicators, as if that had been called before the operations. Then it starts all
  * operations of the group before it waits for any, and returns when those on stream NULL have their
  * results and the others are queued on their streams. Operations on one communicator count as
- * called in the order in which they were.
+ * called in the order in which they were, messages only those that are on one stream.
  *
- * If a call inside the group failed, that error is returned once more (of several, the last), and
- * no operation of the group is begun. Otherwise the result is the first failure among the
- * operations. Without a nexarGroupStart it is nexarInvalidUsage.
+ * If an operation, an initialisation or a split inside the group was refused, that error is returned
+ * once more (of several, the last), and nothing of the group is begun; the communicators that it
+ * would have made have failed. Otherwise the result is the first failure: of an initialisation, of a
+ * split, of an operation on stream NULL. A handle that was written must be destroyed, also if its
+ * communicator could not be made. Without a nexarGroupStart it is nexarInvalidUsage.
  */
 nexarResult_t nexarGroupEnd(void);
 
@@ -820,7 +837,8 @@ nexarResult_t nexarStreamCreate(nexarStream_t *stream);
 
 /**
  * Waits until all that was queued on the stream has ended, and returns the first error among it
- * since the last nexarStreamSynchronize. NULL is nexarSuccess: its operations have ended.
+ * since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL). NULL
+ * is nexarSuccess: its operations have ended.
  */
 nexarResult_t nexarStreamSynchronize(nexarStream_t stream);
 
@@ -832,26 +850,29 @@ nexarResult_t nexarStreamQuery(nexarStream_t stream);
 
 /**
  * Waits until all that was queued on the stream has ended, and frees it: its handle is dead from the
- * beginning of the call. NULL is nexarSuccess.
+ * beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL is
+ * nexarSuccess.
  */
 nexarResult_t nexarStreamDestroy(nexarStream_t stream);
 
 /**
  * Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
- * buffer; this may become faster than other memory. A size of 0 gives NULL.
+ * buffer; in a later version this may be faster. It belongs to the process, not to a communicator. A
+ * size of 0 gives NULL.
  */
 nexarResult_t nexarMemAlloc(void **ptr,
                             size_t size);
 
 /**
- * Frees what nexarMemAlloc has allocated. NULL is nexarSuccess, any other pointer
- * nexarInvalidArgument.
+ * Frees what nexarMemAlloc has allocated; no operation may be using it. NULL is nexarSuccess, any
+ * other pointer nexarInvalidArgument.
  */
 nexarResult_t nexarMemFree(void *ptr);
 
 /**
- * Registers size bytes at buff for use with comm, and gives a handle to end that with. Nothing
- * depends on it in this version.
+ * Registers size bytes at buff for use with comm, and gives a handle to end that with. In this
+ * version nothing depends on it, and the memory may be freed at any time. nexarCommDestroy and
+ * nexarCommAbort end what is left.
  */
 nexarResult_t nexarCommRegister(nexarComm_t comm,
                                 void *buff,

@@ -148,7 +148,8 @@ pub unsafe extern "C" fn nexarCommInitRank(
 /// With config.blocking == 0 it returns nexarInProgress at once. The handle can be asked with
 /// nexarCommGetAsyncError, which gives nexarInProgress until the communicator has been made, then
 /// nexarSuccess or what it failed with; nexarCommAbort does not wait for it, nexarCommDestroy does.
-/// Any other use before that is nexarInvalidArgument.
+/// Any other use before that is nexarInvalidArgument. The handle must be destroyed, also if its
+/// communicator could not be made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitRankConfig(
     comm: *mut nexarComm_t,
@@ -202,9 +203,8 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
     })
 }
 
-/// Gives the CUDA device of this rank: its place in the devlist of nexarCommInitAll, or its index
-/// there if that was NULL; what is split off it keeps it. -1 for a rank that was made otherwise: on
-/// host memory it has none.
+/// Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
+/// NULL; what is split off keeps it. -1 if it was made otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
     on_communicator("nexarCommCuDevice", comm, |_| {

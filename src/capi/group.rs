@@ -47,8 +47,9 @@ struct Splitting {
 ///
 /// Until then operations of this thread return at once, and their buffers, streams and
 /// communicators must stay as they are. They may use any communicators and streams, in any order.
-/// nexarCommInitRank and its siblings write their handles at once; the communicators are made at the
-/// end of the group and cannot be used before. nexarCommSplit writes its handle at the end of the
+/// nexarCommInitRank, nexarCommInitRankConfig (all with the same config.blocking) and
+/// nexarCommInitFromEnv write their handles at once; the communicators are made at the end of the
+/// group and cannot be used before. nexarCommSplit writes its handle at the end of the
 /// group, until when there must be a place for it. Every other call acts at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupStart() -> Code {
@@ -63,11 +64,13 @@ pub extern "C" fn nexarGroupStart() -> Code {
 /// communicators, as if that had been called before the operations. Then it starts all
 /// operations of the group before it waits for any, and returns when those on stream NULL have their
 /// results and the others are queued on their streams. Operations on one communicator count as
-/// called in the order in which they were.
+/// called in the order in which they were, messages only those that are on one stream.
 ///
-/// If a call inside the group failed, that error is returned once more (of several, the last), and
-/// no operation of the group is begun. Otherwise the result is the first failure among the
-/// operations. Without a nexarGroupStart it is nexarInvalidUsage.
+/// If an operation, an initialisation or a split inside the group was refused, that error is returned
+/// once more (of several, the last), and nothing of the group is begun; the communicators that it
+/// would have made have failed. Otherwise the result is the first failure: of an initialisation, of a
+/// split, of an operation on stream NULL. A handle that was written must be destroyed, also if its
+/// communicator could not be made. Without a nexarGroupStart it is nexarInvalidUsage.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupEnd() -> Code {
     boundary("nexarGroupEnd", || {
@@ -179,10 +182,13 @@ pub(super) fn splitting(
 fn split_all(splits: Vec<Splitting>) -> Result<()> {
     let (parts, answers): (Vec<_>, Vec<_>) =
         splits.into_iter().map(|one| (one.part, (one.place, one.device))).unzip();
-    for (made, (place, device)) in comm_split(&parts)?.into_iter().zip(answers) {
-        place.set(made.map_or(null_mut(), |communicator| comm::insert(communicator, device)));
+    let mut result = Ok(());
+    for (made, (place, device)) in comm_split(&parts).into_iter().zip(answers) {
+        let handle = |communicator| comm::insert(communicator, device);
+        let set = made.map(|made| place.set(made.map_or(null_mut(), handle)));
+        result = result.and(set);
     }
-    Ok(())
+    result
 }
 
 /// As `boundary`, for a call that makes a communicator: whether it waits, and how it is made. Does so

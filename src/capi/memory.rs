@@ -25,7 +25,8 @@ fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
 static REGISTERED: Table<usize> = Table::new(Kind::Registration);
 
 /// Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
-/// buffer; this may become faster than other memory. A size of 0 gives NULL.
+/// buffer; in a later version this may be faster. It belongs to the process, not to a communicator. A
+/// size of 0 gives NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {
@@ -36,8 +37,8 @@ pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Co
     })
 }
 
-/// Frees what nexarMemAlloc has allocated. NULL is nexarSuccess, any other pointer
-/// nexarInvalidArgument.
+/// Frees what nexarMemAlloc has allocated; no operation may be using it. NULL is nexarSuccess, any
+/// other pointer nexarInvalidArgument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemFree(ptr: *mut c_void) -> Code {
     boundary("nexarMemFree", || {
@@ -66,8 +67,9 @@ fn map(size: usize) -> Result<*mut c_void> {
     Ok(memory)
 }
 
-/// Registers size bytes at buff for use with comm, and gives a handle to end that with. Nothing
-/// depends on it in this version.
+/// Registers size bytes at buff for use with comm, and gives a handle to end that with. In this
+/// version nothing depends on it, and the memory may be freed at any time. nexarCommDestroy and
+/// nexarCommAbort end what is left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommRegister(
     comm: nexarComm_t,

@@ -17,7 +17,8 @@ use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, n
 /// Sends count elements to rank peer, which receives them with nexarRecv of the same count and
 /// datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
 /// met its receive. Messages to one peer are received in the order sent, whatever their sizes. A rank
-/// may send to itself, where the receive is in the same group or made by another thread.
+/// may send to itself; unless the message is short, its receive must be in the same group or made by
+/// another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarSend(
     sendbuff: *const c_void,
@@ -35,9 +36,9 @@ pub unsafe extern "C" fn nexarSend(
     })
 }
 
-/// Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
-/// the sender's is nexarInvalidUsage on both ranks, with both calls in the text, and the
-/// communicator has failed; a message is never cut. A count of 0 is received like any other.
+/// Receives count elements that rank peer has sent with nexarSend. Another count or datatype than the
+/// sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A count of
+/// 0 is received like any other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRecv(
     recvbuff: *mut c_void,
@@ -77,6 +78,7 @@ pub unsafe extern "C" fn nexarSendTag(
 
 /// As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may be
 /// NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not taken.
+/// Which rank and tag it was is not told: where that matters, send it in the message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRecvTag(
     recvbuff: *mut c_void,

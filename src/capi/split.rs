@@ -12,10 +12,13 @@ use super::{arguments, group};
 
 /// Makes a communicator of the ranks that pass the same color, 0 or more, and writes its handle to
 /// newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
-/// comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL. The new communicator uses the
-/// connections of comm, which may be destroyed before it, and fails and ends by itself. Without
-/// config, or where its fields are not set, it has the settings of comm. It is waited for, whatever
-/// config.blocking is.
+/// comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL.
+///
+/// The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two are
+/// independent: either may fail, be aborted or be destroyed without the other, and each must be
+/// destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config is
+/// NULL or its fields are not set, it has the settings of comm, but not its name. A split counts as an
+/// operation of comm; it is waited for, whatever config.blocking is.
 ///
 /// Inside a group, newcomm is NULL until the end of the group.
 #[unsafe(no_mangle)]

@@ -34,7 +34,8 @@ pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
 }
 
 /// Waits until all that was queued on the stream has ended, and returns the first error among it
-/// since the last nexarStreamSynchronize. NULL is nexarSuccess: its operations have ended.
+/// since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL). NULL
+/// is nexarSuccess: its operations have ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamSynchronize(stream: nexarStream_t) -> Code {
     boundary("nexarStreamSynchronize", || match find(stream)? {
@@ -54,7 +55,8 @@ pub extern "C" fn nexarStreamQuery(stream: nexarStream_t) -> Code {
 }
 
 /// Waits until all that was queued on the stream has ended, and frees it: its handle is dead from the
-/// beginning of the call. NULL is nexarSuccess.
+/// beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL is
+/// nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamDestroy(stream: nexarStream_t) -> Code {
     boundary("nexarStreamDestroy", || {

@@ -37,7 +37,8 @@ pub struct nexarUniqueId {
 }
 
 /// Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
-/// field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default.
+/// field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default, in
+/// nexarCommSplit from comm.
 /// The structure grows at its end in later versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -72,7 +73,7 @@ impl nexarConfig_t {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarResidence {
-    /// Read whenever the operator is used, until it is destroyed.
+    /// Read by each call that uses the operator, also in a group or on a stream.
     ScalarDevice = 0,
     /// Read by nexarRedOpCreatePreMulSum, at once.
     ScalarHostImmediate = 1,

@@ -126,8 +126,9 @@ pub unsafe extern "C" fn nexarReduceScatterV(
 
 /// As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
 /// recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
-/// not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself. sdispls and rdispls may be NULL: the blocks follow each
-/// other. In place when sendbuff == recvbuff and both have the same counts and displacements.
+/// not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself.
+/// sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff == recvbuff
+/// and both have the same counts and displacements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllToAllV(
     sendbuff: *const c_void,

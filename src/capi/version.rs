@@ -41,8 +41,8 @@ pub extern "C" fn nexarGetErrorString(result: ResultCode) -> *const c_char {
 }
 
 /// The full text of the last error: of calls on comm, or of its failure if that came later; with
-/// comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this thread's next nexarGetLastError.
-/// A success does not clear it.
+/// comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this
+/// thread's next nexarGetLastError. A success does not clear it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGetLastError(comm: nexarComm_t) -> *const c_char {
     boundary::last_error(comm)

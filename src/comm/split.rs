@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use tracing::info;
 
 use crate::config::Config;
@@ -38,31 +38,43 @@ pub struct Part {
     pub config: Config,
 }
 
-/// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one.
-pub fn split(parts: &[Part]) -> Result<Vec<Option<Arc<Communicator>>>> {
+/// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one and
+/// it could be made, whatever becomes of the others: somebody may wait for it there.
+pub fn split(parts: &[Part]) -> Vec<Result<Option<Arc<Communicator>>>> {
     let mut answers: Vec<_> = parts.iter().map(Answer::new).collect();
     let mut batch = Batch::default();
-    let issued = while_nobody_issues(|| {
-        parts.iter().zip(&mut answers).try_for_each(|(part, answer)| {
-            let Answer { wishes, seq } = answer;
+    let issued: Vec<_> = while_nobody_issues(|| {
+        let both = parts.iter().zip(&mut answers);
+        both.map(|(part, Answer { wishes, seq })| {
             batch.add(&part.communicator, Op::Split { wishes, seq })
         })
+        .collect()
     });
-    issued.and(batch.run())?;
+    let ran = batch.run();
 
-    let made = parts.iter().zip(answers).map(|(part, answer)| part.make(answer));
-    let made = Box::pin(try_join_all(made));
-    let limit = parts.iter().map(|part| part.config.init_timeout).max();
-    let limit = limit.unwrap_or_default();
+    let limit = parts.iter().map(|part| part.config.init_timeout).max().unwrap_or_default();
+    let blame = "a neighbour could not be reached".to_owned();
+    let late = Error::Timeout { limit_ms: limit.as_millis(), blame };
+    let mut made: Vec<_> = parts.iter().map(|_| Err(late.clone())).collect();
+    let making = parts.iter().zip(issued).zip(answers).zip(&mut made);
+    let making = making.map(|(((part, issued), answer), made)| {
+        // A call that failed has failed its communicator.
+        let failed = ran.clone().err().filter(|_| part.communicator.fault().is_some());
+        let known = issued.and(failed.map_or(Ok(answer), Err));
+        async move {
+            *made = match known {
+                Ok(answer) => part.make(answer).await,
+                Err(error) => Err(error),
+            }
+        }
+    });
+    let making = Box::pin(join_all(making));
     let deadline = Instant::now() + limit;
-    let ended = match parts.iter().any(|part| part.communicator.is_over_network()) {
-        true => runtime::drive(made, deadline, false),
-        false => runtime::block_on(made, deadline),
+    let _ended = match parts.iter().any(|part| part.communicator.is_over_network()) {
+        true => runtime::drive(making, deadline, false),
+        false => runtime::block_on(making, deadline),
     };
-    ended.unwrap_or_else(|| {
-        let blame = "a neighbour could not be reached".to_owned();
-        Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
-    })
+    made
 }
 
 /// What a rank learns from the others.

@@ -56,7 +56,8 @@ impl Stream {
         state.error.take().map_or(Ok(()), Err)
     }
 
-    /// `InProgress` if something has not ended; else the error that `synchronize` would return.
+    /// The error that `synchronize` will return if there is one already; else `InProgress` if
+    /// something has not ended.
     pub fn query(&self) -> Result<()> {
         let state = self.desk.lock();
         match (&state.error, state.ended < state.queued) {

@@ -112,6 +112,7 @@ impl MemWorld {
     pub fn cut(&self, a: Rank, b: Rank) {
         self.inboxes[a.0].part(b, "cannot be reached");
         self.inboxes[b.0].part(a, "cannot be reached");
+        self.bodies.wake();
         for lane in (0..LANES).map(Lane) {
             for (from, to) in [(a, b), (b, a)] {
                 let queue = self.queue(lane, from, to);
