@@ -20,8 +20,15 @@ pub struct Making {
 
 struct State {
     stage: Stage,
-    /// Nobody wants the communicator any more.
-    given_up: bool,
+    fate: Fate,
+}
+
+/// What is to become of the communicator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Use,
+    Close,
+    Abort,
 }
 
 #[derive(Clone)]
@@ -42,7 +49,7 @@ pub struct Queued {
 
 impl Queued {
     pub fn new(make: impl FnOnce() -> Result<Arc<Communicator>> + Send + 'static) -> Self {
-        let state = State { stage: Stage::Queued, given_up: false };
+        let state = State { stage: Stage::Queued, fate: Fate::Use };
         let making = Arc::new(Making { state: Mutex::new(state), ended: Condvar::new() });
         Self { making, make: Some(Box::new(make)) }
     }
@@ -54,7 +61,7 @@ impl Queued {
     /// Has it made by a thread. If none can be had, it has failed.
     pub fn start(mut self) {
         let mut state = self.making.lock();
-        if state.given_up {
+        if state.fate != Fate::Use {
             return;
         }
         state.stage = Stage::Running;
@@ -107,7 +114,7 @@ impl Making {
 
     /// Waits until it has ended, and closes what was made. One that was not started will not be.
     pub fn close(&self) {
-        self.lock().given_up = true;
+        self.lock().fate = Fate::Close;
         if let Ok(communicator) = self.wait() {
             communicator.close();
         }
@@ -116,7 +123,7 @@ impl Making {
     /// Aborts what is made, now or when it has been.
     pub fn abort(&self) {
         let mut state = self.lock();
-        state.given_up = true;
+        state.fate = Fate::Abort;
         if let Stage::Ended(Ok(communicator)) = &state.stage {
             communicator.abort();
         }
@@ -124,7 +131,8 @@ impl Making {
 
     fn end(&self, result: Result<Arc<Communicator>>) {
         let mut state = self.lock();
-        let unwanted = if state.given_up { result.as_ref().ok().cloned() } else { None };
+        let is_unwanted = state.fate == Fate::Abort;
+        let unwanted = if is_unwanted { result.as_ref().ok().cloned() } else { None };
         state.stage = Stage::Ended(result);
         drop(state);
         self.ended.notify_all();

@@ -167,7 +167,8 @@ impl Context {
         }
     }
 
-    async fn or_fault<T>(&self, io: impl Future<Output = T>) -> Result<T> {
+    /// Runs something until it ends or the communicator fails.
+    pub async fn or_fault<T>(&self, io: impl Future<Output = T>) -> Result<T> {
         let failed = self.failed.notified();
         tokio::pin!(failed);
         failed.as_mut().enable();

@@ -151,6 +151,9 @@ impl Link {
 impl Streams {
     /// Writes one message. Returns when the connection has taken it over.
     pub async fn send(&self, lane: Lane, header: &Header, bytes: &[u8]) -> Result<(), LinkError> {
+        if self.has_left() {
+            return Err(LinkError::Lost);
+        }
         let taken = lock(&self.senders[lane.0]).take();
         let mut stream = match taken {
             Some(stream) => stream,
@@ -209,9 +212,11 @@ impl Streams {
         lanes.chain(messages).collect()
     }
 
-    /// The peer has left the context.
+    /// The peer has left the context: it reads nothing more of it. Streams that stayed open would
+    /// count against those it lets this side open.
     pub fn leave(&self) {
         self.left.send_replace(true);
+        drop(self.take_senders());
     }
 
     /// Waits until the peer has left the context.

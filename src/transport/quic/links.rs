@@ -104,10 +104,15 @@ impl Links {
             contexts.open.insert(context.id, Arc::downgrade(context));
             contexts.early_faults.remove(&context.id)
         };
-        for member in context.members() {
-            if let Some(link) = self.peers[member.0].link() {
+        for (rank, member) in context.members().iter().enumerate() {
+            let peer = &self.peers[member.0];
+            // One that is gone may have sent something before.
+            if let Some(link) = peer.readable() {
                 link.allow(self.contexts_with(*member).len());
                 notes::watch(self, context, *member, &link);
+            }
+            if let Some(how) = peer.lost() {
+                context.learn(Error::PeerLost { peer: Rank(rank), how });
             }
         }
         if let Some(fault) = early {

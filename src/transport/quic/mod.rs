@@ -97,6 +97,22 @@ impl QuicMesh {
         self.context.fault().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
+    /// Names the neighbours that there was no connection to.
+    fn unmet(&self) -> String {
+        let neighbours = neighbours(self.context.place).into_iter();
+        let unmet = neighbours.filter(|peer| self.context.peer(*peer).readable().is_none());
+        let names: Vec<_> = unmet.map(|peer| peer.to_string()).collect();
+        format!("{} of the new communicator cannot be reached", names.join(", "))
+    }
+
+    /// The link to read from: also one that has ended.
+    async fn readable(&self, peer: Rank) -> Result<Arc<Link>> {
+        match self.context.peer(peer).readable() {
+            Some(link) => Ok(link),
+            None => self.link(peer).await,
+        }
+    }
+
     async fn link(&self, peer: Rank) -> Result<Arc<Link>> {
         if let Some(link) = self.context.peer(peer).link() {
             return Ok(link);
@@ -126,7 +142,8 @@ impl Mesh for QuicMesh {
 
     async fn send(&self, lane: Lane, to: Rank, header: &Header, bytes: &[u8]) -> Result<()> {
         let streams = self.link(to).await?.streams(self.context.id);
-        self.context.on_link(to, streams.send(lane, header, bytes)).await
+        let sent = self.context.while_there(to, streams.send(lane, header, bytes));
+        self.context.on_link(to, sent).await
     }
 
     async fn recv(
@@ -138,11 +155,7 @@ impl Mesh for QuicMesh {
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> Result<()> {
         let context = &self.context;
-        let link = match context.peer(from).readable() {
-            Some(link) => link,
-            None => self.link(from).await?,
-        };
-        let streams = link.streams(context.id);
+        let streams = self.readable(from).await?.streams(context.id);
         let waiting = async { Ok(streams.take_reader(lane).await) };
         let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
         let arrived = context.on_link(from, reader.header()).await?;
@@ -170,7 +183,8 @@ impl Mesh for QuicMesh {
         }
         let link = self.link(to).await?;
         let streams = link.streams(context.id);
-        context.on_link(to, streams.notes.write(&link.connection, context.id, &note)).await
+        let written = streams.notes.write(&link.connection, context.id, &note);
+        context.on_link(to, context.while_there(to, written)).await
     }
 
     async fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
@@ -182,7 +196,7 @@ impl Mesh for QuicMesh {
         let link = self.link(to).await?;
         let streams = link.streams(context.id);
         let written = streams.bodies.write(&link.connection, context.id, id, bytes);
-        context.on_link(to, written).await
+        context.on_link(to, context.while_there(to, written)).await
     }
 
     async fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
@@ -191,7 +205,7 @@ impl Mesh for QuicMesh {
             let key = Key { from, to: from, id };
             return context.own_bodies.recv(key, &context.inbox, into).await;
         }
-        let streams = self.link(from).await?.streams(context.id);
+        let streams = self.readable(from).await?.streams(context.id);
         let waiting = async { Ok(streams.bodies.reader(id).await) };
         let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
         context.on_link(from, reader.body(into, <[u8]>::copy_from_slice)).await?;
@@ -208,8 +222,18 @@ impl Mesh for QuicMesh {
                 self.runtime.clone(),
             )
         };
-        mesh.connect_neighbours().await?;
-        Ok(mesh)
+        let limit = self.context.links.plan.dial_timeout;
+        let connecting = {
+            let _inside = self.runtime.enter();
+            tokio::time::timeout(limit, mesh.connect_neighbours())
+        };
+        match self.context.or_fault(connecting).await? {
+            Ok(connected) => connected.map(|()| mesh),
+            Err(_) => {
+                let blame = mesh.unmet();
+                Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
+            }
+        }
     }
 
     fn announce(&self, seq: u64, call: Call) -> Result<()> {

@@ -12,7 +12,7 @@ use tracing::debug;
 use crate::error::Error;
 use crate::rank::Rank;
 
-use super::context::ContextId;
+use super::context::{ContextId, HAS_LEFT};
 use super::control::{Entered, Frame, MOST_ENTERED};
 use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
@@ -103,6 +103,14 @@ impl Peer {
         };
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// How it was lost, if it was: not in good order.
+    pub fn lost(&self) -> Option<String> {
+        match &*self.lock() {
+            State::Ended(how, _) if how != HAS_LEFT => Some(how.clone()),
+            _ => None,
+        }
     }
 
     pub fn has_ended(&self) -> bool {
