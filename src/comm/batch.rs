@@ -9,7 +9,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::{FutureExt, join_all};
 
@@ -18,12 +18,10 @@ use crate::runtime;
 
 use super::Communicator;
 use super::line::InLine;
-use super::message::Work;
 use super::stream::Stream;
 use super::ticket::Ticket;
-
-/// Longer than any operation may take.
-const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+use super::watch::{A_YEAR, Watch};
+use super::work::Work;
 
 /// Held while operations that belong together get their numbers and their places on streams, so
 /// that nothing comes between them: no batch is before another here and behind it there.
@@ -102,7 +100,7 @@ impl<'a> Batch<'a> {
         work: impl Into<Work<'a>>,
     ) -> Result<()> {
         let work = work.into();
-        self.tickets.push(begin(communicator, &work)?);
+        self.tickets.push(work.begin(communicator)?);
         self.works.push(work);
         Ok(())
     }
@@ -131,16 +129,8 @@ impl<'a> Batch<'a> {
 
 /// Runs one operation that is on no stream: a batch of one, without its lists.
 pub(super) fn run_alone(communicator: &Arc<Communicator>, work: Work<'_>) -> Result<()> {
-    let ticket = begin(communicator, &work)?;
+    let ticket = work.begin(communicator)?;
     run_to_the_end(&[ticket], [work], &[OnceCell::new()])
-}
-
-fn begin(communicator: &Arc<Communicator>, work: &Work<'_>) -> Result<Ticket> {
-    match work {
-        Work::Collective(op) => communicator.begin(op.call()),
-        Work::Send(outgoing) => communicator.begin_message(outgoing.call()),
-        Work::Recv(incoming) => communicator.begin_message(incoming.call()),
-    }
 }
 
 fn run_to_the_end<'a>(
@@ -151,11 +141,12 @@ fn run_to_the_end<'a>(
     wait_in_line(tickets);
     let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
     let mut pairs = tickets.iter().zip(works.as_ref());
-    let leaves_work = pairs.any(|(ticket, work)| ticket.communicator.leaves_work(work));
+    let leaves_work =
+        pairs.any(|(ticket, work)| work.leaves_work(ticket.communicator.place().rank));
     // Polled in this order at first, which is that of messages.
     let mut each =
         tickets.iter().zip(results).zip(works).map(|((ticket, result), work)| async move {
-            let ended = ticket.end(ticket.communicator.perform(ticket, work).await);
+            let ended = ticket.end(work.perform(ticket).await);
             // One that was late has its result.
             let _ = result.set(ended);
         });
@@ -198,157 +189,4 @@ fn wait_in_line(tickets: &[Ticket]) {
         }
     };
     runtime::block_on(come, Instant::now() + A_YEAR);
-}
-
-/// Deadlines of a batch that runs, and reports of what it waits for.
-struct Watch<'a> {
-    tickets: &'a [Ticket],
-    /// One for each ticket, when it has ended.
-    results: &'a [OnceCell<Result<()>>],
-    start: Instant,
-    next_report: Instant,
-}
-
-/// Operations of a batch that one report is about.
-const MOST_REPORTED: usize = 8;
-
-impl<'a> Watch<'a> {
-    fn new(tickets: &'a [Ticket], results: &'a [OnceCell<Result<()>>]) -> Self {
-        let start = Instant::now();
-        let mut watch = Self { tickets, results, start, next_report: start };
-        watch.next_report += watch.interval();
-        watch
-    }
-
-    /// Fails what is late, and reports what is slow. How long to wait for the rest; `None` if nothing
-    /// is left.
-    fn next(&mut self) -> Option<Instant> {
-        let now = Instant::now();
-        let mut deadline: Option<Instant> = None;
-        for (ticket, result) in self.unended() {
-            let own = self.start + ticket.communicator.op_timeout;
-            if own <= now {
-                let _ = result.set(Err(ticket.fail(ticket.communicator.timeout(ticket.doing))));
-            } else {
-                deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
-            }
-        }
-        if self.next_report <= now {
-            for (ticket, _) in self.unended().take(MOST_REPORTED) {
-                ticket.communicator.report_stragglers(ticket);
-            }
-            self.next_report = now + self.interval();
-        }
-        deadline.map(|deadline| deadline.min(self.next_report))
-    }
-
-    fn interval(&self) -> Duration {
-        let intervals = self.tickets.iter().map(|ticket| ticket.communicator.straggler_interval);
-        intervals.min().unwrap_or(A_YEAR)
-    }
-
-    /// Fails all that has not ended.
-    fn fail_all(&self, cause: impl Fn() -> Error) {
-        for (ticket, result) in self.unended() {
-            let _ = result.set(Err(ticket.fail(cause())));
-        }
-    }
-
-    fn unended(&self) -> impl Iterator<Item = (&'a Ticket, &'a OnceCell<Result<()>>)> + use<'a> {
-        let all = self.tickets.iter().zip(self.results);
-        all.filter(|(_, result)| result.get().is_none())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::{Sender, channel};
-
-    use tracing::field::{Field, Visit};
-    use tracing::{Event, Metadata, Subscriber, span};
-
-    use super::*;
-    use crate::comm::create_in_process;
-    use crate::config::Config;
-    use crate::op::Op;
-
-    /// Hands on the texts of warnings.
-    struct Listener(Sender<String>);
-
-    impl Subscriber for Listener {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            *metadata.level() == tracing::Level::WARN
-        }
-        fn event(&self, event: &Event<'_>) {
-            struct Text(String);
-            impl Visit for Text {
-                fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-                    if field.name() == "message" {
-                        self.0 = format!("{value:?}");
-                    }
-                }
-            }
-            let mut text = Text(String::new());
-            event.record(&mut text);
-            let _ = self.0.send(text.0);
-        }
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-        fn enter(&self, _: &span::Id) {}
-        fn exit(&self, _: &span::Id) {}
-    }
-
-    #[test]
-    fn the_log_names_who_is_waited_for_and_where_it_is_until_it_comes() {
-        let config = Config {
-            straggler_interval: Duration::from_millis(5),
-            op_timeout: Duration::from_secs(60),
-            name: Some("7".to_owned()),
-            ..Config::default()
-        };
-        let ranks = create_in_process(2, &config).unwrap();
-        let (heard, reports) = channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                tracing::subscriber::with_default(Listener(heard), || {
-                    ranks[0].run(Op::Barrier).unwrap();
-                    ranks[0].run(Op::Barrier).unwrap();
-                });
-            });
-            for text in [
-                "barrier #0 on communicator 7 waits for rank 1, which has made no call",
-                "barrier #1 on communicator 7 waits for rank 1, which is at #0",
-            ] {
-                let about_this = reports.iter().find(|report| report.starts_with(&text[..10]));
-                assert_eq!(about_this.as_deref(), Some(text));
-                ranks[1].run(Op::Barrier).unwrap();
-            }
-        });
-    }
-
-    #[test]
-    fn each_operation_of_a_batch_has_its_own_deadline() {
-        let patient = create_in_process(2, &Config::default()).unwrap();
-        let op_timeout = Duration::from_millis(20);
-        let hasty = create_in_process(2, &Config { op_timeout, ..Config::default() }).unwrap();
-        let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
-            communicator: Arc::clone(communicator),
-            stream: None,
-            work: Op::Barrier.into(),
-        });
-        std::thread::scope(|scope| {
-            let running = scope.spawn(|| run_together(requests.into()));
-            // The hasty one fails while the other is waited for.
-            while hasty[1].fault().is_none() {
-                std::thread::yield_now();
-            }
-            assert!(!running.is_finished());
-            patient[1].run(Op::Barrier).unwrap();
-            let error = running.join().unwrap().unwrap_err();
-            assert_eq!(error.code(), crate::error::Code::Timeout, "{error}");
-        });
-    }
 }

@@ -1,56 +1,51 @@
 //! A communicator from creation to destruction: numbers its operations, runs them in order,
 //! and makes a failure of one the failure of all.
 //!
-//! Leaves to `collective` what an operation does and to the mesh how ranks hear of each other.
-//! Invariants:
+//! Leaves to `Work` what an operation does, to `Batch` who waits for it, and to the mesh how ranks hear
+//! of each other. Invariants:
 //! - an operation takes its number before anything of it is sent, and every rank counts alike;
 //! - after the first failure every operation returns that failure, on every rank;
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
 mod batch;
 mod blame;
+mod create;
 mod lane;
 mod line;
 mod making;
-mod message;
 mod split;
 mod stream;
 mod ticket;
+mod watch;
+mod work;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::{info, trace, warn};
 
-use crate::bootstrap::{self, World};
+use crate::bootstrap;
 use crate::collective::select::Selection;
-use crate::collective::{self, Exchange};
 use crate::config::Config;
 use crate::error::{Doing, Error, Result};
-use crate::messaging;
-use crate::op::{Call, Op};
-use crate::rank::{Place, Rank};
+use crate::message::MessageCall;
+use crate::op::Call;
+use crate::rank::Place;
 use crate::runtime;
-use crate::transport::mem::{MemWorld, Trouble};
-use crate::transport::quic::{self, QuicMesh};
+use crate::transport::quic;
 use crate::transport::{AnyMesh, Mesh, Past};
 
 pub use batch::{Request, run_together};
+pub use create::{create_in_process, create_over, join, join_environment};
 pub use making::{Making, Queued};
-pub use message::Work;
 pub use split::{Part, Wish, split};
 pub use stream::Stream;
+pub use work::Work;
 
 use lane::Lanes;
 use line::Line;
 use ticket::Ticket;
-
-/// What a call of more bytes has written last may not have been sent when it ends.
-const LARGE: usize = 256 << 10;
-/// The same, if it waits for nobody.
-const SMALL: usize = 8 << 10;
 
 /// A process that ends waits no longer for its last messages to arrive, even if they flow.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -92,69 +87,6 @@ enum Stage {
     Aborted,
 }
 
-/// `size` communicators whose ranks are threads of this process, in rank order.
-pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
-    create_over(&MemWorld::new(size, Trouble::default())?, config)
-}
-
-/// Communicators over a world made by the caller, for tests that want trouble in it.
-pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
-    let name = new_name(config);
-    let meshes = world.meshes();
-    info!("communicator {name}: {} ranks in this process", meshes.len());
-    let communicator = |mesh| Communicator::new(&name, AnyMesh::Mem(mesh), config);
-    meshes.into_iter().map(communicator).collect()
-}
-
-/// This process's rank in a communicator of processes that share a unique id.
-pub fn join(
-    id: &[u8; bootstrap::BYTES],
-    world: World,
-    config: &Config,
-) -> Result<Arc<Communicator>> {
-    if world.size == 1 {
-        bootstrap::retire(id)?;
-    }
-    create(world, config, || bootstrap::join(id, world, config))
-}
-
-/// As `join`, from what a launcher has put into the environment. Without it, a world of one.
-pub fn join_environment(config: &Config) -> Result<Arc<Communicator>> {
-    let (world, address) = match (config.rank, config.nranks, &config.comm_id) {
-        (None, None, None) => (World { rank: Rank(0), size: 1 }, ""),
-        (Some(rank), Some(size), _) if rank >= size => {
-            let what = format!("NEXAR_RANK={rank} is not below NEXAR_NRANKS={size}");
-            return Err(Error::Argument(what));
-        }
-        (Some(rank), Some(1), _) => (World { rank: Rank(rank), size: 1 }, ""),
-        (Some(rank), Some(size), Some(address)) => (World { rank: Rank(rank), size }, &**address),
-        _ => {
-            let what = "NEXAR_RANK, NEXAR_NRANKS and NEXAR_COMM_ID must be set together".to_owned();
-            return Err(Error::Usage(what));
-        }
-    };
-    create(world, config, || bootstrap::join_at(address, world, config))
-}
-
-fn create(
-    world: World,
-    config: &Config,
-    mesh: impl FnOnce() -> Result<QuicMesh>,
-) -> Result<Arc<Communicator>> {
-    // The settings are checked before anybody is waited for.
-    Selection::parse(&config.algo)?;
-    if world.size == 1 {
-        let mut alone = create_in_process(1, config)?;
-        return Ok(alone.remove(0));
-    }
-    let began = Instant::now();
-    let mesh = mesh()?;
-    let (name, rank) = (new_name(config), world.rank);
-    let ms = began.elapsed().as_millis();
-    info!(rank = rank.0 as u64, "communicator {name}: {rank} of {} after {ms} ms", world.size);
-    Communicator::new(&name, AnyMesh::Quic(mesh), config)
-}
-
 /// Lets what finished operations have sent arrive, where a process ends without destroying its
 /// communicators. Bounded.
 pub fn leave_all() {
@@ -165,12 +97,6 @@ pub fn leave_all() {
         });
         let _ = runtime::block_on(leaving, Instant::now() + LEAVE_TIMEOUT);
     }
-}
-
-fn new_name(config: &Config) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    config.name.clone().unwrap_or_else(|| number.to_string())
 }
 
 impl Communicator {
@@ -210,60 +136,16 @@ impl Communicator {
         batch::run_alone(self, work.into())
     }
 
-    /// Whether this rank may end the call with data still to be sent: it only sends in it, more than
-    /// goes out at once, or the call is large.
-    fn leaves_work(&self, work: &Work<'_>) -> bool {
-        let op = match work {
-            Work::Collective(op) => op,
-            Work::Send(outgoing) => return Self::message_leaves_work(outgoing),
-            Work::Recv(_) => return false,
-        };
-        let rank = self.place().rank;
-        let only_sends = match *op {
-            Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
-            Op::Reduce { root, .. } | Op::Gather { root, .. } => root != rank,
-            Op::Scan { .. } | Op::ExScan { .. } => rank == Rank(0),
-            _ => false,
-        };
-        op.input_bytes() > if only_sends { SMALL } else { LARGE }
+    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
+    pub async fn run_async<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
+        let work = work.into();
+        let ticket = work.begin(self)?;
+        let result = work.perform(&ticket).await;
+        ticket.end(result)
     }
 
     fn is_over_network(&self) -> bool {
         matches!(self.mesh, AnyMesh::Quic(_))
-    }
-
-    /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
-    pub async fn run_async(self: &Arc<Self>, op: Op<'_>) -> Result<()> {
-        let ticket = self.begin(op.call())?;
-        let result = self.perform(&ticket, op.into()).await;
-        ticket.end(result)
-    }
-
-    async fn perform(&self, ticket: &Ticket, work: Work<'_>) -> Result<()> {
-        match (ticket.doing, work) {
-            (Doing::Collective { seq, call }, Work::Collective(op)) => {
-                self.perform_collective(seq, call, ticket.past, op).await
-            }
-            (_, Work::Send(outgoing)) => messaging::send(&self.mesh, outgoing).await,
-            (_, Work::Recv(incoming)) => messaging::recv(&self.mesh, incoming).await.map(drop),
-            (Doing::Message(_), Work::Collective(_)) => unreachable!("a collective has a number"),
-        }
-    }
-
-    async fn perform_collective(&self, seq: u64, call: Call, past: Past, op: Op<'_>) -> Result<()> {
-        let place = self.place();
-        self.lanes.turn(seq).await;
-        if let Some(fault) = self.mesh.fault() {
-            return Err(fault);
-        }
-        let (name, rank) = (&self.name, place.rank);
-        trace!(
-            rank = rank.0 as u64,
-            "communicator {name}: {rank}, {call} #{seq}, {}",
-            self.selection.choose(&call, place.size).name
-        );
-        let exchange = Exchange::new(&self.mesh, Lanes::of(seq), seq, call, past);
-        collective::perform(&exchange, &self.selection, op).await
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
@@ -284,6 +166,18 @@ impl Communicator {
             Ok(()) => Ok(ticket),
             Err(mismatch) => Err(ticket.end(Err(mismatch)).expect_err("it was an error")),
         }
+    }
+
+    /// Notes that a message is asked for, unless the communicator takes no more.
+    pub(super) fn begin_message(self: &Arc<Self>, call: MessageCall) -> Result<Ticket> {
+        let mut state = self.lock();
+        self.check_open(&state, &call)?;
+        state.running += 1;
+        let behind = state.stream_batches;
+        drop(state);
+        let (name, rank) = (&self.name, self.place().rank);
+        trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");
+        Ok(Ticket::new(Arc::clone(self), Doing::Message(call), Past::default(), behind))
     }
 
     /// Whether it still takes operations.

@@ -40,7 +40,7 @@ fn contents(number: usize, length: usize) -> Vec<u8> {
 }
 
 async fn send(rank: &Arc<Communicator>, to: usize, tag: Tag, bytes: &[u8]) -> Result<()> {
-    rank.send_async(outgoing(to, tag, bytes)).await
+    rank.run_async(outgoing(to, tag, bytes)).await
 }
 
 async fn recv(
@@ -50,7 +50,7 @@ async fn recv(
     length: usize,
 ) -> Result<Vec<u8>> {
     let mut into = vec![0xaa; length];
-    rank.recv_async(incoming(from, tag, &mut into)).await?;
+    rank.run_async(incoming(from, tag, &mut into)).await?;
     Ok(into)
 }
 

@@ -13,8 +13,9 @@ use quinn::{Connection, SendStream};
 use tokio::sync::Semaphore;
 
 use super::context::ContextId;
-use super::link::{self, LinkError, PART, StreamReader, open};
+use super::link::{self, LinkError, PART, open};
 use super::lock;
+use super::reader::StreamReader;
 
 /// Bodies under way to one peer at once; others wait for their turn.
 pub const BODIES: usize = 4;

@@ -23,13 +23,13 @@ use bytes::Bytes;
 use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
 use tokio::sync::{mpsc, watch};
 
-use super::super::wire::HEADER_BYTES;
 use super::super::{Header, LANES, Lane};
 use super::bodies::Bodies;
 use super::context::ContextId;
 use super::control::{Frame, HEAD_BYTES};
 use super::endpoint;
 use super::notes::Notes;
+use super::reader::StreamReader;
 
 pub const PREAMBLE_BYTES: usize = 16;
 const CONTROL: u8 = 1;
@@ -40,11 +40,6 @@ pub const BODY: u8 = 4;
 const SMALL: usize = 1024;
 /// How much of a long message is handed over at once.
 pub const PART: usize = 128 << 10;
-/// How many received pieces are taken at once.
-const PIECES: usize = 32;
-/// Every element's size divides this.
-const WHOLE: usize = 8;
-
 /// Contexts of which a peer may have opened streams before this rank has made them, and those made.
 const MOST_CONTEXTS: usize = 1 << 16;
 
@@ -229,135 +224,6 @@ impl Streams {
     }
 }
 
-/// A stream of the peer's, with what was received of it beyond what was asked for.
-pub struct StreamReader {
-    stream: RecvStream,
-    ahead: Bytes,
-}
-
-impl StreamReader {
-    fn new(stream: RecvStream) -> Self {
-        Self { stream, ahead: Bytes::new() }
-    }
-
-    pub async fn header(&mut self) -> Result<Header, LinkError> {
-        let mut bytes = [0; HEADER_BYTES];
-        self.fill(&mut bytes).await?;
-        Header::decode(&bytes)
-            .ok_or_else(|| LinkError::Protocol("sent a malformed header".to_owned()))
-    }
-
-    /// Reads exactly so many bytes.
-    pub async fn fill(&mut self, mut into: &mut [u8]) -> Result<(), LinkError> {
-        while !into.is_empty() {
-            if self.ahead.is_empty() {
-                self.ahead = piece(&mut self.stream).await?;
-            }
-            let front = self.ahead.split_to(self.ahead.len().min(into.len()));
-            let (now, rest) = into.split_at_mut(front.len());
-            now.copy_from_slice(&front);
-            into = rest;
-        }
-        Ok(())
-    }
-
-    /// Nothing follows.
-    pub async fn end(&mut self) -> Result<(), LinkError> {
-        match self.ahead.is_empty() && self.stream.read_chunk(1, true).await?.is_none() {
-            true => Ok(()),
-            false => Err(LinkError::Protocol("sent more than it announced".to_owned())),
-        }
-    }
-
-    /// Lets the next `into.len()` bytes land, in parts that hold whole elements.
-    pub async fn body(
-        &mut self,
-        into: &mut [u8],
-        mut land: impl FnMut(&mut [u8], &[u8]),
-    ) -> Result<(), LinkError> {
-        let mut landing = Landing { into, done: 0, split: [0; WHOLE], split_len: 0 };
-        let mut pieces: [Bytes; PIECES] = Default::default();
-        while landing.missing() > 0 {
-            if self.ahead.is_empty() {
-                let count = self.stream.read_chunks(&mut pieces).await?.ok_or(LinkError::Lost)?;
-                let mut received = pieces[..count].iter_mut().map(std::mem::take);
-                for mut piece in received.by_ref() {
-                    let ours = piece.split_to(piece.len().min(landing.missing()));
-                    landing.take(&ours, &mut land);
-                    // What follows the message can only be in the last piece that was asked for.
-                    if !piece.is_empty() {
-                        self.ahead = join(piece, received);
-                        break;
-                    }
-                }
-            } else {
-                let ours = self.ahead.split_to(self.ahead.len().min(landing.missing()));
-                landing.take(&ours, &mut land);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What was received beyond a message, in one piece.
-fn join(first: Bytes, rest: impl Iterator<Item = Bytes>) -> Bytes {
-    let rest: Vec<_> = rest.filter(|piece| !piece.is_empty()).collect();
-    if rest.is_empty() {
-        return first;
-    }
-    let mut all = first.to_vec();
-    rest.iter().for_each(|piece| all.extend_from_slice(piece));
-    all.into()
-}
-
-/// Pieces come cut anywhere; an element that was cut in two is put together before it lands.
-struct Landing<'a> {
-    into: &'a mut [u8],
-    done: usize,
-    split: [u8; WHOLE],
-    split_len: usize,
-}
-
-impl Landing<'_> {
-    /// Bytes still to come.
-    fn missing(&self) -> usize {
-        self.into.len() - self.done - self.split_len
-    }
-
-    fn take(&mut self, mut piece: &[u8], land: &mut impl FnMut(&mut [u8], &[u8])) {
-        if self.split_len > 0 {
-            let front = piece.len().min(WHOLE - self.split_len);
-            self.split[self.split_len..self.split_len + front].copy_from_slice(&piece[..front]);
-            self.split_len += front;
-            piece = &piece[front..];
-            let complete = self.split_len == WHOLE || self.missing() == 0;
-            if !complete {
-                return;
-            }
-            let (split, length) = (self.split, std::mem::take(&mut self.split_len));
-            self.put(&split[..length], land);
-        }
-        let last = piece.len() == self.missing();
-        let whole = if last { piece.len() } else { piece.len() - piece.len() % WHOLE };
-        let (now, later) = piece.split_at(whole);
-        self.put(now, land);
-        self.split[..later.len()].copy_from_slice(later);
-        self.split_len = later.len();
-    }
-
-    fn put(&mut self, part: &[u8], land: &mut impl FnMut(&mut [u8], &[u8])) {
-        if !part.is_empty() {
-            land(&mut self.into[self.done..self.done + part.len()], part);
-            self.done += part.len();
-        }
-    }
-}
-
-async fn piece(stream: &mut RecvStream) -> Result<Bytes, LinkError> {
-    let chunk = stream.read_chunk(usize::MAX, true).await?.ok_or(LinkError::Lost)?;
-    Ok(chunk.bytes)
-}
-
 /// What a stream the peer opened is for.
 pub enum Opened {
     Control(RecvStream),
@@ -429,34 +295,4 @@ pub async fn read_frame(stream: &mut RecvStream) -> Result<Frame, LinkError> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_cut_anywhere_lands_in_whole_elements() {
-        let message: Vec<u8> = (0..100).collect();
-        for length in [0, 1, 7, 8, 9, 64, 100] {
-            for cut in 1..20 {
-                let mut into = vec![0; length];
-                let mut landing =
-                    Landing { into: &mut into, done: 0, split: [0; WHOLE], split_len: 0 };
-                let mut parts = Vec::new();
-                for piece in message[..length].chunks(cut) {
-                    let mut land = |place: &mut [u8], part: &[u8]| {
-                        place.copy_from_slice(part);
-                        parts.push(part.len());
-                    };
-                    landing.take(piece, &mut land);
-                }
-                assert_eq!(landing.missing(), 0);
-                assert_eq!(into, message[..length], "{length} bytes cut every {cut}");
-                let (last, before) = parts.split_last().unwrap_or((&0, &[]));
-                assert!(before.iter().all(|part| part % WHOLE == 0), "{length} {cut}: {parts:?}");
-                assert_eq!(before.iter().sum::<usize>() + last, length);
-            }
-        }
-    }
 }

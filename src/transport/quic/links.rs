@@ -22,8 +22,9 @@ use super::context::{Context, ContextId, HAS_LEFT};
 use super::control::Frame;
 use super::endpoint::Service;
 use super::key::PublicKey;
-use super::link::{Link, LinkError, StreamReader};
+use super::link::{Link, LinkError};
 use super::peer::{self, Peer};
+use super::reader::StreamReader;
 use super::{Member, Plan, lock, notes, service_name};
 
 /// How long a rank that leaves waits for a peer that takes nothing of its last bytes: while the

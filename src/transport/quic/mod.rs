@@ -18,6 +18,8 @@ mod link;
 mod links;
 mod notes;
 mod peer;
+mod reader;
+mod spine;
 mod tls;
 
 use std::net::SocketAddr;

@@ -16,8 +16,9 @@ use crate::rank::Rank;
 use crate::transport::note::{NOTE_HEAD_BYTES, Note};
 
 use super::context::{Context, ContextId, gone_from};
-use super::link::{Link, LinkError, StreamReader, open};
+use super::link::{Link, LinkError, open};
 use super::links::Links;
+use super::reader::StreamReader;
 use super::{link, lock};
 
 /// The notes of one context to and from one peer.

@@ -1,0 +1,90 @@
+//! Communicators from nothing: of threads of this process, or of processes that find each other.
+//!
+//! Leaves to `bootstrap` how processes meet, and to `split` those made of another. Invariant: settings
+//! that cannot be are refused before anybody is waited for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tracing::info;
+
+use crate::bootstrap::{self, World};
+use crate::collective::select::Selection;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::rank::Rank;
+use crate::transport::AnyMesh;
+use crate::transport::mem::{MemWorld, Trouble};
+use crate::transport::quic::QuicMesh;
+
+use super::Communicator;
+
+/// `size` communicators whose ranks are threads of this process, in rank order.
+pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
+    create_over(&MemWorld::new(size, Trouble::default())?, config)
+}
+
+/// Communicators over a world made by the caller, for tests that want trouble in it.
+pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
+    let name = new_name(config);
+    let meshes = world.meshes();
+    info!("communicator {name}: {} ranks in this process", meshes.len());
+    let communicator = |mesh| Communicator::new(&name, AnyMesh::Mem(mesh), config);
+    meshes.into_iter().map(communicator).collect()
+}
+
+/// This process's rank in a communicator of processes that share a unique id.
+pub fn join(
+    id: &[u8; bootstrap::BYTES],
+    world: World,
+    config: &Config,
+) -> Result<Arc<Communicator>> {
+    if world.size == 1 {
+        bootstrap::retire(id)?;
+    }
+    create(world, config, || bootstrap::join(id, world, config))
+}
+
+/// As `join`, from what a launcher has put into the environment. Without it, a world of one.
+pub fn join_environment(config: &Config) -> Result<Arc<Communicator>> {
+    let (world, address) = match (config.rank, config.nranks, &config.comm_id) {
+        (None, None, None) => (World { rank: Rank(0), size: 1 }, ""),
+        (Some(rank), Some(size), _) if rank >= size => {
+            let what = format!("NEXAR_RANK={rank} is not below NEXAR_NRANKS={size}");
+            return Err(Error::Argument(what));
+        }
+        (Some(rank), Some(1), _) => (World { rank: Rank(rank), size: 1 }, ""),
+        (Some(rank), Some(size), Some(address)) => (World { rank: Rank(rank), size }, &**address),
+        _ => {
+            let what = "NEXAR_RANK, NEXAR_NRANKS and NEXAR_COMM_ID must be set together".to_owned();
+            return Err(Error::Usage(what));
+        }
+    };
+    create(world, config, || bootstrap::join_at(address, world, config))
+}
+
+fn create(
+    world: World,
+    config: &Config,
+    mesh: impl FnOnce() -> Result<QuicMesh>,
+) -> Result<Arc<Communicator>> {
+    // The settings are checked before anybody is waited for.
+    Selection::parse(&config.algo)?;
+    if world.size == 1 {
+        let mut alone = create_in_process(1, config)?;
+        return Ok(alone.remove(0));
+    }
+    let began = Instant::now();
+    let mesh = mesh()?;
+    let (name, rank) = (new_name(config), world.rank);
+    let ms = began.elapsed().as_millis();
+    info!(rank = rank.0 as u64, "communicator {name}: {rank} of {} after {ms} ms", world.size);
+    Communicator::new(&name, AnyMesh::Quic(mesh), config)
+}
+
+fn new_name(config: &Config) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    config.name.clone().unwrap_or_else(|| number.to_string())
+}

@@ -1,0 +1,167 @@
+//! Deadlines of a batch that runs, and reports of what it waits for.
+//!
+//! Leaves to `Batch` to wait. Invariant: an operation that is late has failed its communicator, and
+//! those beside it go on.
+
+use std::cell::OnceCell;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+use super::ticket::Ticket;
+
+/// Longer than any operation may take.
+pub(super) const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Operations of a batch that one report is about.
+const MOST_REPORTED: usize = 8;
+
+pub(super) struct Watch<'a> {
+    tickets: &'a [Ticket],
+    /// One for each ticket, when it has ended.
+    results: &'a [OnceCell<Result<()>>],
+    start: Instant,
+    next_report: Instant,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(tickets: &'a [Ticket], results: &'a [OnceCell<Result<()>>]) -> Self {
+        let start = Instant::now();
+        let mut watch = Self { tickets, results, start, next_report: start };
+        watch.next_report += watch.interval();
+        watch
+    }
+
+    /// Fails what is late, and reports what is slow. How long to wait for the rest; `None` if nothing
+    /// is left.
+    pub fn next(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut deadline: Option<Instant> = None;
+        for (ticket, result) in self.unended() {
+            let own = self.start + ticket.communicator.op_timeout;
+            if own <= now {
+                let _ = result.set(Err(ticket.fail(ticket.communicator.timeout(ticket.doing))));
+            } else {
+                deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
+            }
+        }
+        if self.next_report <= now {
+            for (ticket, _) in self.unended().take(MOST_REPORTED) {
+                ticket.communicator.report_stragglers(ticket);
+            }
+            self.next_report = now + self.interval();
+        }
+        deadline.map(|deadline| deadline.min(self.next_report))
+    }
+
+    fn interval(&self) -> Duration {
+        let intervals = self.tickets.iter().map(|ticket| ticket.communicator.straggler_interval);
+        intervals.min().unwrap_or(A_YEAR)
+    }
+
+    /// Fails all that has not ended.
+    pub fn fail_all(&self, cause: impl Fn() -> Error) {
+        for (ticket, result) in self.unended() {
+            let _ = result.set(Err(ticket.fail(cause())));
+        }
+    }
+
+    fn unended(&self) -> impl Iterator<Item = (&'a Ticket, &'a OnceCell<Result<()>>)> + use<'a> {
+        let all = self.tickets.iter().zip(self.results);
+        all.filter(|(_, result)| result.get().is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
+
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Metadata, Subscriber, span};
+
+    use super::*;
+    use crate::comm::{Request, create_in_process, run_together};
+    use crate::config::Config;
+    use crate::op::Op;
+
+    /// Hands on the texts of warnings.
+    struct Listener(Sender<String>);
+
+    impl Subscriber for Listener {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+        fn event(&self, event: &Event<'_>) {
+            struct Text(String);
+            impl Visit for Text {
+                fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                    if field.name() == "message" {
+                        self.0 = format!("{value:?}");
+                    }
+                }
+            }
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            let _ = self.0.send(text.0);
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn the_log_names_who_is_waited_for_and_where_it_is_until_it_comes() {
+        let config = Config {
+            straggler_interval: Duration::from_millis(5),
+            op_timeout: Duration::from_secs(60),
+            name: Some("7".to_owned()),
+            ..Config::default()
+        };
+        let ranks = create_in_process(2, &config).unwrap();
+        let (heard, reports) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                tracing::subscriber::with_default(Listener(heard), || {
+                    ranks[0].run(Op::Barrier).unwrap();
+                    ranks[0].run(Op::Barrier).unwrap();
+                });
+            });
+            for text in [
+                "barrier #0 on communicator 7 waits for rank 1, which has made no call",
+                "barrier #1 on communicator 7 waits for rank 1, which is at #0",
+            ] {
+                let about_this = reports.iter().find(|report| report.starts_with(&text[..10]));
+                assert_eq!(about_this.as_deref(), Some(text));
+                ranks[1].run(Op::Barrier).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn each_operation_of_a_batch_has_its_own_deadline() {
+        let patient = create_in_process(2, &Config::default()).unwrap();
+        let op_timeout = Duration::from_millis(20);
+        let hasty = create_in_process(2, &Config { op_timeout, ..Config::default() }).unwrap();
+        let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
+            communicator: Arc::clone(communicator),
+            stream: None,
+            work: Op::Barrier.into(),
+        });
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| run_together(requests.into()));
+            // The hasty one fails while the other is waited for.
+            while hasty[1].fault().is_none() {
+                std::thread::yield_now();
+            }
+            assert!(!running.is_finished());
+            patient[1].run(Op::Barrier).unwrap();
+            let error = running.join().unwrap().unwrap_err();
+            assert_eq!(error.code(), crate::error::Code::Timeout, "{error}");
+        });
+    }
+}

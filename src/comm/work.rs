@@ -1,0 +1,108 @@
+//! What an operation does: a collective, or one side of a message.
+//!
+//! Leaves to `collective` and `messaging` what is sent, and to `Batch` who waits. Collectives have
+//! numbers and take turns in lanes; messages have none and use no lane: a thread that waits for one
+//! holds up no collective and no other message. Their order is fixed when they are first polled.
+
+use std::sync::Arc;
+
+use tracing::trace;
+
+use crate::collective::{self, Exchange};
+use crate::error::{Doing, Result};
+use crate::message::{Incoming, Outgoing};
+use crate::messaging;
+use crate::op::Op;
+use crate::rank::{Place, Rank};
+use crate::transport::Mesh;
+
+use super::Communicator;
+use super::lane::Lanes;
+use super::ticket::Ticket;
+
+/// What a call of more bytes has written last may not have been sent when it ends.
+const LARGE: usize = 256 << 10;
+/// The same, if it waits for nobody.
+const SMALL: usize = 8 << 10;
+
+pub enum Work<'a> {
+    Collective(Op<'a>),
+    Send(Outgoing<'a>),
+    Recv(Incoming<'a>),
+}
+
+impl<'a> From<Op<'a>> for Work<'a> {
+    fn from(op: Op<'a>) -> Self {
+        Self::Collective(op)
+    }
+}
+
+impl<'a> From<Outgoing<'a>> for Work<'a> {
+    fn from(outgoing: Outgoing<'a>) -> Self {
+        Self::Send(outgoing)
+    }
+}
+
+impl<'a> From<Incoming<'a>> for Work<'a> {
+    fn from(incoming: Incoming<'a>) -> Self {
+        Self::Recv(incoming)
+    }
+}
+
+impl Work<'_> {
+    /// Takes its number, if it is a collective, unless the communicator takes no more.
+    pub(super) fn begin(&self, communicator: &Arc<Communicator>) -> Result<Ticket> {
+        match self {
+            Self::Collective(op) => communicator.begin(op.call()),
+            Self::Send(outgoing) => communicator.begin_message(outgoing.call()),
+            Self::Recv(incoming) => communicator.begin_message(incoming.call()),
+        }
+    }
+
+    /// Does it, with the ticket of its beginning.
+    pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
+        let mesh = &ticket.communicator.mesh;
+        match self {
+            Self::Collective(op) => collective(ticket, op).await,
+            Self::Send(outgoing) => messaging::send(mesh, outgoing).await,
+            Self::Recv(incoming) => messaging::recv(mesh, incoming).await.map(drop),
+        }
+    }
+
+    /// Whether `rank` may end it with data still to be sent: it only sends in it, more than goes out
+    /// at once, or the call is large.
+    pub(super) fn leaves_work(&self, rank: Rank) -> bool {
+        let op = match self {
+            Self::Collective(op) => op,
+            Self::Send(outgoing) => return outgoing.bytes.len() > SMALL,
+            Self::Recv(_) => return false,
+        };
+        let only_sends = match *op {
+            Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
+            Op::Reduce { root, .. } | Op::Gather { root, .. } => root != rank,
+            Op::Scan { .. } | Op::ExScan { .. } => rank == Rank(0),
+            _ => false,
+        };
+        op.input_bytes() > if only_sends { SMALL } else { LARGE }
+    }
+}
+
+/// Waits for the turn of the call's lane, and makes the call.
+async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
+    let Doing::Collective { seq, call } = ticket.doing else {
+        unreachable!("a collective has a number")
+    };
+    let Communicator { name, mesh, selection, lanes, .. } = &*ticket.communicator;
+    lanes.turn(seq).await;
+    if let Some(fault) = mesh.fault() {
+        return Err(fault);
+    }
+    let Place { rank, size } = mesh.place();
+    trace!(
+        rank = rank.0 as u64,
+        "communicator {name}: {rank}, {call} #{seq}, {}",
+        selection.choose(&call, size).name
+    );
+    let exchange = Exchange::new(mesh, Lanes::of(seq), seq, call, ticket.past);
+    collective::perform(&exchange, selection, op).await
+}
