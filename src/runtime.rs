@@ -119,12 +119,21 @@ pub fn drive<F: Future>(future: F, deadline: Instant, leaves_work: bool) -> Opti
             if outside && network.can_drive_here() {
                 return network.drive(future, deadline, leaves_work);
             }
-            network.wheel().work_left = true;
-            network.left_work.notify_one();
-            block_on(future, deadline)
+            wait(future, deadline)
         }
-        _ => block_on(future, deadline),
+        _ => wait(future, deadline),
     }
+}
+
+/// As `drive`, while another thread drives the network: for a future that may compute for long.
+pub fn wait<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
+    if let Some(Ok(network)) = NETWORK.get()
+        && network.calls_drive
+    {
+        network.wheel().work_left = true;
+        network.left_work.notify_one();
+    }
+    block_on(future, deadline)
 }
 
 impl Network {

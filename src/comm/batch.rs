@@ -9,7 +9,6 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use futures_util::future::{FutureExt, join_all};
 
@@ -20,7 +19,7 @@ use super::Communicator;
 use super::line::InLine;
 use super::stream::Stream;
 use super::ticket::Ticket;
-use super::watch::{A_YEAR, Watch};
+use super::watch::Watch;
 use super::work::Work;
 
 /// Held while operations that belong together get their numbers and their places on streams, so
@@ -119,33 +118,43 @@ impl<'a> Batch<'a> {
     /// Runs all operations to their end on the calling thread. Returns the error of the first, in
     /// the order in which they were added, that failed.
     pub fn run(self) -> Result<()> {
+        self.run_each().into_iter().fold(Ok(()), Result::and)
+    }
+
+    /// As `run`, with what became of each.
+    pub fn run_each(self) -> Vec<Result<()>> {
         let Self { tickets, works, in_line } = self;
         let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
-        let result = run_to_the_end(&tickets, works, &results);
+        run_to_the_end(&tickets, works, &results);
         drop(in_line);
-        result
+        results.into_iter().map(|result| result.into_inner().expect(EACH_HAS_ENDED)).collect()
     }
 }
+
+const EACH_HAS_ENDED: &str = "each operation has ended or failed";
 
 /// Runs one operation that is on no stream: a batch of one, without its lists.
 pub(super) fn run_alone(communicator: &Arc<Communicator>, work: Work<'_>) -> Result<()> {
     let ticket = work.begin(communicator)?;
-    run_to_the_end(&[ticket], [work], &[OnceCell::new()])
+    let result = OnceCell::new();
+    run_to_the_end(&[ticket], [work], std::slice::from_ref(&result));
+    result.into_inner().expect(EACH_HAS_ENDED)
 }
 
 fn run_to_the_end<'a>(
     tickets: &[Ticket],
     works: impl AsRef<[Work<'a>]> + IntoIterator<Item = Work<'a>>,
     results: &[OnceCell<Result<()>>],
-) -> Result<()> {
-    wait_in_line(tickets);
+) {
     let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
     let mut pairs = tickets.iter().zip(works.as_ref());
     let leaves_work =
         pairs.any(|(ticket, work)| work.leaves_work(ticket.communicator.place().rank));
+    let calls_program = works.as_ref().iter().any(Work::calls_program);
     // Polled in this order at first, which is that of messages.
     let mut each =
         tickets.iter().zip(results).zip(works).map(|((ticket, result), work)| async move {
+            ticket.come().await;
             let ended = ticket.end(work.perform(ticket).await);
             // One that was late has its result.
             let _ = result.set(ended);
@@ -160,6 +169,8 @@ fn run_to_the_end<'a>(
         while let Some(until) = watch.next() {
             let ended = match over_network {
                 false => runtime::block_on(all.as_mut(), until),
+                // Nobody knows how long its functions take; heartbeats must not wait for them.
+                true if calls_program => runtime::wait(all.as_mut(), until),
                 true => runtime::drive(all.as_mut(), until, leaves_work),
             };
             if ended.is_some() {
@@ -173,20 +184,4 @@ fn run_to_the_end<'a>(
     // What has not ended has failed its communicator: nothing is sent behind a message that is
     // broken off here.
     drop(all);
-    let mut errors = results.iter().filter_map(|result| result.get()?.as_ref().err());
-    errors.next().map_or(Ok(()), |first| Err(first.clone()))
-}
-
-/// Batches of streams that were before these operations end by their own deadlines, and so does
-/// this.
-fn wait_in_line(tickets: &[Ticket]) {
-    if tickets.iter().all(|ticket| ticket.behind == 0) {
-        return;
-    }
-    let come = async {
-        for ticket in tickets {
-            ticket.communicator.line.ended(ticket.behind).await;
-        }
-    };
-    runtime::block_on(come, Instant::now() + A_YEAR);
 }

@@ -9,24 +9,29 @@ use std::task::{Poll, Waker};
 
 use crate::transport::{LANES, Lane};
 
-#[derive(Default)]
-pub(super) struct Lanes {
-    state: Mutex<State>,
+pub(super) struct Lanes<const N: usize = LANES> {
+    state: Mutex<State<N>>,
 }
 
-#[derive(Default)]
-struct State {
+struct State<const N: usize> {
     /// Ended operations of each lane, without a gap before them.
-    ended: [u64; LANES],
+    ended: [u64; N],
     /// Operations that were given up before their turn came.
     abandoned: Vec<u64>,
     /// By number, so that only the one whose turn comes is woken.
     waiting: BTreeMap<u64, Waker>,
 }
 
-impl Lanes {
+impl<const N: usize> Default for Lanes<N> {
+    fn default() -> Self {
+        let state = State { ended: [0; N], abandoned: Vec::new(), waiting: BTreeMap::new() };
+        Self { state: Mutex::new(state) }
+    }
+}
+
+impl<const N: usize> Lanes<N> {
     pub fn of(seq: u64) -> Lane {
-        Lane((seq % LANES as u64) as usize)
+        Lane((seq % N as u64) as usize)
     }
 
     /// Waits until every operation with a lower number in the lane of `seq` has ended.
@@ -63,15 +68,15 @@ impl Lanes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl<const N: usize> State<N> {
     /// The operation whose turn it is.
     fn next(&self, lane: Lane) -> u64 {
-        self.ended[lane.0] * LANES as u64 + lane.0 as u64
+        self.ended[lane.0] * N as u64 + lane.0 as u64
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Communicator {
     config: Config,
     straggler_interval: Duration,
     lanes: Lanes,
+    /// Messages are begun in the order in which they were issued, whichever thread does it.
+    messages: Lanes<1>,
     line: Line,
     state: Mutex<State>,
     /// Signalled when `running` falls to zero.
@@ -68,6 +70,7 @@ pub struct Communicator {
 struct State {
     stage: Stage,
     next_seq: u64,
+    next_message: u64,
     /// The calls that have numbers already.
     past: Past,
     /// Operations between their number and their end.
@@ -109,10 +112,12 @@ impl Communicator {
             config: config.clone(),
             straggler_interval: config.straggler_interval,
             lanes: Lanes::default(),
+            messages: Lanes::default(),
             line: Line::default(),
             state: Mutex::new(State {
                 stage: Stage::Open,
                 next_seq: 0,
+                next_message: 0,
                 past: Past::default(),
                 running: 0,
                 stream_batches: 0,
@@ -169,15 +174,16 @@ impl Communicator {
     }
 
     /// Notes that a message is asked for, unless the communicator takes no more.
-    pub(super) fn begin_message(self: &Arc<Self>, call: MessageCall) -> Result<Ticket> {
+    fn begin_message(self: &Arc<Self>, call: MessageCall) -> Result<Ticket> {
         let mut state = self.lock();
         self.check_open(&state, &call)?;
         state.running += 1;
-        let behind = state.stream_batches;
+        let (number, behind) = (state.next_message, state.stream_batches);
+        state.next_message += 1;
         drop(state);
         let (name, rank) = (&self.name, self.place().rank);
         trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");
-        Ok(Ticket::new(Arc::clone(self), Doing::Message(call), Past::default(), behind))
+        Ok(Ticket::of_message(Arc::clone(self), call, number, behind))
     }
 
     /// Whether it still takes operations.

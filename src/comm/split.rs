@@ -4,21 +4,20 @@
 //! then make a communicator of their own, which shares what joins them. Invariant: what a rank needs
 //! to know of the new communicator follows from the wishes, so that nobody must be asked again.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
 
-use futures_util::future::join_all;
 use tracing::info;
 
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::op::Op;
 use crate::rank::Rank;
-use crate::runtime;
 use crate::transport::{Mesh, Split};
 
 use super::Communicator;
 use super::batch::{Batch, while_nobody_issues};
+use super::ticket::Ticket;
+use super::work::{Work, collective};
 
 /// Bytes of a wish as it travels: color (-1: none) and key, little endian.
 const WISH_BYTES: usize = 8;
@@ -41,40 +40,40 @@ pub struct Part {
 /// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one and
 /// it could be made, whatever becomes of the others: somebody may wait for it there.
 pub fn split(parts: &[Part]) -> Vec<Result<Option<Arc<Communicator>>>> {
-    let mut answers: Vec<_> = parts.iter().map(Answer::new).collect();
+    let made: Vec<_> = parts.iter().map(|_| OnceLock::new()).collect();
     let mut batch = Batch::default();
     let issued: Vec<_> = while_nobody_issues(|| {
-        let both = parts.iter().zip(&mut answers);
-        both.map(|(part, Answer { wishes, seq })| {
-            batch.add(&part.communicator, Op::Split { wishes, seq })
+        let both = parts.iter().zip(&made);
+        both.map(|(part, made)| {
+            batch.add(&part.communicator, Work::Split(Splitting { part, made }))
         })
         .collect()
     });
-    let ran = batch.run();
-
-    let limit = parts.iter().map(|part| part.config.init_timeout).max().unwrap_or_default();
-    let blame = "a neighbour could not be reached".to_owned();
-    let late = Error::Timeout { limit_ms: limit.as_millis(), blame };
-    let mut made: Vec<_> = parts.iter().map(|_| Err(late.clone())).collect();
-    let making = parts.iter().zip(issued).zip(answers).zip(&mut made);
-    let making = making.map(|(((part, issued), answer), made)| {
-        // A call that failed has failed its communicator.
-        let failed = ran.clone().err().filter(|_| part.communicator.fault().is_some());
-        let known = issued.and(failed.map_or(Ok(answer), Err));
-        async move {
-            *made = match known {
-                Ok(answer) => part.make(answer).await,
-                Err(error) => Err(error),
-            }
-        }
-    });
-    let making = Box::pin(join_all(making));
-    let deadline = Instant::now() + limit;
-    let _ended = match parts.iter().any(|part| part.communicator.is_over_network()) {
-        true => runtime::drive(making, deadline, false),
-        false => runtime::block_on(making, deadline),
+    let mut ran = batch.run_each().into_iter();
+    let outcome = |(issued, made): (Result<()>, OnceLock<_>)| {
+        issued?;
+        ran.next().expect("what was issued ran")?;
+        made.into_inner().expect("it ran to its end")
     };
-    made
+    issued.into_iter().zip(made).map(outcome).collect()
+}
+
+/// A split as an operation, and where its outcome goes.
+pub struct Splitting<'a> {
+    part: &'a Part,
+    made: &'a OnceLock<Result<Option<Arc<Communicator>>>>,
+}
+
+impl Splitting<'_> {
+    /// A communicator that cannot be made is no failure of the one that is split: its call has ended
+    /// when the wishes are known.
+    pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
+        let mut answer = Answer::new(self.part);
+        let Answer { wishes, seq } = &mut answer;
+        ticket.end(collective(ticket, Op::Split { wishes, seq }).await)?;
+        let _ = self.made.set(self.part.make(answer).await);
+        Ok(())
+    }
 }
 
 /// What a rank learns from the others.

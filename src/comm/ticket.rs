@@ -5,9 +5,14 @@
 //! message that it broke off.
 
 use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
 
 use crate::error::{Doing, Error, Result};
+use crate::message::MessageCall;
 use crate::transport::Past;
 
 use super::Communicator;
@@ -19,6 +24,10 @@ pub(super) struct Ticket {
     pub past: Past,
     /// How many batches of streams the communicator had been given before.
     pub behind: u64,
+    /// When those had ended.
+    pub start: Cell<Option<Instant>>,
+    /// Its number among the messages of the communicator, until it has its place among them.
+    message: Cell<Option<u64>>,
     stage: Cell<Stage>,
 }
 
@@ -31,7 +40,56 @@ enum Stage {
 
 impl Ticket {
     pub fn new(communicator: Arc<Communicator>, doing: Doing, past: Past, behind: u64) -> Self {
-        Self { communicator, doing, past, behind, stage: Cell::new(Stage::Open) }
+        let (start, message) = (Cell::new(None), Cell::new(None));
+        Self { communicator, doing, past, behind, start, message, stage: Cell::new(Stage::Open) }
+    }
+
+    /// As `new`, for a message.
+    pub fn of_message(
+        communicator: Arc<Communicator>,
+        call: MessageCall,
+        number: u64,
+        behind: u64,
+    ) -> Self {
+        let ticket = Self::new(communicator, Doing::Message(call), Past::default(), behind);
+        ticket.message.set(Some(number));
+        ticket
+    }
+
+    /// Waits until the batches of streams before it have ended, by their own deadlines.
+    pub async fn come(&self) {
+        if self.behind > 0 {
+            self.communicator.line.ended(self.behind).await;
+        }
+        if self.start.get().is_none() {
+            self.start.set(Some(Instant::now()));
+        }
+    }
+
+    /// Polls a message for the first time when those before it have been, which fixes its place
+    /// among them; then to its end.
+    pub async fn in_order(&self, message: impl Future<Output = Result<()>>) -> Result<()> {
+        if let Some(number) = self.message.get() {
+            self.communicator.messages.turn(number).await;
+        }
+        let mut message = pin!(message);
+        let first = poll_fn(|context| Poll::Ready(message.as_mut().poll(context))).await;
+        self.take_place();
+        match first {
+            Poll::Ready(result) => result,
+            Poll::Pending => message.await,
+        }
+    }
+
+    fn take_place(&self) {
+        if let Some(number) = self.message.take() {
+            self.communicator.messages.end(number);
+        }
+    }
+
+    /// Whether nobody waits for it any more.
+    pub fn has_ended(&self) -> bool {
+        self.stage.get() == Stage::Ended
     }
 
     /// Ends the call, and the communicator on all ranks if the call failed.
@@ -50,6 +108,7 @@ impl Ticket {
 
     fn release(&self) {
         if self.stage.replace(Stage::Ended) != Stage::Ended {
+            self.take_place();
             if let Doing::Collective { seq, .. } = self.doing {
                 self.communicator.lanes.end(seq);
             }

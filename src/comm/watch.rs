@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use super::ticket::Ticket;
 
 /// Longer than any operation may take.
-pub(super) const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Operations of a batch that one report is about.
 const MOST_REPORTED: usize = 8;
@@ -20,14 +20,19 @@ pub(super) struct Watch<'a> {
     tickets: &'a [Ticket],
     /// One for each ticket, when it has ended.
     results: &'a [OnceCell<Result<()>>],
-    start: Instant,
     next_report: Instant,
 }
+
+/// How often it looks whether an operation that waits behind others has started.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl<'a> Watch<'a> {
     pub fn new(tickets: &'a [Ticket], results: &'a [OnceCell<Result<()>>]) -> Self {
         let start = Instant::now();
-        let mut watch = Self { tickets, results, start, next_report: start };
+        tickets.iter().filter(|ticket| ticket.behind == 0).for_each(|ticket| {
+            ticket.start.set(Some(start));
+        });
+        let mut watch = Self { tickets, results, next_report: start };
         watch.next_report += watch.interval();
         watch
     }
@@ -36,22 +41,30 @@ impl<'a> Watch<'a> {
     /// is left.
     pub fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let mut deadline: Option<Instant> = None;
+        let mut next: Option<Instant> = None;
         for (ticket, result) in self.unended() {
-            let own = self.start + ticket.communicator.op_timeout;
-            if own <= now {
-                let _ = result.set(Err(ticket.fail(ticket.communicator.timeout(ticket.doing))));
-            } else {
-                deadline = Some(deadline.map_or(own, |deadline| deadline.min(own)));
-            }
+            let deadline = ticket.start.get().map(|start| start + ticket.communicator.op_timeout);
+            let own = match deadline {
+                // What comes behind its end has a deadline of its own.
+                _ if ticket.has_ended() => now + LOOK,
+                None => now + LOOK,
+                Some(deadline) if deadline <= now => {
+                    let late = ticket.fail(ticket.communicator.timeout(ticket.doing));
+                    let _ = result.set(Err(late));
+                    continue;
+                }
+                Some(deadline) => deadline,
+            };
+            next = Some(next.map_or(own, |next| next.min(own)));
         }
         if self.next_report <= now {
-            for (ticket, _) in self.unended().take(MOST_REPORTED) {
+            let waiting = self.unended().filter(|(ticket, _)| !ticket.has_ended());
+            for (ticket, _) in waiting.take(MOST_REPORTED) {
                 ticket.communicator.report_stragglers(ticket);
             }
             self.next_report = now + self.interval();
         }
-        deadline.map(|deadline| deadline.min(self.next_report))
+        next.map(|next| next.min(self.next_report))
     }
 
     fn interval(&self) -> Duration {

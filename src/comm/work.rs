@@ -1,8 +1,8 @@
 //! What an operation does: a collective, or one side of a message.
 //!
 //! Leaves to `collective` and `messaging` what is sent, and to `Batch` who waits. Collectives have
-//! numbers and take turns in lanes; messages have none and use no lane: a thread that waits for one
-//! holds up no collective and no other message. Their order is fixed when they are first polled.
+//! numbers and take turns in lanes; messages use no lane: a thread that waits for one holds up no
+//! collective and no other message. They are begun in the order in which they were issued.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use crate::collective::{self, Exchange};
 use crate::error::{Doing, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
-use crate::op::Op;
+use crate::op::{Call, Op, Operator};
 use crate::rank::{Place, Rank};
-use crate::transport::Mesh;
+use crate::transport::{LANES, Mesh};
 
 use super::Communicator;
 use super::lane::Lanes;
+use super::split::Splitting;
 use super::ticket::Ticket;
 
 /// What a call of more bytes has written last may not have been sent when it ends.
@@ -27,6 +28,7 @@ const SMALL: usize = 8 << 10;
 
 pub enum Work<'a> {
     Collective(Op<'a>),
+    Split(Splitting<'a>),
     Send(Outgoing<'a>),
     Recv(Incoming<'a>),
 }
@@ -54,6 +56,7 @@ impl Work<'_> {
     pub(super) fn begin(&self, communicator: &Arc<Communicator>) -> Result<Ticket> {
         match self {
             Self::Collective(op) => communicator.begin(op.call()),
+            Self::Split(_) => communicator.begin(Call::Split),
             Self::Send(outgoing) => communicator.begin_message(outgoing.call()),
             Self::Recv(incoming) => communicator.begin_message(incoming.call()),
         }
@@ -63,10 +66,23 @@ impl Work<'_> {
     pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
         let mesh = &ticket.communicator.mesh;
         match self {
-            Self::Collective(op) => collective(ticket, op).await,
-            Self::Send(outgoing) => messaging::send(mesh, outgoing).await,
-            Self::Recv(incoming) => messaging::recv(mesh, incoming).await.map(drop),
+            // In a box: messages, of which a group may have thousands, are much smaller.
+            Self::Collective(op) => Box::pin(collective(ticket, op)).await,
+            Self::Split(splitting) => Box::pin(splitting.perform(ticket)).await,
+            Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
+            Self::Recv(incoming) => {
+                let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
+                ticket.in_order(receiving).await
+            }
         }
+    }
+
+    /// Whether it calls a function of the program.
+    pub(super) fn calls_program(&self) -> bool {
+        let Self::Collective(op) = self else { return false };
+        let call = op.call();
+        let operator = call.reduction().map(|reduction| reduction.operator);
+        matches!(operator, Some(Operator::User { .. }))
     }
 
     /// Whether `rank` may end it with data still to be sent: it only sends in it, more than goes out
@@ -75,7 +91,7 @@ impl Work<'_> {
         let op = match self {
             Self::Collective(op) => op,
             Self::Send(outgoing) => return outgoing.bytes.len() > SMALL,
-            Self::Recv(_) => return false,
+            Self::Split(_) | Self::Recv(_) => return false,
         };
         let only_sends = match *op {
             Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
@@ -88,7 +104,7 @@ impl Work<'_> {
 }
 
 /// Waits for the turn of the call's lane, and makes the call.
-async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
+pub(super) async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
     let Doing::Collective { seq, call } = ticket.doing else {
         unreachable!("a collective has a number")
     };
@@ -103,6 +119,6 @@ async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
         "communicator {name}: {rank}, {call} #{seq}, {}",
         selection.choose(&call, size).name
     );
-    let exchange = Exchange::new(mesh, Lanes::of(seq), seq, call, ticket.past);
+    let exchange = Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past);
     collective::perform(&exchange, selection, op).await
 }

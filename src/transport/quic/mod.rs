@@ -230,7 +230,9 @@ impl Mesh for QuicMesh {
             tokio::time::timeout(limit, mesh.connect_neighbours())
         };
         match self.context.or_fault(connecting).await? {
-            Ok(connected) => connected.map(|()| mesh),
+            // One that has failed meanwhile is made all the same, and says so when it is used.
+            Ok(connected) if mesh.fault().is_none() => connected.map(|()| mesh),
+            Ok(_) => Ok(mesh),
             Err(_) => {
                 let blame = mesh.unmet();
                 Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
