@@ -8,7 +8,7 @@ use crate::error::Code;
 use crate::op::{Counts, Op};
 
 use super::arguments;
-use super::group::operation;
+use super::submit::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
 pub(super) fn sendbuff(address: *const c_void, bytes: usize) -> Region {

@@ -9,8 +9,8 @@ use crate::{bootstrap, config};
 
 use super::arguments::{self, Out};
 use super::boundary::{boundary, on_communicator, with_communicator};
-use super::group::initialise;
 use super::handle::{Kind, Table};
+use super::submit::initialise;
 use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
 use super::{memory, redop};
 

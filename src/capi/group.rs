@@ -1,6 +1,6 @@
 //! Groups: calls of one thread that are begun together.
 //!
-//! Between nexarGroupStart and the outermost nexarGroupEnd, operations are parsed and kept without a
+//! Leaves to `submit` what is kept. Between nexarGroupStart and the outermost nexarGroupEnd, operations are parsed and kept without a
 //! number. Invariant: a group in which a call failed is dropped as a whole, before anything of it
 //! was told to another rank.
 
@@ -9,38 +9,37 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Part, Queued, Request, Work, run_together, split as comm_split};
+use crate::comm::{Part, Queued, Request, run_together, split as comm_split};
 use crate::error::{Code, Error, Result};
-use crate::op::Op;
 
 use super::arguments::Out;
-use super::boundary::{boundary, with_communicator};
-use super::types::{nexarComm_t, nexarStream_t};
-use super::{comm, stream};
+use super::boundary::boundary;
+use super::comm;
+use super::types::nexarComm_t;
 
 thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
 
 #[derive(Default)]
-struct Group {
+pub(super) struct Group {
     /// How many starts have no end yet.
     depth: usize,
     /// Communicators to be made.
-    queued: Vec<Queued>,
+    pub queued: Vec<Queued>,
     /// Whether the end of the group waits until they are made: the same for all of them.
-    waits: Option<bool>,
-    splits: Vec<Splitting>,
-    requests: Vec<Request<'static>>,
+    pub waits: Option<bool>,
+    pub splits: Vec<Splitting>,
+    pub requests: Vec<Request<'static>>,
     /// The last call that failed, and how.
     failed: Option<(&'static str, Error)>,
 }
 
 /// A communicator to be split, and where the handle of the new one goes.
-struct Splitting {
-    part: Part,
-    place: Out<nexarComm_t>,
-    device: Option<c_int>,
+pub(super) struct Splitting {
+    pub part: Part,
+    pub place: Out<nexarComm_t>,
+    pub device: Option<c_int>,
 }
 
 /// Begins a group. Groups nest; only the outermost end acts.
@@ -82,6 +81,23 @@ pub extern "C" fn nexarGroupEnd() -> Code {
     })
 }
 
+/// Has `body` act on the group that this thread is inside. `None` if it is in none; a thread that is
+/// ending is in none.
+pub(super) fn inside<T>(body: impl FnOnce(&mut Group) -> T) -> Option<T> {
+    let acted = GROUP.try_with(|group| {
+        let mut group = group.borrow_mut();
+        (group.depth > 0).then(|| body(&mut group))
+    });
+    acted.ok().flatten()
+}
+
+/// The group that this thread is inside, if any, will be dropped because of a call in it.
+pub(super) fn note_failure(function: &'static str, error: &Error) {
+    if !matches!(error, Error::InProgress) {
+        inside(|group| group.failed = Some((function, error.clone())));
+    }
+}
+
 impl Group {
     /// The whole group, if this was its outermost end.
     fn end(&mut self) -> Result<Option<Self>> {
@@ -121,65 +137,7 @@ impl Group {
     }
 }
 
-/// As `boundary`, for an operation, which `body` makes of its arguments: runs it, queues it on its
-/// stream or adds it to the group that this thread is inside.
-pub(super) fn operation(
-    function: &'static str,
-    comm: nexarComm_t,
-    stream: nexarStream_t,
-    body: impl FnOnce(&Communicator) -> Result<Op<'static>>,
-) -> Code {
-    operations(function, comm, stream, |communicator| Ok(vec![body(communicator)?.into()]))
-}
-
-/// As `operation`, for several that are started together, or messages.
-pub(super) fn operations(
-    function: &'static str,
-    comm: nexarComm_t,
-    stream: nexarStream_t,
-    body: impl FnOnce(&Communicator) -> Result<Vec<Work<'static>>>,
-) -> Code {
-    boundary(function, || {
-        let result = with_communicator(function, comm, |communicator| {
-            let stream = stream::find(stream)?;
-            let request = |work| {
-                let (communicator, stream) = (Arc::clone(communicator), stream.clone());
-                Request { communicator, stream, work }
-            };
-            submit(body(communicator)?.into_iter().map(request).collect())
-        });
-        result.inspect_err(|error| note_failure(function, error))
-    })
-}
-
-/// As `boundary`, for a split, which `parse` makes of its arguments: at once, or at the end of the
-/// group that this thread is inside.
-pub(super) fn splitting(
-    function: &'static str,
-    comm: nexarComm_t,
-    newcomm: *mut nexarComm_t,
-    parse: impl FnOnce(&Arc<Communicator>) -> Result<Part>,
-) -> Code {
-    boundary(function, || {
-        let result = with_communicator(function, comm, |communicator| {
-            // SAFETY: the caller passes NULL or a place for a handle, inside a group until its end.
-            let place = unsafe { Out::new("newcomm", newcomm) }?;
-            let part = parse(communicator)?;
-            let mut splitting = Some(Splitting { part, place, device: comm::device(comm)? });
-            // A thread that is ending is inside no group.
-            let _ = GROUP.try_with(|group| {
-                let mut group = group.borrow_mut();
-                if group.depth > 0 {
-                    group.splits.extend(splitting.take().inspect(|one| one.place.set(null_mut())));
-                }
-            });
-            split_all(splitting.into_iter().collect())
-        });
-        result.inspect_err(|error| note_failure(function, error))
-    })
-}
-
-fn split_all(splits: Vec<Splitting>) -> Result<()> {
+pub(super) fn split_all(splits: Vec<Splitting>) -> Result<()> {
     let (parts, answers): (Vec<_>, Vec<_>) =
         splits.into_iter().map(|one| (one.part, (one.place, one.device))).unzip();
     let mut result = Ok(());
@@ -189,79 +147,4 @@ fn split_all(splits: Vec<Splitting>) -> Result<()> {
         result = result.and(set);
     }
     result
-}
-
-/// As `boundary`, for a call that makes a communicator: whether it waits, and how it is made. Does so
-/// at once, in the background or at the end of the group that this thread is inside.
-pub(super) fn initialise<M>(
-    function: &'static str,
-    comm: *mut nexarComm_t,
-    parse: impl FnOnce() -> Result<(bool, M)>,
-) -> Code
-where
-    M: FnOnce() -> Result<Arc<Communicator>> + Send + 'static,
-{
-    boundary(function, || {
-        let begin = || {
-            // SAFETY: the caller passes NULL or a place for a handle.
-            let place = unsafe { Out::new("comm", comm) }?;
-            let (waits, make) = parse()?;
-            make_now_or_later(place, waits, make)
-        };
-        begin().inspect_err(|error| note_failure(function, error))
-    })
-}
-
-fn make_now_or_later<M>(place: Out<nexarComm_t>, waits: bool, make: M) -> Result<()>
-where
-    M: FnOnce() -> Result<Arc<Communicator>> + Send + 'static,
-{
-    let is_inside = GROUP.try_with(|group| group.borrow().depth > 0).unwrap_or(false);
-    if waits && !is_inside {
-        place.set(comm::insert(make()?, None));
-        return Ok(());
-    }
-    let queued = Queued::new(make);
-    if !is_inside {
-        place.set(comm::insert_in_making(queued.making()));
-        queued.start();
-        return Err(Error::InProgress);
-    }
-    GROUP.with_borrow_mut(|group| {
-        if group.waits.is_some_and(|others| others != waits) {
-            let what = "a group makes either blocking communicators or others, not both";
-            return Err(Error::Argument(what.to_owned()));
-        }
-        group.waits = Some(waits);
-        place.set(comm::insert_in_making(queued.making()));
-        group.queued.push(queued);
-        Ok(())
-    })
-}
-
-fn submit(mut requests: Vec<Request<'static>>) -> Result<()> {
-    // A thread that is ending is inside no group.
-    let _ = GROUP.try_with(|group| {
-        let mut group = group.borrow_mut();
-        if group.depth > 0 {
-            group.requests.append(&mut requests);
-        }
-    });
-    match requests.len() {
-        0 => Ok(()),
-        1 => requests.remove(0).run(),
-        _ => run_together(requests),
-    }
-}
-
-fn note_failure(function: &'static str, error: &Error) {
-    if matches!(error, Error::InProgress) {
-        return;
-    }
-    let _ = GROUP.try_with(|group| {
-        let mut group = group.borrow_mut();
-        if group.depth > 0 {
-            group.failed = Some((function, error.clone()));
-        }
-    });
 }

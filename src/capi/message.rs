@@ -11,7 +11,7 @@ use crate::rank::{Place, Rank};
 
 use super::arguments;
 use super::collective::{recvbuff, sendbuff};
-use super::group::operations;
+use super::submit::{operation, operations};
 use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, nexarStream_t};
 
 /// Sends count elements to rank peer, which receives them with nexarRecv of the same count and
@@ -28,11 +28,11 @@ pub unsafe extern "C" fn nexarSend(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    operations("nexarSend", comm, stream, |communicator| {
+    operation("nexarSend", comm, stream, |communicator| {
         let to = rank("peer", peer, communicator.place())?;
         let envelope = envelope(count, datatype, Tag::None)?;
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
-        Ok(vec![Work::Send(unsafe { outgoing(sendbuff, to, envelope) }?)])
+        unsafe { outgoing(sendbuff, to, envelope) }
     })
 }
 
@@ -48,12 +48,12 @@ pub unsafe extern "C" fn nexarRecv(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    operations("nexarRecv", comm, stream, |communicator| {
+    operation("nexarRecv", comm, stream, |communicator| {
         let source = Some(rank("peer", peer, communicator.place())?);
         let envelope = envelope(count, datatype, Tag::None)?;
         let wanted = Wanted { source, tag: WantedTag::This(Tag::None) };
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
-        Ok(vec![Work::Recv(unsafe { incoming(recvbuff, wanted, envelope) }?)])
+        unsafe { incoming(recvbuff, wanted, envelope) }
     })
 }
 
@@ -68,11 +68,11 @@ pub unsafe extern "C" fn nexarSendTag(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    operations("nexarSendTag", comm, stream, |communicator| {
+    operation("nexarSendTag", comm, stream, |communicator| {
         let to = rank("peer", peer, communicator.place())?;
         let envelope = envelope(count, datatype, number(tag)?)?;
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
-        Ok(vec![Work::Send(unsafe { outgoing(sendbuff, to, envelope) }?)])
+        unsafe { outgoing(sendbuff, to, envelope) }
     })
 }
 
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn nexarRecvTag(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    operations("nexarRecvTag", comm, stream, |communicator| {
+    operation("nexarRecvTag", comm, stream, |communicator| {
         let source = match peer {
             NEXAR_ANY_SOURCE => None,
             peer => Some(rank("peer", peer, communicator.place())?),
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn nexarRecvTag(
         let envelope = envelope(count, datatype, Tag::None)?;
         let wanted = Wanted { source, tag };
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
-        Ok(vec![Work::Recv(unsafe { incoming(recvbuff, wanted, envelope) }?)])
+        unsafe { incoming(recvbuff, wanted, envelope) }
     })
 }
 

@@ -20,6 +20,7 @@ mod process;
 pub mod redop;
 pub mod split;
 pub mod stream;
+mod submit;
 pub mod types;
 pub mod varying;
 pub mod version;

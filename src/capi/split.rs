@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::{Code, Error, Result};
 
 use super::types::{NEXAR_SPLIT_NOCOLOR, nexarComm_t, nexarConfig_t};
-use super::{arguments, group};
+use super::{arguments, submit};
 
 /// Makes a communicator of the ranks that pass the same color, 0 or more, and writes its handle to
 /// newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn nexarCommSplit(
     newcomm: *mut nexarComm_t,
     config: *const nexarConfig_t,
 ) -> Code {
-    group::splitting("nexarCommSplit", comm, newcomm, |communicator| {
+    submit::splitting("nexarCommSplit", comm, newcomm, |communicator| {
         let wish = Wish { color: self::color(color)?, key };
         let inherited = Config { name: None, ..communicator.config().clone() };
         // SAFETY: the caller passes NULL or a nexarConfig_t as long as its size field says.

@@ -10,7 +10,7 @@ use crate::op::{Counts, Op};
 
 use super::arguments;
 use super::collective::{recvbuff, sendbuff};
-use super::group::operation;
+use super::submit::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
 /// Counts and places of the blocks of a buffer, from two arrays of a C caller.

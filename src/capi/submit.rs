@@ -1,0 +1,128 @@
+//! The door of every operation, split and making of a communicator: done at once, queued on a stream, in
+//! the background, or kept for the end of a group.
+//!
+//! Leaves to `group` what becomes of a group. Invariant: a call that fails inside a group is noted there.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use crate::comm::{Communicator, Part, Queued, Request, Work, run_together};
+use crate::error::{Code, Error, Result};
+
+use super::arguments::Out;
+use super::boundary::{boundary, with_communicator};
+use super::group::{Splitting, inside, note_failure, split_all};
+use super::types::{nexarComm_t, nexarStream_t};
+use super::{comm, stream};
+
+/// As `boundary`, for an operation, which `body` makes of its arguments: runs it, queues it on its
+/// stream or adds it to the group that this thread is inside.
+pub(super) fn operation<W: Into<Work<'static>>>(
+    function: &'static str,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+    body: impl FnOnce(&Communicator) -> Result<W>,
+) -> Code {
+    operations(function, comm, stream, |communicator| Ok(vec![body(communicator)?.into()]))
+}
+
+/// As `operation`, for several that are started together.
+pub(super) fn operations(
+    function: &'static str,
+    comm: nexarComm_t,
+    stream: nexarStream_t,
+    body: impl FnOnce(&Communicator) -> Result<Vec<Work<'static>>>,
+) -> Code {
+    boundary(function, || {
+        let result = with_communicator(function, comm, |communicator| {
+            let stream = stream::find(stream)?;
+            let request = |work| {
+                let (communicator, stream) = (Arc::clone(communicator), stream.clone());
+                Request { communicator, stream, work }
+            };
+            submit(body(communicator)?.into_iter().map(request).collect())
+        });
+        result.inspect_err(|error| note_failure(function, error))
+    })
+}
+
+/// As `boundary`, for a split, which `parse` makes of its arguments: at once, or at the end of the
+/// group that this thread is inside.
+pub(super) fn splitting(
+    function: &'static str,
+    comm: nexarComm_t,
+    newcomm: *mut nexarComm_t,
+    parse: impl FnOnce(&Arc<Communicator>) -> Result<Part>,
+) -> Code {
+    boundary(function, || {
+        let result = with_communicator(function, comm, |communicator| {
+            // SAFETY: the caller passes NULL or a place for a handle, inside a group until its end.
+            let place = unsafe { Out::new("newcomm", newcomm) }?;
+            let part = parse(communicator)?;
+            let mut splitting = Some(Splitting { part, place, device: comm::device(comm)? });
+            inside(|group| {
+                group.splits.extend(splitting.take().inspect(|one| one.place.set(null_mut())));
+            });
+            split_all(splitting.into_iter().collect())
+        });
+        result.inspect_err(|error| note_failure(function, error))
+    })
+}
+
+/// As `boundary`, for a call that makes a communicator: whether it waits, and how it is made. Does so
+/// at once, in the background or at the end of the group that this thread is inside.
+pub(super) fn initialise<M>(
+    function: &'static str,
+    comm: *mut nexarComm_t,
+    parse: impl FnOnce() -> Result<(bool, M)>,
+) -> Code
+where
+    M: FnOnce() -> Result<Arc<Communicator>> + Send + 'static,
+{
+    boundary(function, || {
+        let begin = || {
+            // SAFETY: the caller passes NULL or a place for a handle.
+            let place = unsafe { Out::new("comm", comm) }?;
+            let (waits, make) = parse()?;
+            make_now_or_later(place, waits, make)
+        };
+        begin().inspect_err(|error| note_failure(function, error))
+    })
+}
+
+fn make_now_or_later<M>(place: Out<nexarComm_t>, waits: bool, make: M) -> Result<()>
+where
+    M: FnOnce() -> Result<Arc<Communicator>> + Send + 'static,
+{
+    let is_inside = inside(|_| ()).is_some();
+    if waits && !is_inside {
+        place.set(comm::insert(make()?, None));
+        return Ok(());
+    }
+    let queued = Queued::new(make);
+    if !is_inside {
+        place.set(comm::insert_in_making(queued.making()));
+        queued.start();
+        return Err(Error::InProgress);
+    }
+    let kept = inside(|group| {
+        if group.waits.is_some_and(|others| others != waits) {
+            let what = "a group makes either blocking communicators or others, not both";
+            return Err(Error::Argument(what.to_owned()));
+        }
+        group.waits = Some(waits);
+        place.set(comm::insert_in_making(queued.making()));
+        group.queued.push(queued);
+        Ok(())
+    });
+    kept.expect("this thread is inside a group")
+}
+
+fn submit(mut requests: Vec<Request<'static>>) -> Result<()> {
+    inside(|group| group.requests.append(&mut requests));
+    match requests.len() {
+        0 => Ok(()),
+        1 => requests.remove(0).run(),
+        _ => run_together(requests),
+    }
+}
