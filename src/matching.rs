@@ -14,7 +14,7 @@ use crate::rank::Rank;
 
 /// A posted receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
+pub struct Posted(u64);
 
 /// A message of which the envelope is here. `M` is what the protocol keeps of the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Arrival<M> {
 
 pub struct Matching<M> {
     /// In the order posted.
-    posted: VecDeque<(Ticket, Wanted)>,
+    posted: VecDeque<(Posted, Wanted)>,
     /// Those that no receive wanted yet, in the order of their arrival.
     unexpected: VecDeque<Arrival<M>>,
     next: u64,
@@ -42,7 +42,7 @@ impl<M> Default for Matching<M> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Post<M> {
     Matched(Arrival<M>),
-    Posted(Ticket),
+    Waits(Posted),
 }
 
 impl<M> Matching<M> {
@@ -51,18 +51,18 @@ impl<M> Matching<M> {
         if let Some(arrival) = self.first(&wanted).and_then(|at| self.unexpected.remove(at)) {
             return Post::Matched(arrival);
         }
-        let ticket = Ticket(self.next);
+        let posted = Posted(self.next);
         self.next += 1;
-        self.posted.push_back((ticket, wanted));
-        Post::Posted(ticket)
+        self.posted.push_back((posted, wanted));
+        Post::Waits(posted)
     }
 
     /// Gives a message to the first receive that wants it, or keeps it.
-    pub fn arrive(&mut self, arrival: Arrival<M>) -> Option<(Ticket, Arrival<M>)> {
+    pub fn arrive(&mut self, arrival: Arrival<M>) -> Option<(Posted, Arrival<M>)> {
         let wants =
-            |(_, wanted): &(Ticket, Wanted)| wanted.takes(arrival.source, arrival.envelope.tag);
+            |(_, wanted): &(Posted, Wanted)| wanted.takes(arrival.source, arrival.envelope.tag);
         match self.posted.iter().position(wants).and_then(|at| self.posted.remove(at)) {
-            Some((ticket, _)) => Some((ticket, arrival)),
+            Some((posted, _)) => Some((posted, arrival)),
             None => {
                 self.unexpected.push_back(arrival);
                 None
@@ -76,9 +76,9 @@ impl<M> Matching<M> {
     }
 
     /// Takes a receive back. False if it has got its message.
-    pub fn cancel(&mut self, ticket: Ticket) -> bool {
+    pub fn cancel(&mut self, posted: Posted) -> bool {
         let before = self.posted.len();
-        self.posted.retain(|(posted, _)| *posted != ticket);
+        self.posted.retain(|(one, _)| *one != posted);
         self.posted.len() < before
     }
 
@@ -160,16 +160,16 @@ mod tests {
             steps in prop::collection::vec(step(), 0..60)
         ) {
             let (mut matching, mut oracle) = (Matching::default(), Oracle::default());
-            let mut tickets = Vec::new(); // by the number of the receive; None if matched at once
+            let mut posts = Vec::new(); // by the number of the receive; None if matched at once
             for step in steps {
                 match step {
                     Step::Arrive(source, tag) => {
                         let number = oracle.messages.len();
                         let expected = oracle.first_receive(source, tag);
                         let given = matching.arrive(arrival(source, tag, number));
-                        let given = given.map(|(ticket, arrival)| {
+                        let given = given.map(|(posted, arrival)| {
                             assert_eq!(arrival.rest, number);
-                            tickets.iter().position(|known| *known == Some(ticket)).unwrap()
+                            posts.iter().position(|known| *known == Some(posted)).unwrap()
                         });
                         prop_assert_eq!(given, expected);
                         oracle.messages.push(expected.is_none().then_some((source, tag)));
@@ -184,12 +184,12 @@ mod tests {
                                 prop_assert_eq!(Some(arrival.rest), expected);
                                 oracle.messages[arrival.rest] = None;
                                 oracle.receives.push(None);
-                                tickets.push(None);
+                                posts.push(None);
                             }
-                            Post::Posted(ticket) => {
+                            Post::Waits(posted) => {
                                 prop_assert_eq!(None, expected);
                                 oracle.receives.push(Some(wanted));
-                                tickets.push(Some(ticket));
+                                posts.push(Some(posted));
                             }
                         }
                     }
@@ -198,10 +198,10 @@ mod tests {
                         prop_assert_eq!(seen, oracle.first_message(&wanted));
                     }
                     Step::Cancel(back) => {
-                        let Some(number) = tickets.len().checked_sub(back + 1) else { continue };
-                        let Some(ticket) = tickets[number] else { continue };
+                        let Some(number) = posts.len().checked_sub(back + 1) else { continue };
+                        let Some(posted) = posts[number] else { continue };
                         let was_there = oracle.receives[number].take().is_some();
-                        prop_assert_eq!(matching.cancel(ticket), was_there);
+                        prop_assert_eq!(matching.cancel(posted), was_there);
                     }
                 }
             }

@@ -16,7 +16,7 @@
 use crate::error::{Error, Result};
 use crate::message::{Envelope, Incoming, Outgoing};
 use crate::rank::Rank;
-use crate::transport::{Form, Mesh, Note, Permit, cost};
+use crate::transport::{Form, Mesh, Note, Permit};
 
 /// Sends one message. Returns when its bytes may be changed: they are on their way, or have arrived.
 /// Must be polled to its end, unless the communicator has failed.
@@ -29,7 +29,7 @@ pub async fn send<M: Mesh>(mesh: &M, outgoing: Outgoing<'_>) -> Result<()> {
         true => Form::Eager { payload: bytes.to_vec(), wants_ready: synchronous },
         false => Form::Announced,
     };
-    mesh.note(to, Note::Message { id, envelope, form }).await?;
+    mesh.send_note(to, Note::Message { id, envelope, form }).await?;
     drop(turn);
     if !eager || synchronous {
         inbox.ready(to, id).await?;
@@ -48,7 +48,7 @@ pub async fn recv<M: Mesh>(mesh: &M, incoming: Incoming<'_>) -> Result<(Rank, En
     let inbox = mesh.inbox();
     let mut receive = inbox.post(wanted);
     if let Some(source) = wanted.source {
-        mesh.meet(source);
+        mesh.connect(source);
     }
     let arrival = receive.matched().await?;
     let (from, envelope, id) = (arrival.source, arrival.envelope, arrival.rest.id);
@@ -56,20 +56,20 @@ pub async fn recv<M: Mesh>(mesh: &M, incoming: Incoming<'_>) -> Result<(Rank, En
         let to = mesh.place().rank;
         return Err(Error::MessageMismatch { from, sent: envelope, to, wanted: call });
     }
-    if let Some(bytes) = inbox.settle(from, cost(&arrival.rest.form)) {
+    if let Some(bytes) = inbox.settle(from, arrival.rest.form.cost()) {
         // A peer that has left needs none.
-        let _ = mesh.note(from, Note::Credit { bytes }).await;
+        let _ = mesh.send_note(from, Note::Credit { bytes }).await;
     }
     match arrival.rest.form {
         Form::Eager { payload, wants_ready } => {
             into.copy_from_slice(&payload);
             if wants_ready {
-                mesh.note(from, Note::Ready { id }).await?;
+                mesh.send_note(from, Note::Ready { id }).await?;
             }
         }
         Form::Announced => {
             let _expected = inbox.expect(from, id);
-            mesh.note(from, Note::Ready { id }).await?;
+            mesh.send_note(from, Note::Ready { id }).await?;
             mesh.recv_body(from, id, into).await?;
         }
     }

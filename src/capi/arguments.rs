@@ -62,16 +62,13 @@ pub(super) fn world(rank: c_int, nranks: c_int) -> Result<World> {
     }
 }
 
-/// The settings of one communicator: those of the process, but for the fields that are set. And
+/// The settings of one communicator: those of `base`, but for the fields that are set. And
 /// whether making it waits.
 ///
 /// # Safety
 /// `given` is NULL or points to a nexarConfig_t of as many bytes as its first field says.
-pub(super) unsafe fn config(
-    given: *const nexarConfig_t,
-    process: &Config,
-) -> Result<(Config, bool)> {
-    let mut config = process.clone();
+pub(super) unsafe fn config(given: *const nexarConfig_t, base: &Config) -> Result<(Config, bool)> {
+    let mut config = base.clone();
     if given.is_null() {
         return Ok((config, true));
     }

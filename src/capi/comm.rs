@@ -14,11 +14,11 @@ use super::submit::initialise;
 use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
 use super::{memory, redop};
 
-static TABLE: Table<Member> = Table::new(Kind::Communicator);
+static TABLE: Table<Entry> = Table::new(Kind::Communicator);
 
 /// What a handle leads to.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(super) struct Entry {
     state: State,
     /// The CUDA device that the program named for this rank.
     device: Option<c_int>,
@@ -31,15 +31,15 @@ enum State {
 }
 
 pub(super) fn insert(communicator: Arc<Communicator>, device: Option<c_int>) -> nexarComm_t {
-    TABLE.insert(Member { state: State::Made(communicator), device })
+    TABLE.insert(Entry { state: State::Made(communicator), device })
 }
 
 pub(super) fn insert_in_making(making: Arc<Making>) -> nexarComm_t {
-    TABLE.insert(Member { state: State::InMaking(making), device: None })
+    TABLE.insert(Entry { state: State::InMaking(making), device: None })
 }
 
 pub(super) fn device(comm: nexarComm_t) -> Result<Option<c_int>> {
-    TABLE.find(comm).map(|member| member.device)
+    TABLE.find(comm).map(|entry| entry.device)
 }
 
 /// The communicator, unless it is still being made or could not be.
@@ -120,9 +120,9 @@ unsafe fn slots(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarCo
 pub unsafe extern "C" fn nexarGetUniqueId(uniqueId: *mut nexarUniqueId) -> Code {
     boundary("nexarGetUniqueId", || {
         // SAFETY: the caller passes NULL or a place for an id.
-        let place = unsafe { Out::new("uniqueId", uniqueId) }?;
+        let out = unsafe { Out::new("uniqueId", uniqueId) }?;
         let id = bootstrap::create_id(config::get()?)?;
-        place.set(nexarUniqueId { internal: id.map(|byte| byte as c_char) });
+        out.set(nexarUniqueId { internal: id.map(|byte| byte as c_char) });
         Ok(())
     })
 }
@@ -209,8 +209,8 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
 pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
     on_communicator("nexarCommCuDevice", comm, |_| {
         // SAFETY: the caller passes NULL or a place for an int.
-        let place = unsafe { Out::new("device", device) }?;
-        place.set(self::device(comm)?.unwrap_or(-1));
+        let out = unsafe { Out::new("device", device) }?;
+        out.set(self::device(comm)?.unwrap_or(-1));
         Ok(())
     })
 }

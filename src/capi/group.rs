@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Part, Queued, Request, run_together, split as comm_split};
+use crate::comm::{Queued, Request, SplitRequest, run_together, split as comm_split};
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
@@ -37,8 +37,8 @@ pub(super) struct Group {
 
 /// A communicator to be split, and where the handle of the new one goes.
 pub(super) struct Splitting {
-    pub part: Part,
-    pub place: Out<nexarComm_t>,
+    pub request: SplitRequest,
+    pub out: Out<nexarComm_t>,
     pub device: Option<c_int>,
 }
 
@@ -138,12 +138,12 @@ impl Group {
 }
 
 pub(super) fn split_all(splits: Vec<Splitting>) -> Result<()> {
-    let (parts, answers): (Vec<_>, Vec<_>) =
-        splits.into_iter().map(|one| (one.part, (one.place, one.device))).unzip();
+    let (requests, answers): (Vec<_>, Vec<_>) =
+        splits.into_iter().map(|one| (one.request, (one.out, one.device))).unzip();
     let mut result = Ok(());
-    for (made, (place, device)) in comm_split(&parts).into_iter().zip(answers) {
+    for (made, (out, device)) in comm_split(&requests).into_iter().zip(answers) {
         let handle = |communicator| comm::insert(communicator, device);
-        let set = made.map(|made| place.set(made.map_or(null_mut(), handle)));
+        let set = made.map(|made| out.set(made.map_or(null_mut(), handle)));
         result = result.and(set);
     }
     result

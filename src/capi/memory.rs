@@ -31,8 +31,8 @@ static REGISTERED: Table<usize> = Table::new(Kind::Registration);
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {
         // SAFETY: the caller passes NULL or a place for a pointer.
-        let place = unsafe { Out::new("ptr", ptr) }?;
-        place.set(if size == 0 { std::ptr::null_mut() } else { map(size)? });
+        let out = unsafe { Out::new("ptr", ptr) }?;
+        out.set(if size == 0 { std::ptr::null_mut() } else { map(size)? });
         Ok(())
     })
 }
@@ -79,11 +79,11 @@ pub unsafe extern "C" fn nexarCommRegister(
 ) -> Code {
     on_communicator("nexarCommRegister", comm, |_| {
         // SAFETY: the caller passes NULL or a place for a handle.
-        let place = unsafe { Out::new("handle", handle) }?;
+        let out = unsafe { Out::new("handle", handle) }?;
         if buff.is_null() || size == 0 {
             return Err(Error::Argument("buff is NULL or has no bytes".to_owned()));
         }
-        place.set(REGISTERED.insert(comm.addr()));
+        out.set(REGISTERED.insert(comm.addr()));
         Ok(())
     })
 }

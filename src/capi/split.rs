@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::comm::{Part, Wish};
+use crate::comm::{SplitRequest, Wish};
 use crate::config::Config;
 use crate::error::{Code, Error, Result};
 
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn nexarCommSplit(
         let inherited = Config { name: None, ..communicator.config().clone() };
         // SAFETY: the caller passes NULL or a nexarConfig_t as long as its size field says.
         let (config, _) = unsafe { arguments::config(config, &inherited) }?;
-        Ok(Part { communicator: Arc::clone(communicator), wish, config })
+        Ok(SplitRequest { communicator: Arc::clone(communicator), wish, config })
     })
 }
 

@@ -27,8 +27,8 @@ pub(super) fn find(stream: nexarStream_t) -> Result<Option<Arc<Stream>>> {
 pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
     boundary("nexarStreamCreate", || {
         // SAFETY: the caller passes NULL or a place for a handle.
-        let place = unsafe { Out::new("stream", stream) }?;
-        place.set(TABLE.insert(Stream::new()?));
+        let out = unsafe { Out::new("stream", stream) }?;
+        out.set(TABLE.insert(Stream::new()?));
         Ok(())
     })
 }

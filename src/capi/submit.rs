@@ -6,7 +6,7 @@
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Part, Queued, Request, Work, run_together};
+use crate::comm::{Communicator, Queued, Request, SplitRequest, Work, run_together};
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
@@ -52,16 +52,16 @@ pub(super) fn splitting(
     function: &'static str,
     comm: nexarComm_t,
     newcomm: *mut nexarComm_t,
-    parse: impl FnOnce(&Arc<Communicator>) -> Result<Part>,
+    parse: impl FnOnce(&Arc<Communicator>) -> Result<SplitRequest>,
 ) -> Code {
     boundary(function, || {
         let result = with_communicator(function, comm, |communicator| {
             // SAFETY: the caller passes NULL or a place for a handle, inside a group until its end.
-            let place = unsafe { Out::new("newcomm", newcomm) }?;
-            let part = parse(communicator)?;
-            let mut splitting = Some(Splitting { part, place, device: comm::device(comm)? });
+            let out = unsafe { Out::new("newcomm", newcomm) }?;
+            let request = parse(communicator)?;
+            let mut splitting = Some(Splitting { request, out, device: comm::device(comm)? });
             inside(|group| {
-                group.splits.extend(splitting.take().inspect(|one| one.place.set(null_mut())));
+                group.splits.extend(splitting.take().inspect(|one| one.out.set(null_mut())));
             });
             split_all(splitting.into_iter().collect())
         });
@@ -82,26 +82,26 @@ where
     boundary(function, || {
         let begin = || {
             // SAFETY: the caller passes NULL or a place for a handle.
-            let place = unsafe { Out::new("comm", comm) }?;
+            let out = unsafe { Out::new("comm", comm) }?;
             let (waits, make) = parse()?;
-            make_now_or_later(place, waits, make)
+            make_now_or_later(out, waits, make)
         };
         begin().inspect_err(|error| note_failure(function, error))
     })
 }
 
-fn make_now_or_later<M>(place: Out<nexarComm_t>, waits: bool, make: M) -> Result<()>
+fn make_now_or_later<M>(out: Out<nexarComm_t>, waits: bool, make: M) -> Result<()>
 where
     M: FnOnce() -> Result<Arc<Communicator>> + Send + 'static,
 {
     let is_inside = inside(|_| ()).is_some();
     if waits && !is_inside {
-        place.set(comm::insert(make()?, None));
+        out.set(comm::insert(make()?, None));
         return Ok(());
     }
     let queued = Queued::new(make);
     if !is_inside {
-        place.set(comm::insert_in_making(queued.making()));
+        out.set(comm::insert_in_making(queued.making()));
         queued.start();
         return Err(Error::InProgress);
     }
@@ -111,7 +111,7 @@ where
             return Err(Error::Argument(what.to_owned()));
         }
         group.waits = Some(waits);
-        place.set(comm::insert_in_making(queued.making()));
+        out.set(comm::insert_in_making(queued.making()));
         group.queued.push(queued);
         Ok(())
     });

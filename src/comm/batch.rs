@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::runtime;
 
 use super::Communicator;
-use super::line::InLine;
+use super::backlog::InBacklog;
 use super::stream::Stream;
 use super::ticket::Ticket;
 use super::watch::Watch;
@@ -76,7 +76,7 @@ fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<(
     }
     // When all have their numbers: batches of one group do not wait for each other.
     for (stream, mut batch) in queued {
-        batch.line_up();
+        batch.join_backlog();
         stream.push(batch);
     }
     result
@@ -88,7 +88,7 @@ pub(super) struct Batch<'a> {
     /// One for each ticket.
     works: Vec<Work<'a>>,
     /// Its places behind the batches of streams before it, if it is one itself.
-    in_line: Vec<InLine>,
+    in_backlog: Vec<InBacklog>,
 }
 
 impl<'a> Batch<'a> {
@@ -105,12 +105,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes it a batch of a stream: later batches of its communicators wait for it.
-    fn line_up(&mut self) {
+    fn join_backlog(&mut self) {
         for ticket in &self.tickets {
             let communicator = &ticket.communicator;
-            if !self.in_line.iter().any(|InLine(other)| Arc::ptr_eq(other, communicator)) {
+            if !self.in_backlog.iter().any(|InBacklog(other)| Arc::ptr_eq(other, communicator)) {
                 communicator.lock().stream_batches += 1;
-                self.in_line.push(InLine(Arc::clone(communicator)));
+                self.in_backlog.push(InBacklog(Arc::clone(communicator)));
             }
         }
     }
@@ -123,10 +123,10 @@ impl<'a> Batch<'a> {
 
     /// As `run`, with what became of each.
     pub fn run_each(self) -> Vec<Result<()>> {
-        let Self { tickets, works, in_line } = self;
+        let Self { tickets, works, in_backlog } = self;
         let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
         run_to_the_end(&tickets, works, &results);
-        drop(in_line);
+        drop(in_backlog);
         results.into_iter().map(|result| result.into_inner().expect(EACH_HAS_ENDED)).collect()
     }
 }

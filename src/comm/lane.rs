@@ -16,15 +16,15 @@ pub(super) struct Lanes<const N: usize = LANES> {
 struct State<const N: usize> {
     /// Ended operations of each lane, without a gap before them.
     ended: [u64; N],
-    /// Operations that were given up before their turn came.
-    abandoned: Vec<u64>,
+    /// Ended operations whose turn has not come.
+    ended_early: Vec<u64>,
     /// By number, so that only the one whose turn comes is woken.
     waiting: BTreeMap<u64, Waker>,
 }
 
 impl<const N: usize> Default for Lanes<N> {
     fn default() -> Self {
-        let state = State { ended: [0; N], abandoned: Vec::new(), waiting: BTreeMap::new() };
+        let state = State { ended: [0; N], ended_early: Vec::new(), waiting: BTreeMap::new() };
         Self { state: Mutex::new(state) }
     }
 }
@@ -52,11 +52,12 @@ impl<const N: usize> Lanes<N> {
         let lane = Self::of(seq);
         let next = {
             let mut state = self.lock();
-            state.abandoned.push(seq);
+            state.ended_early.push(seq);
             // This one, and those behind it that were given up while it ran.
-            while let Some(ended) = state.abandoned.iter().position(|seq| *seq == state.next(lane))
+            while let Some(ended) =
+                state.ended_early.iter().position(|seq| *seq == state.next(lane))
             {
-                state.abandoned.swap_remove(ended);
+                state.ended_early.swap_remove(ended);
                 state.ended[lane.0] += 1;
             }
             state.waiting.remove(&seq);

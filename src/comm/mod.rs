@@ -7,11 +7,11 @@
 //! - after the first failure every operation returns that failure, on every rank;
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
+mod backlog;
 mod batch;
 mod blame;
 mod create;
 mod lane;
-mod line;
 mod making;
 mod split;
 mod stream;
@@ -39,12 +39,12 @@ use crate::transport::{AnyMesh, Mesh, Past};
 pub use batch::{Request, run_together};
 pub use create::{create_in_process, create_over, join, join_environment};
 pub use making::{Making, Queued};
-pub use split::{Part, Wish, split};
+pub use split::{SplitRequest, Wish, split};
 pub use stream::Stream;
 pub use work::Work;
 
+use backlog::Backlog;
 use lane::Lanes;
-use line::Line;
 use ticket::Ticket;
 
 /// A process that ends waits no longer for its last messages to arrive, even if they flow.
@@ -61,7 +61,7 @@ pub struct Communicator {
     lanes: Lanes,
     /// Messages are begun in the order in which they were issued, whichever thread does it.
     messages: Lanes<1>,
-    line: Line,
+    backlog: Backlog,
     state: Mutex<State>,
     /// Signalled when `running` falls to zero.
     idle: Condvar,
@@ -113,7 +113,7 @@ impl Communicator {
             straggler_interval: config.straggler_interval,
             lanes: Lanes::default(),
             messages: Lanes::default(),
-            line: Line::default(),
+            backlog: Backlog::default(),
             state: Mutex::new(State {
                 stage: Stage::Open,
                 next_seq: 0,
@@ -214,7 +214,7 @@ impl Communicator {
         // One that no operation saw, such as a lost connection, is told with the one it ended.
         let fault = fault.during(rank, doing);
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
-        self.line.dissolve();
+        self.backlog.dissolve();
         // The peers see this rank's abort; here it is what this process wanted.
         if self.lock().stage == Stage::Aborted { Error::Aborted } else { fault }
     }
@@ -276,7 +276,7 @@ impl Communicator {
         self.lock().stage = Stage::Aborted;
         let rank = self.place().rank;
         self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
-        self.line.dissolve();
+        self.backlog.dissolve();
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
 

@@ -30,7 +30,7 @@ pub struct Wish {
 }
 
 /// One rank's part in the split of a communicator.
-pub struct Part {
+pub struct SplitRequest {
     pub communicator: Arc<Communicator>,
     pub wish: Wish,
     /// Of the new communicator.
@@ -39,13 +39,13 @@ pub struct Part {
 
 /// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one and
 /// it could be made, whatever becomes of the others: somebody may wait for it there.
-pub fn split(parts: &[Part]) -> Vec<Result<Option<Arc<Communicator>>>> {
-    let made: Vec<_> = parts.iter().map(|_| OnceLock::new()).collect();
+pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>> {
+    let made: Vec<_> = requests.iter().map(|_| OnceLock::new()).collect();
     let mut batch = Batch::default();
     let issued: Vec<_> = while_nobody_issues(|| {
-        let both = parts.iter().zip(&made);
-        both.map(|(part, made)| {
-            batch.add(&part.communicator, Work::Split(Splitting { part, made }))
+        let both = requests.iter().zip(&made);
+        both.map(|(request, made)| {
+            batch.add(&request.communicator, Work::Split(Splitting { request, made }))
         })
         .collect()
     });
@@ -60,7 +60,7 @@ pub fn split(parts: &[Part]) -> Vec<Result<Option<Arc<Communicator>>>> {
 
 /// A split as an operation, and where its outcome goes.
 pub struct Splitting<'a> {
-    part: &'a Part,
+    request: &'a SplitRequest,
     made: &'a OnceLock<Result<Option<Arc<Communicator>>>>,
 }
 
@@ -68,10 +68,10 @@ impl Splitting<'_> {
     /// A communicator that cannot be made is no failure of the one that is split: its call has ended
     /// when the wishes are known.
     pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
-        let mut answer = Answer::new(self.part);
+        let mut answer = Answer::new(self.request);
         let Answer { wishes, seq } = &mut answer;
         ticket.end(collective(ticket, Op::Split { wishes, seq }).await)?;
-        let _ = self.made.set(self.part.make(answer).await);
+        let _ = self.made.set(self.request.make(answer).await);
         Ok(())
     }
 }
@@ -83,16 +83,16 @@ struct Answer {
 }
 
 impl Answer {
-    fn new(part: &Part) -> Self {
-        let place = part.communicator.place();
+    fn new(request: &SplitRequest) -> Self {
+        let place = request.communicator.place();
         let mut wishes = vec![0; place.size * WISH_BYTES];
         let own = place.rank.0 * WISH_BYTES;
-        wishes[own..own + WISH_BYTES].copy_from_slice(&part.wish.encode());
+        wishes[own..own + WISH_BYTES].copy_from_slice(&request.wish.encode());
         Self { wishes, seq: 0 }
     }
 }
 
-impl Part {
+impl SplitRequest {
     async fn make(&self, Answer { wishes, seq }: Answer) -> Result<Option<Arc<Communicator>>> {
         let Some(color) = self.wish.color else { return Ok(None) };
         let parent = &self.communicator;

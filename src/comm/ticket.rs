@@ -59,7 +59,7 @@ impl Ticket {
     /// Waits until the batches of streams before it have ended, by their own deadlines.
     pub async fn come(&self) {
         if self.behind > 0 {
-            self.communicator.line.ended(self.behind).await;
+            self.communicator.backlog.ended(self.behind).await;
         }
         if self.start.get().is_none() {
             self.start.set(Some(Instant::now()));

@@ -51,17 +51,17 @@ impl Mesh for AnyMesh {
         }
     }
 
-    fn meet(&self, peer: Rank) {
+    fn connect(&self, peer: Rank) {
         match self {
-            Self::Mem(mesh) => mesh.meet(peer),
-            Self::Quic(mesh) => mesh.meet(peer),
+            Self::Mem(mesh) => mesh.connect(peer),
+            Self::Quic(mesh) => mesh.connect(peer),
         }
     }
 
-    async fn note(&self, to: Rank, note: Note) -> Result<()> {
+    async fn send_note(&self, to: Rank, note: Note) -> Result<()> {
         match self {
-            Self::Mem(mesh) => mesh.note(to, note).await,
-            Self::Quic(mesh) => mesh.note(to, note).await,
+            Self::Mem(mesh) => mesh.send_note(to, note).await,
+            Self::Quic(mesh) => mesh.send_note(to, note).await,
         }
     }
 

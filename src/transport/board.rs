@@ -21,8 +21,8 @@ impl Board {
         Self { calls: [None; REMEMBERED], next: vec![0; size] }
     }
 
-    /// Notes a call. `Err` if another rank made another call under this number.
-    pub fn note(&mut self, rank: Rank, seq: u64, call: Call) -> Result<(), Error> {
+    /// A rank has entered a call. `Err` if another rank made another call under this number.
+    pub fn enter(&mut self, rank: Rank, seq: u64, call: Call) -> Result<(), Error> {
         self.next[rank.0] = self.next[rank.0].max(seq.saturating_add(1));
         let slot = &mut self.calls[seq as usize % REMEMBERED];
         match *slot {
@@ -64,7 +64,7 @@ mod tests {
         let mut board = Board::new(3);
         for rank in [2, 0, 1] {
             for seq in 0..200 {
-                board.note(Rank(rank), seq, gather(seq as usize)).unwrap();
+                board.enter(Rank(rank), seq, gather(seq as usize)).unwrap();
             }
         }
     }
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn a_different_call_is_found_by_whoever_comes_second() {
         let mut board = Board::new(2);
-        board.note(Rank(1), 5, gather(0)).unwrap();
-        let error = board.note(Rank(0), 5, gather(8)).unwrap_err();
+        board.enter(Rank(1), 5, gather(0)).unwrap();
+        let error = board.enter(Rank(0), 5, gather(8)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "ranks disagree on call #5: rank 0 called AllGather(8 x int8), rank 1 called AllGather(0 x int8)"
@@ -85,21 +85,21 @@ mod tests {
         for (later, found) in [(1, true), (63, true), (64, false)] {
             let mut board = Board::new(2);
             for seq in 0..=later {
-                board.note(Rank(1), seq, gather(1)).unwrap();
+                board.enter(Rank(1), seq, gather(1)).unwrap();
             }
-            assert_eq!(board.note(Rank(0), 0, gather(2)).is_err(), found, "{later} calls later");
+            assert_eq!(board.enter(Rank(0), 0, gather(2)).is_err(), found, "{later} calls later");
         }
     }
 
     #[test]
     fn missing_names_the_ranks_that_have_not_come() {
         let mut board = Board::new(3);
-        board.note(Rank(1), 0, gather(1)).unwrap();
+        board.enter(Rank(1), 0, gather(1)).unwrap();
         let absent = |rank, last| Absent { rank: Rank(rank), last };
         assert_eq!(board.missing(0), [absent(0, None), absent(2, None)]);
         assert_eq!(board.missing(1), [absent(0, None), absent(1, Some(0)), absent(2, None)]);
-        board.note(Rank(0), 0, gather(1)).unwrap();
-        board.note(Rank(2), 0, gather(1)).unwrap();
+        board.enter(Rank(0), 0, gather(1)).unwrap();
+        board.enter(Rank(2), 0, gather(1)).unwrap();
         assert_eq!(board.missing(0), []);
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
-use crate::matching::{Arrival, Matching, Post, Ticket};
+use crate::matching::{Arrival, Matching, Post, Posted};
 use crate::message::{Envelope, Wanted};
 use crate::rank::{Place, Rank};
 
@@ -31,8 +31,8 @@ pub const OVERHEAD: usize = 128;
 
 /// Credit is given back so many bytes at a time. A sender whose messages were all received has more
 /// than the rest, and that is enough for any one message.
-const BATCH: usize = CREDIT / 2;
-const _: () = assert!(OVERHEAD + EAGER <= CREDIT - BATCH);
+const GIVEN_BACK: usize = CREDIT / 2;
+const _: () = assert!(OVERHEAD + EAGER <= CREDIT - GIVEN_BACK);
 
 pub struct Inbox {
     place: Place,
@@ -49,7 +49,7 @@ pub struct Rest {
 struct State {
     matching: Matching<Rest>,
     /// Posted receives, with what they got.
-    receives: HashMap<Ticket, (Option<Arrival<Rest>>, Option<Waker>)>,
+    receives: HashMap<Posted, (Option<Arrival<Rest>>, Option<Waker>)>,
     /// By their rank; made when there is something to know.
     peers: HashMap<Rank, Peer>,
     fault: Option<Error>,
@@ -94,11 +94,13 @@ impl Default for Peer {
     }
 }
 
-/// What a message costs at its receiver.
-pub fn cost(form: &Form) -> usize {
-    match form {
-        Form::Eager { payload, .. } => OVERHEAD + payload.len(),
-        Form::Announced => OVERHEAD,
+impl Form {
+    /// What a message costs at its receiver.
+    pub fn cost(&self) -> usize {
+        match self {
+            Self::Eager { payload, .. } => OVERHEAD + payload.len(),
+            Self::Announced => OVERHEAD,
+        }
     }
 }
 
@@ -119,14 +121,14 @@ impl Inbox {
                     return Err(format!("sent message {id} where {expected} was expected"));
                 }
                 peer.next_arrival += 1;
-                peer.used += cost(&form);
+                peer.used += form.cost();
                 if peer.used > CREDIT {
                     return Err(format!("sent {} bytes beyond its credit", peer.used - CREDIT));
                 }
                 let arrival = Arrival { source: from, envelope, rest: Rest { id, form } };
                 match state.matching.arrive(arrival) {
-                    Some((ticket, arrival)) => {
-                        let receive = state.receives.entry(ticket).or_default();
+                    Some((posted, arrival)) => {
+                        let receive = state.receives.entry(posted).or_default();
                         receive.0 = Some(arrival);
                         receive.1.take()
                     }
@@ -163,7 +165,7 @@ impl Inbox {
     }
 
     /// No further note comes from `peer`, which takes none.
-    pub fn part(&self, peer: Rank, how: &str) {
+    pub fn gone(&self, peer: Rank, how: &str) {
         let mut state = self.lock();
         state.peers.entry(peer).or_default().gone.get_or_insert_with(|| how.to_owned());
         let wakers = state.all_wakers();
@@ -179,14 +181,14 @@ impl Inbox {
     /// Posts a receive: it takes part in the matching from here on.
     pub fn post(&self, wanted: Wanted) -> Receive<'_> {
         let mut state = self.lock();
-        let (ticket, arrival) = match state.matching.post(wanted) {
+        let (posted, arrival) = match state.matching.post(wanted) {
             Post::Matched(arrival) => (None, Some(arrival)),
-            Post::Posted(ticket) => {
-                state.receives.insert(ticket, (None, None));
-                (Some(ticket), None)
+            Post::Waits(posted) => {
+                state.receives.insert(posted, (None, None));
+                (Some(posted), None)
             }
         };
-        Receive { inbox: self, wanted, ticket, arrival }
+        Receive { inbox: self, wanted, posted, arrival }
     }
 
     /// Sender and envelope of the message that a receive would take now.
@@ -200,7 +202,7 @@ impl Inbox {
         let mut state = self.lock();
         let peer = state.peers.entry(from).or_default();
         peer.owed += cost;
-        if peer.owed < BATCH {
+        if peer.owed < GIVEN_BACK {
             return None;
         }
         peer.used -= peer.owed;
@@ -299,7 +301,7 @@ impl Peer {
 pub struct Receive<'a> {
     inbox: &'a Inbox,
     wanted: Wanted,
-    ticket: Option<Ticket>,
+    posted: Option<Posted>,
     arrival: Option<Arrival<Rest>>,
 }
 
@@ -315,10 +317,10 @@ impl Receive<'_> {
         }
         let mut state = self.inbox.lock();
         let hopeless = state.hopeless(&self.wanted, self.inbox.place);
-        let receive = self.ticket.and_then(|ticket| state.receives.get_mut(&ticket));
+        let receive = self.posted.and_then(|posted| state.receives.get_mut(&posted));
         let (got, waker) = receive.expect("a receive waits until it has its message, once");
         if let Some(arrival) = got.take() {
-            self.ticket.take().map(|ticket| state.receives.remove(&ticket));
+            self.posted.take().map(|posted| state.receives.remove(&posted));
             return Poll::Ready(Ok(arrival));
         }
         if let Some(error) = hopeless {
@@ -334,12 +336,12 @@ impl Receive<'_> {
     }
 
     fn take_back(&mut self) -> bool {
-        let Some(ticket) = self.ticket else { return false };
+        let Some(posted) = self.posted else { return false };
         let mut state = self.inbox.lock();
-        let cancelled = state.matching.cancel(ticket);
+        let cancelled = state.matching.cancel(posted);
         if cancelled {
-            state.receives.remove(&ticket);
-            self.ticket = None;
+            state.receives.remove(&posted);
+            self.posted = None;
         }
         cancelled
     }
@@ -348,9 +350,9 @@ impl Receive<'_> {
 impl Drop for Receive<'_> {
     fn drop(&mut self) {
         if !self.take_back()
-            && let Some(ticket) = self.ticket
+            && let Some(posted) = self.posted
         {
-            self.inbox.lock().receives.remove(&ticket);
+            self.inbox.lock().receives.remove(&posted);
         }
     }
 }

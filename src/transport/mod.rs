@@ -29,7 +29,7 @@ use crate::rank::{Place, Rank};
 
 pub use any::AnyMesh;
 pub use header::{Header, Past};
-pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit, cost};
+pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit};
 pub use note::{EAGER, Form, Note};
 
 /// One of the ordered channels between each pair of ranks. Operations in different lanes never
@@ -93,12 +93,12 @@ pub trait Mesh: Sized {
     /// nothing more comes from it.
     fn inbox(&self) -> &Inbox;
 
-    /// Something is awaited from a peer: it must be known whether that is still there.
-    fn meet(&self, peer: Rank);
+    /// Connects to a peer from which something is awaited, so that its loss is noticed.
+    fn connect(&self, peer: Rank);
 
     /// Hands a note to a rank's inbox, this rank's own too. Notes to one rank arrive in the order of
     /// first polls. Dropping the future half-way leaves a broken note: fail the mesh.
-    fn note(&self, to: Rank, note: Note) -> impl Future<Output = Result<()>>;
+    fn send_note(&self, to: Rank, note: Note) -> impl Future<Output = Result<()>>;
 
     /// Sends the bytes of message `id`, which `to` has asked for.
     fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> impl Future<Output = Result<()>>;

@@ -70,7 +70,7 @@ impl Bodies {
     }
 
     /// A rank sends and receives no more. The inboxes of the others know it already.
-    pub fn part(&self, rank: Rank, reason: Reason) {
+    pub fn rank_gone(&self, rank: Rank, reason: Reason) {
         for (key, queue) in self.lock().iter() {
             if key.from == rank {
                 queue.close_sender(reason);

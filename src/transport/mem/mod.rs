@@ -110,8 +110,8 @@ impl MemWorld {
 
     /// Breaks the link between two ranks in both directions.
     pub fn cut(&self, a: Rank, b: Rank) {
-        self.inboxes[a.0].part(b, "cannot be reached");
-        self.inboxes[b.0].part(a, "cannot be reached");
+        self.inboxes[a.0].gone(b, "cannot be reached");
+        self.inboxes[b.0].gone(a, "cannot be reached");
         self.bodies.wake();
         for lane in (0..LANES).map(Lane) {
             for (from, to) in [(a, b), (b, a)] {
@@ -125,16 +125,16 @@ impl MemWorld {
     /// Ends a rank without a word, as SIGKILL does.
     pub fn kill(&self, rank: Rank) {
         self.dead[rank.0].store(true, Ordering::Relaxed);
-        self.part(rank, "was killed");
+        self.rank_gone(rank, "was killed");
         let fault = Error::PeerLost { peer: rank, how: "was killed".to_owned() };
         self.inboxes[rank.0].fail(fault);
     }
 
-    fn part(&self, rank: Rank, reason: Reason) {
+    fn rank_gone(&self, rank: Rank, reason: Reason) {
         let others = self.inboxes.iter().enumerate().filter(|(other, _)| *other != rank.0);
-        others.for_each(|(_, inbox)| inbox.part(rank, reason));
+        others.for_each(|(_, inbox)| inbox.gone(rank, reason));
         // After the inboxes: who makes a queue then looks there.
-        self.bodies.part(rank, reason);
+        self.bodies.rank_gone(rank, reason);
         for lane in (0..LANES).map(Lane) {
             for peer in (0..self.size).map(Rank) {
                 self.queue(lane, rank, peer).close_sender(reason);
@@ -257,9 +257,9 @@ impl Mesh for MemMesh {
         &self.world.inboxes[self.place.rank.0]
     }
 
-    fn meet(&self, _: Rank) {}
+    fn connect(&self, _: Rank) {}
 
-    async fn note(&self, to: Rank, note: Note) -> Result<()> {
+    async fn send_note(&self, to: Rank, note: Note) -> Result<()> {
         self.die_if_due()?;
         for _ in 0..self.world.trouble.next_delay() {
             tokio::task::yield_now().await;
@@ -302,7 +302,7 @@ impl Mesh for MemMesh {
     }
 
     fn announce(&self, seq: u64, call: Call) -> Result<()> {
-        self.world.board().note(self.place.rank, seq, call)
+        self.world.board().enter(self.place.rank, seq, call)
     }
 
     fn missing(&self, seq: u64) -> Missing {
@@ -331,7 +331,7 @@ impl Mesh for MemMesh {
     }
 
     fn leave(&self) {
-        self.world.part(self.place.rank, "has left the communicator");
+        self.world.rank_gone(self.place.rank, "has left the communicator");
     }
 }
 

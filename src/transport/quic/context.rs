@@ -75,7 +75,7 @@ impl Context {
     }
 
     /// The rank in the roster of a member.
-    pub fn member(&self, rank: Rank) -> Rank {
+    pub fn in_roster(&self, rank: Rank) -> Rank {
         self.members[rank.0]
     }
 
@@ -89,7 +89,7 @@ impl Context {
     }
 
     pub fn peer(&self, rank: Rank) -> &Peer {
-        &self.links.peers[self.member(rank).0]
+        &self.links.peers[self.in_roster(rank).0]
     }
 
     /// The links to members.
@@ -104,12 +104,12 @@ impl Context {
             latest.insert(0, (seq, call));
             latest.truncate(LANES);
         }
-        lock(&self.board).note(self.place.rank, seq, call)
+        lock(&self.board).enter(self.place.rank, seq, call)
     }
 
     /// A member has made a call.
     pub fn entered(&self, rank: Rank, seq: u64, call: Call) {
-        let noted = lock(&self.board).note(rank, seq, call);
+        let noted = lock(&self.board).enter(rank, seq, call);
         if let Err(mismatch) = noted {
             self.learn(mismatch);
         }

@@ -304,7 +304,7 @@ impl Links {
         if self.peers[peer.0].readable().is_none() {
             for context in self.contexts_with(peer) {
                 let rank = context.rank_of(peer).expect("asked for contexts with it");
-                context.inbox.part(rank, HAS_LEFT);
+                context.inbox.gone(rank, HAS_LEFT);
             }
         }
     }

@@ -87,7 +87,7 @@ impl QuicMesh {
     pub async fn connect_neighbours(&self) -> Result<()> {
         let Context { links, place, .. } = &*self.context;
         for peer in neighbours(*place) {
-            let peer = self.context.member(peer);
+            let peer = self.context.in_roster(peer);
             if peer > links.place.rank {
                 links.begin_dial(peer, &self.runtime);
             }
@@ -119,7 +119,7 @@ impl QuicMesh {
         if let Some(link) = self.context.peer(peer).link() {
             return Ok(link);
         }
-        self.context.links.begin_dial(self.context.member(peer), &self.runtime);
+        self.context.links.begin_dial(self.context.in_roster(peer), &self.runtime);
         self.context.linked(peer).await
     }
 }
@@ -162,7 +162,7 @@ impl Mesh for QuicMesh {
         let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
         let arrived = context.on_link(from, reader.header()).await?;
         header.check(context.place.rank, from, &arrived)?;
-        context.on_link(from, reader.body(into, land)).await?;
+        context.on_link(from, reader.land(into, land)).await?;
         streams.put_reader(lane, reader);
         Ok(())
     }
@@ -171,13 +171,13 @@ impl Mesh for QuicMesh {
         &self.context.inbox
     }
 
-    fn meet(&self, peer: Rank) {
+    fn connect(&self, peer: Rank) {
         if peer != self.context.place.rank {
-            self.context.links.begin_dial(self.context.member(peer), &self.runtime);
+            self.context.links.begin_dial(self.context.in_roster(peer), &self.runtime);
         }
     }
 
-    async fn note(&self, to: Rank, note: Note) -> Result<()> {
+    async fn send_note(&self, to: Rank, note: Note) -> Result<()> {
         let context = &self.context;
         if to == context.place.rank {
             let broken = |what| Error::Protocol { peer: to, what };
@@ -210,12 +210,12 @@ impl Mesh for QuicMesh {
         let streams = self.readable(from).await?.streams(context.id);
         let waiting = async { Ok(streams.bodies.reader(id).await) };
         let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
-        context.on_link(from, reader.body(into, <[u8]>::copy_from_slice)).await?;
+        context.on_link(from, reader.land(into, <[u8]>::copy_from_slice)).await?;
         context.on_link(from, reader.end()).await
     }
 
     async fn split(&self, split: Split) -> Result<Self> {
-        let members = split.members.iter().map(|rank| self.context.member(*rank)).collect();
+        let members = split.members.iter().map(|rank| self.context.in_roster(*rank)).collect();
         let id = split_id(self.context.id, &split);
         let mesh = {
             let _inside = self.runtime.enter();

@@ -127,7 +127,7 @@ pub fn watch(links: &Arc<Links>, context: &Arc<Context>, peer: Rank, link: &Arc<
         let until_gone = async {
             reading.await;
             let how = gone_from(&streams, context.peer(rank)).await;
-            context.inbox.part(rank, &how);
+            context.inbox.gone(rank, &how);
         };
         tokio::select! {
             () = until_gone => {}

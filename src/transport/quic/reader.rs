@@ -56,7 +56,7 @@ impl StreamReader {
     }
 
     /// Lets the next `into.len()` bytes land, in parts that hold whole elements.
-    pub async fn body(
+    pub async fn land(
         &mut self,
         into: &mut [u8],
         mut land: impl FnMut(&mut [u8], &[u8]),

@@ -1,7 +1,7 @@
-//! The line of a communicator: batches of streams run one behind the other.
+//! The backlog of a communicator: batches of streams run one behind the other.
 //!
 //! Each batch knows how many were before it. Batches of one group have the same number before them
-//! and run side by side. Invariant: none ends before those in front of it, unless the line is
+//! and run side by side. Invariant: none ends before those in front of it, unless the backlog is
 //! dissolved because the communicator has failed; then nobody waits.
 
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use std::task::{Poll, Waker};
 use super::Communicator;
 
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct Backlog {
     state: Mutex<State>,
 }
 
@@ -22,10 +22,10 @@ struct State {
     waiting: Vec<Waker>,
 }
 
-/// A batch's place in the line of one communicator. Dropping it ends the batch there.
-pub(super) struct InLine(pub Arc<Communicator>);
+/// A batch's place in the backlog of one communicator. Dropping it ends the batch there.
+pub(super) struct InBacklog(pub Arc<Communicator>);
 
-impl Line {
+impl Backlog {
     /// Waits until so many batches have ended.
     pub async fn ended(&self, count: u64) {
         poll_fn(|context| {
@@ -57,8 +57,8 @@ impl Line {
     }
 }
 
-impl Drop for InLine {
+impl Drop for InBacklog {
     fn drop(&mut self) {
-        self.0.line.change(|state| state.ended += 1);
+        self.0.backlog.change(|state| state.ended += 1);
     }
 }
