@@ -102,6 +102,10 @@ static inline void run_ranks(int n, rank_function *function, void *arg) {
   for (int rank = 0; rank < n; rank++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
 }
 
+static inline void on_every_size(rank_function *function) {
+  for (int n = 1; n <= 4; n++) run_ranks(n, function, NULL);
+}
+
 /* All ranks together: another communicator of theirs, when all of them have it. */
 static inline nexarComm_t join_another(int rank, int n, nexarComm_t comm) {
   nexarUniqueId id = {{0}};

@@ -66,6 +66,32 @@ static void devices_mean_nothing_on_host_memory(void) {
   for (int i = 0; i < 3; i++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[i]));
 }
 
+static void a_rank_has_the_device_that_it_was_given(void) {
+  nexarComm_t comms[3], other;
+  const int devices[3] = {4, 0, 9};
+  nexarUniqueId id;
+  int device = -7;
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 3, devices));
+  for (int rank = 0; rank < 3; rank++) {
+    CHECK_CODE(nexarSuccess, nexarCommCuDevice(comms[rank], &device));
+    CHECK_EQ(devices[rank], device);
+    CHECK_CODE(nexarInvalidArgument, nexarCommCuDevice(comms[rank], NULL));
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
+    CHECK_CODE(nexarInvalidArgument, nexarCommCuDevice(comms[rank], &device));
+  }
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 3, NULL));
+  for (int rank = 0; rank < 3; rank++) {
+    CHECK_CODE(nexarSuccess, nexarCommCuDevice(comms[rank], &device));
+    CHECK_EQ(rank, device);
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
+  }
+  CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
+  CHECK_CODE(nexarSuccess, nexarCommInitRank(&other, 1, id, 0));
+  CHECK_CODE(nexarSuccess, nexarCommCuDevice(other, &device));
+  CHECK_EQ(-1, device);
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
+}
+
 static void ask_for_nothing(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   CHECK_CODE(nexarInvalidArgument, nexarCommCount(comm, NULL));
@@ -210,6 +236,7 @@ static const struct test_case cases[] = {
     CASE(handles_need_a_place),
     CASE(every_rank_knows_its_number_and_the_others),
     CASE(devices_mean_nothing_on_host_memory),
+    CASE(a_rank_has_the_device_that_it_was_given),
     CASE(an_answer_needs_a_place),
     CASE(null_is_nothing_to_end_but_nothing_to_ask_either),
     CASE(a_destroyed_communicator_is_dead),

@@ -3,12 +3,6 @@
 
 enum { SMALL_CALLS = 200 };
 
-static const int sizes[] = {1, 2, 3, 4};
-
-static void on_every_size(rank_function *function) {
-  for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], function, NULL);
-}
-
 static nexarResult_t sum(int32_t *data, nexarComm_t comm) {
   return nexarAllReduce(data, data, 1, nexarInt32, nexarSum, comm, NULL);
 }
@@ -40,7 +34,7 @@ static void call_nothing(int rank, int n, nexarComm_t comm, void *arg) {
 }
 static void an_end_without_a_start_is_wrong_usage(void) { on_every_size(call_nothing); }
 
-/* Rank r begins with communicator r: called one by one, the ranks would wait for each other. */
+/* Odd ranks begin with the other communicator: called one by one, the ranks would wait for each other. */
 static void cross(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t other = join_another(rank, n, comm);
@@ -241,7 +235,7 @@ struct use {
   nexarComm_t *comms;
 };
 
-/* Its own communicator alone, and all of them in one group. */
+/* One communicator, again and again. */
 static void *use_communicators(void *arg) {
   struct use *use = arg;
   for (int round = 0; round < 20; round++)

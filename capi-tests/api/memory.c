@@ -1,4 +1,4 @@
-/* Memory for buffers, its registration, and the devices that ranks were given. */
+/* Memory for buffers, and its registration. */
 #include "ranks.h"
 
 static void memory_begins_at_a_page_and_is_zeroed(void) {
@@ -76,32 +76,6 @@ static void registrations_belong_to_their_communicator(void) {
   CHECK_CODE(nexarInvalidArgument, nexarCommDeregister(comms[0], stale));
 }
 
-static void a_rank_has_the_device_that_it_was_given(void) {
-  nexarComm_t comms[3], other;
-  const int devices[3] = {4, 0, 9};
-  nexarUniqueId id;
-  int device = -7;
-  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 3, devices));
-  for (int rank = 0; rank < 3; rank++) {
-    CHECK_CODE(nexarSuccess, nexarCommCuDevice(comms[rank], &device));
-    CHECK_EQ(devices[rank], device);
-    CHECK_CODE(nexarInvalidArgument, nexarCommCuDevice(comms[rank], NULL));
-    CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
-    CHECK_CODE(nexarInvalidArgument, nexarCommCuDevice(comms[rank], &device));
-  }
-  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 3, NULL));
-  for (int rank = 0; rank < 3; rank++) {
-    CHECK_CODE(nexarSuccess, nexarCommCuDevice(comms[rank], &device));
-    CHECK_EQ(rank, device);
-    CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
-  }
-  CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
-  CHECK_CODE(nexarSuccess, nexarCommInitRank(&other, 1, id, 0));
-  CHECK_CODE(nexarSuccess, nexarCommCuDevice(other, &device));
-  CHECK_EQ(-1, device);
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
-}
-
 static const struct test_case cases[] = {
     CASE(memory_begins_at_a_page_and_is_zeroed),
     CASE(no_bytes_are_null),
@@ -109,7 +83,6 @@ static const struct test_case cases[] = {
     CASE(more_than_there_is_is_a_system_error),
     CASE(it_can_be_used_as_a_buffer),
     CASE(registrations_belong_to_their_communicator),
-    CASE(a_rank_has_the_device_that_it_was_given),
 };
 
 int main(void) { return RUN(cases); }

@@ -5,12 +5,6 @@
 
 enum { ELEMENTS = 50000, ROUNDS = 10 };
 
-static const int sizes[] = {1, 2, 3, 4};
-
-static void on_every_size(rank_function *function) {
-  for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], function, NULL);
-}
-
 static nexarStream_t new_stream(void) {
   nexarStream_t stream = NULL;
   CHECK_CODE(nexarSuccess, nexarStreamCreate(&stream));
@@ -40,7 +34,7 @@ static void what_is_queued_on_a_stream_runs_in_order(void) { on_every_size(queue
 
 /* In place on one buffer: two of them at once would give other sums. */
 static void queue_on_two_streams(int rank, int n, nexarComm_t comm, void *arg) {
-  (void)rank, (void)arg;
+  (void)arg;
   static int32_t buffers[MOST_RANKS][ELEMENTS];
   int32_t *data = buffers[rank];
   nexarStream_t streams[2] = {new_stream(), new_stream()};

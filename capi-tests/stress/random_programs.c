@@ -68,7 +68,7 @@ struct op {
 struct program {
   uint64_t random; /* the same on every rank */
   uint64_t next_id;
-  int rank, n;
+  int rank;
   struct part parts[MOST_COMMS];
   nexarStream_t streams[MOST_STREAMS];
   struct op ops[MOST_OPS];
@@ -240,10 +240,11 @@ static void one_by_one(struct program *program) {
 
 /* Operations of different communicators stand in another order on every rank. */
 static void in_a_group(struct program *program) {
-  int count = 1 + below(&program->random, MOST_OPS - 1), streams = below(&program->random, 3);
+  int count = 1 + below(&program->random, MOST_OPS - 1);
+  bool queued = below(&program->random, 3) == 0;
   for (int i = 0; i < count; i++) {
     int which = below(&program->random, MOST_STREAMS);
-    draw_op(program, streams == 0 ? program->streams[which] : NULL);
+    draw_op(program, queued ? program->streams[which] : NULL);
   }
   CHECK_CODE(nexarSuccess, nexarGroupStart());
   bool nested = below(&program->random, 2);
@@ -351,7 +352,6 @@ static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
   struct program *program = calloc(1, sizeof *program);
   program->random = seed;
   program->rank = rank;
-  program->n = n;
   program->parts[0] = (struct part){.exists = true, .size = n, .rank = rank, .comm = comm};
   for (int r = 0; r < n; r++) program->parts[0].members[r] = r;
   for (int s = 0; s < MOST_STREAMS; s++)

@@ -44,11 +44,13 @@ pub(super) fn prefix_reducer(
     }
 }
 
-pub(super) fn root(root: c_int, place: Place) -> Result<Rank> {
-    match usize::try_from(root) {
+/// A rank that an argument called `name` gives.
+pub(super) fn rank(name: &str, number: c_int, place: Place) -> Result<Rank> {
+    match usize::try_from(number) {
         Ok(rank) if rank < place.size => Ok(Rank(rank)),
         _ => {
-            Err(Error::Argument(format!("root {root} is not a rank from 0 to {}", place.size - 1)))
+            let most = place.size - 1;
+            Err(Error::Argument(format!("{name} {number} is not a rank from 0 to {most}")))
         }
     }
 }

@@ -56,7 +56,7 @@ pub unsafe extern "C" fn nexarReduce(
     operation("nexarReduce", comm, stream, |communicator| {
         let place = communicator.place();
         let reducer = arguments::reducer(datatype, op, comm)?;
-        let root = arguments::root(root, place)?;
+        let root = arguments::rank("root", root, place)?;
         let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
         let input = self::sendbuff(sendbuff, bytes);
         let at_root = place.rank == root;
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn nexarBroadcast(
     operation("nexarBroadcast", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::root(root, place)?;
+        let root = arguments::rank("root", root, place)?;
         let bytes = arguments::bytes(count, dtype, 1)?;
         let at_root = place.rank == root;
         let input = if at_root { self::sendbuff(sendbuff, bytes) } else { Region::UNUSED };
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn nexarBcast(
 ) -> Code {
     operation("nexarBcast", comm, stream, |communicator| {
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::root(root, communicator.place())?;
+        let root = arguments::rank("root", root, communicator.place())?;
         let bytes = arguments::bytes(count, dtype, 1)?;
         let buff = Region { name: "buff", address: buff.cast(), bytes };
         // SAFETY: the caller's buffer has `bytes` bytes and lives until the operation ends.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nexarGather(
     operation("nexarGather", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::root(root, place)?;
+        let root = arguments::rank("root", root, place)?;
         let all = arguments::bytes(count, dtype, place.size)?;
         let block = all / place.size;
         let at_root = place.rank == root;
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn nexarScatter(
     operation("nexarScatter", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::root(root, place)?;
+        let root = arguments::rank("root", root, place)?;
         let all = arguments::bytes(count, dtype, place.size)?;
         let block = all / place.size;
         let at_root = place.rank == root;

@@ -7,9 +7,9 @@ use crate::buffer::{Buffers, Region};
 use crate::comm::Work;
 use crate::error::{Code, Error, Result};
 use crate::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
-use crate::rank::{Place, Rank};
+use crate::rank::Rank;
 
-use super::arguments;
+use super::arguments::{self, rank};
 use super::collective::{recvbuff, sendbuff};
 use super::submit::{operation, operations};
 use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, nexarStream_t};
@@ -137,16 +137,6 @@ pub unsafe extern "C" fn nexarSendRecv(
         let incoming = Incoming { wanted, dtype, count, into: output };
         Ok(vec![Work::Send(outgoing), Work::Recv(incoming)])
     })
-}
-
-fn rank(name: &str, number: c_int, place: Place) -> Result<Rank> {
-    match usize::try_from(number) {
-        Ok(rank) if rank < place.size => Ok(Rank(rank)),
-        _ => Err(Error::Argument(format!(
-            "{name} {number} is not a rank from 0 to {}",
-            place.size - 1
-        ))),
-    }
 }
 
 fn number(tag: c_int) -> Result<Tag> {

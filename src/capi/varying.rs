@@ -184,7 +184,7 @@ pub unsafe extern "C" fn nexarGatherV(
     operation("nexarGatherV", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::root(root, place)?;
+        let root = arguments::rank("root", root, place)?;
         let input = self::sendbuff(sendbuff, arguments::bytes(sendcount, dtype, 1)?);
         let (mut blocks, mut output, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
         if place.rank == root {
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn nexarScatterV(
     operation("nexarScatterV", comm, stream, |communicator| {
         let place = communicator.place();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::root(root, place)?;
+        let root = arguments::rank("root", root, place)?;
         let output = self::recvbuff(recvbuff, arguments::bytes(recvcount, dtype, 1)?);
         let (mut blocks, mut input, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
         if place.rank == root {

@@ -55,9 +55,7 @@ pub struct Communicator {
     name: String,
     mesh: AnyMesh,
     selection: Selection,
-    op_timeout: Duration,
     config: Config,
-    straggler_interval: Duration,
     lanes: Lanes,
     /// Messages are begun in the order in which they were issued, whichever thread does it.
     messages: Lanes<1>,
@@ -108,9 +106,7 @@ impl Communicator {
             name: name.to_owned(),
             mesh,
             selection: Selection::parse(&config.algo)?,
-            op_timeout: config.op_timeout,
             config: config.clone(),
-            straggler_interval: config.straggler_interval,
             lanes: Lanes::default(),
             messages: Lanes::default(),
             backlog: Backlog::default(),
@@ -224,7 +220,7 @@ impl Communicator {
             Doing::Collective { seq, .. } => blame::of_timeout(&self.mesh.missing(seq)),
             Doing::Message(call) => blame::of_message(&call),
         };
-        Error::Timeout { limit_ms: self.op_timeout.as_millis(), blame }
+        Error::Timeout { limit_ms: self.config.op_timeout.as_millis(), blame }
     }
 
     /// Says in the log who keeps a call waiting.

@@ -43,7 +43,8 @@ impl<'a> Watch<'a> {
         let now = Instant::now();
         let mut next: Option<Instant> = None;
         for (ticket, result) in self.unended() {
-            let deadline = ticket.start.get().map(|start| start + ticket.communicator.op_timeout);
+            let deadline =
+                ticket.start.get().map(|start| start + ticket.communicator.config.op_timeout);
             let own = match deadline {
                 // What comes behind its end has a deadline of its own.
                 _ if ticket.has_ended() => now + LOOK,
@@ -68,7 +69,8 @@ impl<'a> Watch<'a> {
     }
 
     fn interval(&self) -> Duration {
-        let intervals = self.tickets.iter().map(|ticket| ticket.communicator.straggler_interval);
+        let intervals =
+            self.tickets.iter().map(|ticket| ticket.communicator.config.straggler_interval);
         intervals.min().unwrap_or(A_YEAR)
     }
 

@@ -32,6 +32,9 @@ pub use header::{Header, Past};
 pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit};
 pub use note::{EAGER, Form, Note};
 
+/// What a peer that left in good order has done.
+const HAS_LEFT: &str = "has left the communicator";
+
 /// One of the ordered channels between each pair of ranks. Operations in different lanes never
 /// wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{Header, Inbox, LANES, Lane, Mesh, Missing, Note, Split};
+use super::{HAS_LEFT, Header, Inbox, LANES, Lane, Mesh, Missing, Note, Split};
 use bodies::{Bodies, Key};
 use queue::{Parcel, Queue, Reason};
 
@@ -331,7 +331,7 @@ impl Mesh for MemMesh {
     }
 
     fn leave(&self) {
-        self.world.rank_gone(self.place.rank, "has left the communicator");
+        self.world.rank_gone(self.place.rank, HAS_LEFT);
     }
 }
 

@@ -17,16 +17,13 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 use crate::transport::board::Board;
 use crate::transport::mem::bodies::Bodies;
-use crate::transport::{Absent, Inbox, LANES, Missing};
+use crate::transport::{Absent, HAS_LEFT, Inbox, LANES, Missing};
 
 use super::control::Frame;
 use super::link::{Link, LinkError, Streams};
 use super::links::Links;
 use super::lock;
 use super::peer::Peer;
-
-/// What a peer that left in good order has done.
-pub(super) const HAS_LEFT: &str = "has left the communicator";
 
 /// A number that the members of a communicator, and no others over the same links, know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

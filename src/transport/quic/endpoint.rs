@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, Incoming, TransportConfig, VarInt};
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use super::super::LANES;
 use super::bodies::BODIES;
 use super::key::{Identity, PublicKey};
-use super::tls;
+use super::{lock, tls};
 
 /// Connections whose handshake is under way, at most.
 const HANDSHAKES: usize = 128;
@@ -290,10 +290,6 @@ impl Drop for Place {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The limits of a connection whose peer is not yet known to belong here.

@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
@@ -27,9 +27,9 @@ use super::super::{Header, LANES, Lane};
 use super::bodies::Bodies;
 use super::context::ContextId;
 use super::control::{Frame, HEAD_BYTES};
-use super::endpoint;
 use super::notes::Notes;
 use super::reader::StreamReader;
+use super::{endpoint, lock};
 
 pub const PREAMBLE_BYTES: usize = 16;
 const CONTROL: u8 = 1;
@@ -291,8 +291,4 @@ pub async fn read_frame(stream: &mut RecvStream) -> Result<Frame, LinkError> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.map_err(|_| LinkError::Lost)?;
     Frame::decode(kind, &body).ok_or_else(malformed)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,8 +17,9 @@ use tracing::debug;
 
 use crate::error::Error;
 use crate::rank::{Place, Rank};
+use crate::transport::HAS_LEFT;
 
-use super::context::{Context, ContextId, HAS_LEFT};
+use super::context::{Context, ContextId};
 use super::control::Frame;
 use super::endpoint::Service;
 use super::key::PublicKey;

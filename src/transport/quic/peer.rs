@@ -1,6 +1,6 @@
 //! One peer of a mesh: not connected, being dialled, connected, or gone.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
@@ -17,7 +17,7 @@ use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
 use super::links::Links;
 use super::spine::{attend, speak};
-use super::{Plan, notes, service_name};
+use super::{Plan, lock, notes, service_name};
 
 /// Why a connection is closed.
 pub const LEFT: VarInt = VarInt::from_u32(1);
@@ -129,7 +129,7 @@ impl Peer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
