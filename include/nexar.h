@@ -815,7 +815,7 @@ nexarResult_t nexarGroupStart(void);
  * communicators, as if that had been called before the operations. Then it starts all
  * operations of the group before it waits for any, and returns when those on stream NULL have their
  * results and the others are queued on their streams. Operations on one communicator count as
- * called in the order in which they were, messages only those that are on one stream.
+ * called in the order in which they were.
  *
  * If an operation, an initialisation or a split inside the group was refused, that error is returned
  * once more (of several, the last), and nothing of the group is begun; the communicators that it

@@ -271,7 +271,35 @@ static void sixteen_threads_use_sixteen_communicators_at_once(void) {
   run_ranks(2, use_sixteen, NULL);
 }
 
+/* One communicator of the group has work on a stream, which the other rank is late for. */
+static void call_behind_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  (void)n;
+  nexarComm_t other = NULL;
+  nexarStream_t stream = NULL;
+  CHECK_CODE(nexarSuccess, nexarCommSplit(comm, 0, rank, &other, NULL));
+  CHECK_CODE(nexarSuccess, nexarStreamCreate(&stream));
+  if (rank == 0) {
+    CHECK_CODE(nexarSuccess, nexarBarrier(comm, stream));
+    CHECK_CODE(nexarSuccess, nexarGroupStart());
+    CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+    CHECK_CODE(nexarSuccess, nexarBarrier(other, NULL));
+    CHECK_CODE(nexarSuccess, nexarGroupEnd());
+  } else {
+    CHECK_CODE(nexarSuccess, nexarBarrier(other, NULL));
+    CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+    CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+  }
+  CHECK_CODE(nexarSuccess, nexarStreamDestroy(stream));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
+}
+
+static void a_call_of_a_group_waits_for_streams_of_its_own_communicator_only(void) {
+  on_every_size(call_behind_a_stream);
+}
+
 static const struct test_case cases[] = {
+    CASE(a_call_of_a_group_waits_for_streams_of_its_own_communicator_only),
     CASE(only_the_outermost_end_acts),
     CASE(an_end_without_a_start_is_wrong_usage),
     CASE(communicators_may_be_named_in_another_order_on_every_rank),

@@ -172,7 +172,34 @@ static void drop_a_group(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void a_wrong_message_drops_its_group(void) { on_all_sizes(drop_a_group); }
 
+/* The messages of a group are on two streams by turns, and on none: they keep their order. */
+static void send_on_streams_by_turns(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarStream_t streams[3] = {NULL};
+  for (int s = 1; s < 3; s++) CHECK_CODE(nexarSuccess, nexarStreamCreate(&streams[s]));
+  for (int round = 0; round < 50; round++) {
+    int32_t out[6], in[6];
+    CHECK_CODE(nexarSuccess, nexarGroupStart());
+    for (int i = 0; i < 6; i++) {
+      out[i] = word(rank, (rank + 1) % n, round * 6 + i);
+      CHECK_CODE(nexarSuccess, nexarSend(&out[i], 1, nexarInt32, (rank + 1) % n, comm,
+                                         streams[(i + round) % 3]));
+      CHECK_CODE(nexarSuccess, nexarRecv(&in[i], 1, nexarInt32, (rank + n - 1) % n, comm,
+                                         streams[(2 * i + rank) % 3]));
+    }
+    CHECK_CODE(nexarSuccess, nexarGroupEnd());
+    for (int s = 1; s < 3; s++) CHECK_CODE(nexarSuccess, nexarStreamSynchronize(streams[s]));
+    for (int i = 0; i < 6; i++) CHECK_EQ(word((rank + n - 1) % n, rank, round * 6 + i), in[i]);
+  }
+  for (int s = 1; s < 3; s++) CHECK_CODE(nexarSuccess, nexarStreamDestroy(streams[s]));
+}
+
+static void messages_of_a_group_keep_their_order_on_several_streams(void) {
+  on_all_sizes(send_on_streams_by_turns);
+}
+
 static const struct test_case cases[] = {
+    CASE(messages_of_a_group_keep_their_order_on_several_streams),
     CASE(everybody_exchanges_with_everybody_in_a_group),
     CASE(a_hundred_messages_of_a_group_come_in_the_order_of_their_calls),
     CASE(messages_and_collectives_share_a_group),

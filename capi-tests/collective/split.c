@@ -218,6 +218,36 @@ static void wait_for_one_that_stays_away(int rank, int n, nexarComm_t comm, void
   destroy(part);
 }
 
+/* One rank keeps what the others have left: its open streams must not use up what they allow. */
+static void keep_what_others_leave(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarComm_t kept[30];
+  for (size_t i = 0; i < COUNT_OF(kept); i++) {
+    kept[i] = split(comm, 0, rank);
+    for (int call = 0; call < 4; call++) check_it_works(rank, n, kept[i]);
+    if (rank > 0) destroy(kept[i]);
+  }
+  check_it_works(rank, n, comm);
+  for (size_t i = 0; rank == 0 && i < COUNT_OF(kept); i++) destroy(kept[i]);
+}
+
+/* Two ranks that are far apart make a part while one of them is in another split as well. */
+static void split_beside_another(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarComm_t one = split(comm, 0, rank), other = split(comm, 0, rank), far = NULL, rest = NULL;
+  int color = rank == 0 || rank == n / 2 ? 0 : NEXAR_SPLIT_NOCOLOR;
+  if (rank == 0) CHECK_CODE(nexarSuccess, nexarGroupStart());
+  CHECK_CODE(nexarSuccess, nexarCommSplit(one, color, rank, &far, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommSplit(other, 0, rank, &rest, NULL));
+  if (rank == 0) CHECK_CODE(nexarSuccess, nexarGroupEnd());
+  if (far) check_place(far, rank > 0, 2);
+  check_place(rest, rank, n);
+  destroy(far);
+  destroy(rest);
+  destroy(one);
+  destroy(other);
+}
+
 /* Both splits of a group are of the same parent: they count in the order of the calls. */
 static void split_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
@@ -254,6 +284,8 @@ static void an_abort_of_a_part_is_its_own(void) { in_every_world(abort_a_part); 
 static void a_split_that_others_do_not_make_is_a_mismatch(void) {
   in_every_world(differ_from_a_split);
 }
+static void a_rank_may_keep_what_others_have_left(void) { in_every_world(keep_what_others_leave); }
+static void a_split_waits_for_no_other_of_its_group(void) { in_every_world(split_beside_another); }
 static void splits_can_be_grouped(void) { in_every_world(split_in_a_group); }
 
 /* One thread has all ranks: without the group it would wait for itself. */
@@ -298,6 +330,8 @@ static const struct test_case cases[] = {
     CASE(a_failure_of_a_part_is_its_own),
     CASE(an_abort_of_a_part_is_its_own),
     CASE(a_split_that_others_do_not_make_is_a_mismatch),
+    CASE(a_rank_may_keep_what_others_have_left),
+    CASE(a_split_waits_for_no_other_of_its_group),
     CASE(splits_can_be_grouped),
     CASE(one_thread_splits_for_all_ranks),
     CASE(wrong_arguments_change_nothing),

@@ -102,7 +102,9 @@ impl Ticket {
     /// Fails the communicator on all ranks; the next call has to wait until this one has ended.
     /// What the caller is told.
     pub fn fail(&self, cause: Error) -> Error {
-        self.stage.set(Stage::Failed);
+        if !self.has_ended() {
+            self.stage.set(Stage::Failed);
+        }
         self.communicator.failed(self.doing, cause)
     }
 

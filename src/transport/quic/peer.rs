@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::Error;
 use crate::rank::Rank;
+use crate::transport::HAS_LEFT;
 
-use super::context::HAS_LEFT;
 use super::control::Frame;
 use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
