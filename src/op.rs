@@ -445,11 +445,9 @@ pub enum Op<'a> {
         buckets: Vec<&'a mut [u8]>,
     },
     Barrier,
-    /// `wishes` has an entry of each rank; this rank's own is in its place. `seq` becomes the number
-    /// of the call.
+    /// `wishes` has an entry of each rank; this rank's own is in its place.
     Split {
         wishes: &'a mut [u8],
-        seq: &'a mut u64,
     },
 }
 
@@ -468,7 +466,7 @@ impl Op<'_> {
             | Self::Scan { buffers, .. }
             | Self::ExScan { buffers, .. } => buffers.input().len(),
             Self::AllReduceBucketed { buckets, .. } => buckets.iter().map(|b| b.len()).sum(),
-            Self::Split { wishes, .. } => wishes.len(),
+            Self::Split { wishes } => wishes.len(),
             Self::Barrier => 0,
         }
     }

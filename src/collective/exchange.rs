@@ -29,10 +29,6 @@ impl<'a, M: Mesh> Exchange<'a, M> {
         self.mesh.place()
     }
 
-    pub fn seq(&self) -> u64 {
-        self.seq
-    }
-
     pub async fn send(&self, to: Rank, step: usize, bytes: &[u8]) -> Result<()> {
         self.mesh.send(self.lane, to, &self.header(step, bytes.len()), bytes).await
     }

@@ -102,8 +102,7 @@ pub async fn perform<M: Mesh>(
             all_reduce_bucketed(exchange, selection, &reducer, buckets).await
         }
         Op::Barrier => barrier::dissemination::dissemination(exchange).await,
-        Op::Split { wishes, seq } => {
-            *seq = exchange.seq();
+        Op::Split { wishes } => {
             let blocks = Blocks::equal(wishes.len() / place.size, place.size);
             all_gather(exchange, algorithm, &blocks, wishes).await
         }

@@ -33,7 +33,10 @@ impl Backlog {
             if state.ended >= count || state.dissolved {
                 return Poll::Ready(());
             }
-            state.waiting.push(context.waker().clone());
+            // It is polled again whenever something beside it moves.
+            if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                state.waiting.push(context.waker().clone());
+            }
             Poll::Pending
         })
         .await;

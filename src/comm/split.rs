@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tracing::info;
 
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Doing, Result};
 use crate::op::Op;
 use crate::rank::Rank;
 use crate::transport::{Mesh, Split};
@@ -68,32 +68,28 @@ impl Splitting<'_> {
     /// A communicator that cannot be made is no failure of the one that is split: its call has ended
     /// when the wishes are known.
     pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
-        let mut answer = Answer::new(self.request);
-        let Answer { wishes, seq } = &mut answer;
-        ticket.end(collective(ticket, Op::Split { wishes, seq }).await)?;
-        let _ = self.made.set(self.request.make(answer).await);
+        let Doing::Collective { seq, .. } = ticket.doing else {
+            unreachable!("a split has a number")
+        };
+        let mut wishes = self.request.wishes();
+        ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }).await)?;
+        let _ = self.made.set(self.request.make(seq, &wishes).await);
         Ok(())
     }
 }
 
-/// What a rank learns from the others.
-struct Answer {
-    wishes: Vec<u8>,
-    seq: u64,
-}
-
-impl Answer {
-    fn new(request: &SplitRequest) -> Self {
-        let place = request.communicator.place();
+impl SplitRequest {
+    /// A place for the wish of each rank, with this rank's own.
+    fn wishes(&self) -> Vec<u8> {
+        let place = self.communicator.place();
         let mut wishes = vec![0; place.size * WISH_BYTES];
         let own = place.rank.0 * WISH_BYTES;
-        wishes[own..own + WISH_BYTES].copy_from_slice(&request.wish.encode());
-        Self { wishes, seq: 0 }
+        wishes[own..own + WISH_BYTES].copy_from_slice(&self.wish.encode());
+        wishes
     }
-}
 
-impl SplitRequest {
-    async fn make(&self, Answer { wishes, seq }: Answer) -> Result<Option<Arc<Communicator>>> {
+    /// Makes the communicator that the wishes told in call number `seq` lead to.
+    async fn make(&self, seq: u64, wishes: &[u8]) -> Result<Option<Arc<Communicator>>> {
         let Some(color) = self.wish.color else { return Ok(None) };
         let parent = &self.communicator;
         let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
