@@ -9,9 +9,7 @@ use bytemuck::pod_read_unaligned;
 use super::Elements;
 use super::array::{Isa, Sums, WORD, each, pairs, word_each, word_pairs};
 use super::element::{Code, Real, Small};
-use super::small::F16;
-#[cfg(target_arch = "x86_64")]
-use super::x86::EIGHT_F16;
+use super::small::{Bf16, E4m3, E5m2, F16};
 use crate::op::RedOp;
 
 pub(super) struct Floats<L>(pub(super) PhantomData<L>);
@@ -105,25 +103,77 @@ impl<W: Sums> Layout for Own<W> {
     }
 }
 
+/// What the CPU does to small floats at once, where it can: these return how many bytes were done.
+pub(super) trait AtOnce: Small {
+    fn pairs(
+        _isa: Isa,
+        _into: &mut [u8],
+        _from: &[u8],
+        _op: impl Fn(f32, f32) -> f32 + Copy,
+    ) -> usize {
+        0
+    }
+    fn sums(_isa: Isa, _into: &mut [u8], _from: &[u8]) -> usize {
+        0
+    }
+    fn each(_isa: Isa, _data: &mut [u8], _op: impl Fn(f32) -> f32 + Copy) -> usize {
+        0
+    }
+}
+
+impl AtOnce for E4m3 {}
+impl AtOnce for E5m2 {}
+
+impl AtOnce for Bf16 {
+    fn sums(isa: Isa, into: &mut [u8], from: &[u8]) -> usize {
+        match isa {
+            Isa::Baseline => 0,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(avx2) => avx2.bf16_sums(into, from),
+        }
+    }
+}
+
+impl AtOnce for F16 {
+    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) -> usize {
+        match isa {
+            Isa::Baseline => 0,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(avx2) => avx2.f16_pairs(into, from, op),
+        }
+    }
+
+    fn sums(isa: Isa, into: &mut [u8], from: &[u8]) -> usize {
+        match isa {
+            Isa::Baseline => 0,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(avx2) => avx2.f16_sums(into, from),
+        }
+    }
+
+    fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) -> usize {
+        match isa {
+            Isa::Baseline => 0,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(avx2) => avx2.f16_each(data, op),
+        }
+    }
+}
+
 /// Small floats, several to a word.
 pub(super) struct Packed<S>(PhantomData<S>);
 
-impl<S: Small> Layout for Packed<S> {
+impl<S: AtOnce> Layout for Packed<S> {
     type Wide = f32;
 
     fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) {
-        let (into, into_rest) = into.split_at_mut(into.len() / WORD * WORD);
-        let (from, from_rest) = from.split_at(into.len());
-        match S::Code::BITS {
-            // Too much is done to 8-bit floats for memory to matter.
-            8 => isa.run(|| word_pairs::<S>(into, from, op)),
-            _ => isa.run_ahead(into, from, |into, from| word_pairs::<S>(into, from, op)),
-        }
-        if !into_rest.is_empty() {
-            let mut last = padded(into_rest);
-            word_pairs::<S>(&mut last, &padded(from_rest), op);
-            into_rest.copy_from_slice(&last[..into_rest.len()]);
-        }
+        let done = S::pairs(isa, into, from, op);
+        packed_pairs::<S>(isa, &mut into[done..], &from[done..], op);
+    }
+
+    fn sum(isa: Isa, into: &mut [u8], from: &[u8]) {
+        let done = S::sums(isa, into, from);
+        Self::pairs(isa, &mut into[done..], &from[done..], Real::add);
     }
 
     fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
@@ -135,6 +185,8 @@ impl<S: Small> Layout for Packed<S> {
     }
 
     fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) {
+        let done = S::each(isa, data, op);
+        let data = &mut data[done..];
         let (data, rest) = data.split_at_mut(data.len() / WORD * WORD);
         isa.run(|| word_each::<S>(data, op));
         if !rest.is_empty() {
@@ -149,49 +201,29 @@ impl<S: Small> Layout for Packed<S> {
     }
 }
 
+fn packed_pairs<S: Small>(
+    isa: Isa,
+    into: &mut [u8],
+    from: &[u8],
+    op: impl Fn(f32, f32) -> f32 + Copy,
+) {
+    let (into, into_rest) = into.split_at_mut(into.len() / WORD * WORD);
+    let (from, from_rest) = from.split_at(into.len());
+    match S::Code::BITS {
+        // Too much is done to 8-bit floats for memory to matter.
+        8 => isa.run(|| word_pairs::<S>(into, from, op)),
+        _ => isa.run_ahead(into, from, |into, from| word_pairs::<S>(into, from, op)),
+    }
+    if !into_rest.is_empty() {
+        let mut last = padded(into_rest);
+        word_pairs::<S>(&mut last, &padded(from_rest), op);
+        into_rest.copy_from_slice(&last[..into_rest.len()]);
+    }
+}
+
 /// Less than a word, as the lower part of one.
 fn padded(rest: &[u8]) -> [u8; WORD] {
     let mut word = [0; WORD];
     word[..rest.len()].copy_from_slice(rest);
     word
-}
-
-/// f16: packed, but converted by the CPU if it can.
-pub(super) struct Halves;
-
-impl Layout for Halves {
-    type Wide = f32;
-
-    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) {
-        #[cfg(target_arch = "x86_64")]
-        if let Isa::Avx2(avx2) = isa {
-            let (into, into_rest) = into.split_at_mut(into.len() / EIGHT_F16 * EIGHT_F16);
-            let (from, from_rest) = from.split_at(into.len());
-            avx2.f16_pairs(into, from, op);
-            return Packed::<F16>::pairs(Isa::Baseline, into_rest, from_rest, op);
-        }
-        Packed::<F16>::pairs(isa, into, from, op);
-    }
-
-    fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
-        Packed::<F16>::max(isa, into, from);
-    }
-
-    fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
-        Packed::<F16>::min(isa, into, from);
-    }
-
-    fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) {
-        #[cfg(target_arch = "x86_64")]
-        if let Isa::Avx2(avx2) = isa {
-            let (data, rest) = data.split_at_mut(data.len() / EIGHT_F16 * EIGHT_F16);
-            avx2.f16_each(data, op);
-            return Packed::<F16>::each(Isa::Baseline, rest, op);
-        }
-        Packed::<F16>::each(isa, data, op);
-    }
-
-    fn read(element: &[u8]) -> f32 {
-        Packed::<F16>::read(element)
-    }
 }

@@ -21,10 +21,10 @@ use crate::dtype::DataType;
 use crate::op::{Fold, RedOp};
 
 use array::Isa;
-use floats::{Floats, Halves, Own, Packed};
+use floats::{Floats, Own, Packed};
 use integers::Integers;
 pub use reducer::Side;
-use small::{Bf16, E4m3, E5m2};
+use small::{Bf16, E4m3, E5m2, F16};
 
 /// `into[i] = into[i] op from[i]`. Both hold the same number of whole elements.
 pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
@@ -75,7 +75,7 @@ fn elements(dtype: DataType) -> &'static dyn Elements {
         DataType::Uint64 => &Integers::<u64>(PhantomData),
         DataType::Float32 => &Floats::<Own<f32>>(PhantomData),
         DataType::Float64 => &Floats::<Own<f64>>(PhantomData),
-        DataType::Float16 => &Floats::<Halves>(PhantomData),
+        DataType::Float16 => &Floats::<Packed<F16>>(PhantomData),
         DataType::Bfloat16 => &Floats::<Packed<Bf16>>(PhantomData),
         DataType::Float8e4m3 => &Floats::<Packed<E4m3>>(PhantomData),
         DataType::Float8e5m2 => &Floats::<Packed<E5m2>>(PhantomData),

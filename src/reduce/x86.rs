@@ -6,26 +6,33 @@
 #![expect(unsafe_code, reason = "a CPU that says it has AVX2 and F16C may be told to use them")]
 
 use std::arch::x86_64::{
-    __m256, __m256d, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
-    _mm256_add_pd, _mm256_add_ps, _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cvtph_ps, _mm256_cvtps_ph,
-    _mm256_movemask_epi8, _mm256_or_si256, _mm256_setzero_si256,
+    __m128i, __m256, __m256d, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
+    _mm_prefetch, _mm256_add_epi32, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256,
+    _mm256_blend_epi16, _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cvtph_ps, _mm256_cvtps_ph,
+    _mm256_movemask_epi8, _mm256_movemask_ps, _mm256_or_ps, _mm256_or_si256, _mm256_set1_epi32,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srli_epi32,
 };
 use std::array::from_fn;
 
 use bytemuck::{Pod, bytes_of, cast, pod_read_unaligned};
 
-use super::array::pairs;
+use super::array::{pairs, word_pairs};
 use super::element::Real;
+use super::small::{Bf16, F16};
 
 /// Vectors whose sums are searched for NaN together.
 const TOGETHER: usize = 8;
 
 /// Bytes of the eight f16 that are converted at once.
-pub(super) const EIGHT_F16: usize = 16;
+const EIGHT_F16: usize = 16;
 
 const LINE: usize = 64;
 /// How far ahead lines are asked for: far enough to arrive in time, near enough to be still there.
-const AHEAD: usize = 16 * LINE;
+/// Those that are written take longer to come.
+const AHEAD_FROM: usize = 16 * LINE;
+const AHEAD_INTO: usize = 20 * LINE;
+/// What is worked on at once where lines are asked for ahead.
+const STEP: usize = 2 * LINE;
 
 /// Proof that this CPU has AVX2 and F16C.
 #[derive(Clone, Copy, Debug)]
@@ -58,17 +65,46 @@ impl Avx2 {
         unsafe { f64_sums(into, from) }
     }
 
-    /// Whole blocks of `EIGHT_F16`.
-    pub(super) fn f16_pairs(self, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32) {
-        // SAFETY: self proves that the CPU has what `f16_pairs` is compiled for.
-        unsafe { f16_pairs(into, from, op) }
+    /// Of as many as there are whole steps; the bytes of these.
+    pub(super) fn bf16_sums(self, into: &mut [u8], from: &[u8]) -> usize {
+        let whole = whole(into, STEP);
+        // SAFETY: self proves that the CPU has what `bf16_sums` is compiled for.
+        unsafe { bf16_sums(&mut into[..whole], &from[..whole]) };
+        whole
     }
 
-    /// Whole blocks of `EIGHT_F16`.
-    pub(super) fn f16_each(self, data: &mut [u8], op: impl Fn(f32) -> f32) {
-        // SAFETY: self proves that the CPU has what `f16_each` is compiled for.
-        unsafe { f16_each(data, op) }
+    /// Of as many as there are whole steps; the bytes of these.
+    pub(super) fn f16_sums(self, into: &mut [u8], from: &[u8]) -> usize {
+        let whole = whole(into, STEP);
+        // SAFETY: self proves that the CPU has what `f16_sums` is compiled for.
+        unsafe { f16_sums(&mut into[..whole], &from[..whole]) };
+        whole
     }
+
+    /// Of as many as there are whole blocks of eight; the bytes of these.
+    pub(super) fn f16_pairs(
+        self,
+        into: &mut [u8],
+        from: &[u8],
+        op: impl Fn(f32, f32) -> f32,
+    ) -> usize {
+        let whole = whole(into, EIGHT_F16);
+        // SAFETY: self proves that the CPU has what `f16_pairs` is compiled for.
+        unsafe { f16_pairs(&mut into[..whole], &from[..whole], op) };
+        whole
+    }
+
+    /// As many as there are whole blocks of eight; the bytes of these.
+    pub(super) fn f16_each(self, data: &mut [u8], op: impl Fn(f32) -> f32) -> usize {
+        let whole = whole(data, EIGHT_F16);
+        // SAFETY: self proves that the CPU has what `f16_each` is compiled for.
+        unsafe { f16_each(&mut data[..whole], op) };
+        whole
+    }
+}
+
+fn whole(array: &[u8], block: usize) -> usize {
+    array.len() / block * block
 }
 
 #[target_feature(enable = "avx2,f16c")]
@@ -76,16 +112,18 @@ fn compiled(work: impl FnOnce()) {
     work();
 }
 
-/// Line by line, each time asking for lines to come. A CPU looks ahead over some hundred
+/// Step by step, each time asking for lines to come. A CPU looks ahead over some hundred
 /// instructions; where a line takes dozens, it would wait for memory without being asked.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn ahead(into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
-    let mut into = into.chunks_exact_mut(LINE);
-    let mut from = from.chunks_exact(LINE);
+    let mut into = into.chunks_exact_mut(STEP);
+    let mut from = from.chunks_exact(STEP);
     for (a, b) in (&mut into).zip(&mut from) {
-        fetch(a.as_ptr().wrapping_add(AHEAD));
-        fetch(b.as_ptr().wrapping_add(AHEAD));
+        for line in (0..STEP).step_by(LINE) {
+            fetch(a.as_ptr().wrapping_add(AHEAD_INTO + line));
+            fetch(b.as_ptr().wrapping_add(AHEAD_FROM + line));
+        }
         work(a, b);
     }
     work(into.into_remainder(), from.remainder());
@@ -140,6 +178,71 @@ fn sums<W: Real, V: Pod>(
         }
     }
     pairs(into.into_remainder(), from.remainder(), W::add);
+}
+
+/// Whole steps, each searched for NaN as in `sums`. A vector of bf16 is two of f32: the elements at
+/// even indices and those at odd ones.
+#[target_feature(enable = "avx2,f16c")]
+fn bf16_sums(into: &mut [u8], from: &[u8]) {
+    const VECTORS: usize = STEP / size_of::<__m256i>();
+    let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+    let even = |both: __m256i| -> __m256 { cast(_mm256_slli_epi32::<16>(both)) };
+    let odd = |both: __m256i| -> __m256 { cast(_mm256_and_si256(both, upper)) };
+    ahead(into, from, |into, from| {
+        for (a, b) in into.chunks_exact_mut(STEP).zip(from.chunks_exact(STEP)) {
+            let x: [__m256i; VECTORS] = pod_read_unaligned(a);
+            let y: [__m256i; VECTORS] = pod_read_unaligned(b);
+            let evens: [__m256; VECTORS] = from_fn(|i| _mm256_add_ps(even(x[i]), even(y[i])));
+            let odds: [__m256; VECTORS] = from_fn(|i| _mm256_add_ps(odd(x[i]), odd(y[i])));
+            if !any_nan((0..VECTORS).map(|i| [evens[i], odds[i]])) {
+                let sums: [__m256i; VECTORS] = from_fn(|i| {
+                    let even = _mm256_srli_epi32::<16>(rounded(cast(evens[i])));
+                    _mm256_blend_epi16::<0b1010_1010>(even, rounded(cast(odds[i])))
+                });
+                a.copy_from_slice(bytes_of(&sums));
+            } else {
+                word_pairs::<Bf16>(a, b, Real::add);
+            }
+        }
+    });
+}
+
+/// `Bf16::narrow`, but for the shift: the upper halves are the result.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn rounded(wide: __m256i) -> __m256i {
+    let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(wide), _mm256_set1_epi32(1));
+    _mm256_add_epi32(_mm256_add_epi32(wide, _mm256_set1_epi32(0x7fff)), odd)
+}
+
+/// Whole steps, each searched for NaN as in `sums`.
+#[target_feature(enable = "avx2,f16c")]
+fn f16_sums(into: &mut [u8], from: &[u8]) {
+    const BLOCKS: usize = STEP / EIGHT_F16;
+    ahead(into, from, |into, from| {
+        for (a, b) in into.chunks_exact_mut(STEP).zip(from.chunks_exact(STEP)) {
+            let x: [__m128i; BLOCKS] = pod_read_unaligned(a);
+            let y: [__m128i; BLOCKS] = pod_read_unaligned(b);
+            let sums: [__m256; BLOCKS] =
+                from_fn(|i| _mm256_add_ps(_mm256_cvtph_ps(x[i]), _mm256_cvtph_ps(y[i])));
+            if !any_nan(sums.chunks_exact(2).map(|two| [two[0], two[1]])) {
+                let narrow: [__m128i; BLOCKS] =
+                    from_fn(|i| _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(sums[i]));
+                a.copy_from_slice(bytes_of(&narrow));
+            } else {
+                word_pairs::<F16>(a, b, Real::add);
+            }
+        }
+    });
+}
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn any_nan(pairs: impl Iterator<Item = [__m256; 2]>) -> bool {
+    let nan = pairs
+        .map(|[a, b]| _mm256_cmp_ps::<_CMP_UNORD_Q>(a, b))
+        .fold(_mm256_setzero_ps(), |a, b| _mm256_or_ps(a, b));
+    _mm256_movemask_ps(nan) != 0
 }
 
 #[target_feature(enable = "avx2,f16c")]
