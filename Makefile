@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress valgrind install clean help
+.PHONY: build demo test lint test-rust test-c stress nccl-oracle valgrind install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -55,6 +55,10 @@ stress: build ## Run programs drawn at random for ten minutes
 	  echo "== $$n processes, seed $(SEED)"; \
 	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
+
+nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
+	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \
+	  $(BUILD)/lib/nexar/libnccl.so.2 $(BUILD)/pypi
 
 # Only definite leaks count: Rust points into the middle of its Arcs, which valgrind calls possible.
 # A forked child has lost what only its parent's other threads knew of: no leaks are counted there.

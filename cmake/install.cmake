@@ -11,6 +11,10 @@ install(
     ${nexar_lib}/libnexar.so
   DESTINATION ${CMAKE_INSTALL_LIBDIR}
   PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+install(
+  FILES ${nccl_directory}/libnccl.so.2 ${nccl_directory}/libnccl.so
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/nexar
+  PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 install(FILES ${nexar_lib}/libnexar.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(PROGRAMS ${nexar_run} DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES include/nexar.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -18,9 +22,6 @@ install(FILES include/nexar.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # pkg-config
 set(pc_directory ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${pc_directory})
-# What libnexar.a needs, as `cargo rustc --lib --crate-type staticlib -- --print native-static-libs`
-# says; the test package.native-libs compares.
-set(native_libs "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc")
 configure_file(cmake/nexar.pc.in nexar.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/nexar.pc DESTINATION ${pc_directory})
 

@@ -34,3 +34,7 @@ set_target_properties(nexar::nexar PROPERTIES
   IMPORTED_LOCATION ${nexar_lib}/${nexar_file}
   IMPORTED_SONAME ${nexar_soname}
   INTERFACE_INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/include)
+
+# What libnexar.a needs, as `cargo rustc --lib --crate-type staticlib -- --print native-static-libs`
+# says; the test package.native-libs compares.
+set(native_libs "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc")

@@ -3,8 +3,11 @@
 //! Read once, when the process first calls nexar. A wrong value is an error of every
 //! communicator's creation; an unknown `NEXAR_*` name is warned about with the nearest known one.
 
+mod nccl;
+
 use std::ops::RangeInclusive;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -12,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Result};
 
 /// Every name nexar reads, with what it means. The README lists the same ones.
-pub const NAMES: [(&str, &str); 18] = [
+pub const NAMES: [(&str, &str); 19] = [
     ("NEXAR_ADVERTISE_ADDR", "address, or address:port, that others use to reach this process"),
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
     ("NEXAR_COMM_ID", "host:port where rank 0 listens, for nexarCommInitFromEnv"),
@@ -21,6 +24,7 @@ pub const NAMES: [(&str, &str); 18] = [
     ("NEXAR_DEBUG", "log level: WARN, INFO or TRACE; silent when unset"),
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
     ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap"),
+    ("NEXAR_FAKE_DEVICES", "devices that ncclCommInitAll finds where there is no GPU"),
     ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to come, 60000 by default"),
     ("NEXAR_NRANKS", "number of ranks, for nexarCommInitFromEnv"),
     ("NEXAR_OP_TIMEOUT_MS", "longest time one operation may take, 600000 by default"),
@@ -51,8 +55,11 @@ pub enum Family {
 #[derive(Clone, Debug)]
 pub struct Config {
     pub advertise_addr: Option<String>,
+    /// Whether making a communicator waits, where the program does not say.
+    pub blocking: bool,
     pub comm_id: Option<String>,
     pub comm_secret: Option<CommSecret>,
+    pub fake_devices: Option<usize>,
     pub init_timeout: Duration,
     /// Of one communicator; not from the environment.
     pub name: Option<String>,
@@ -61,6 +68,8 @@ pub struct Config {
     /// UDP ports to choose from; 0 to 0 is any free one.
     pub ports: RangeInclusive<u16>,
     pub rank: Option<usize>,
+    /// Where rank 0 serves the ids that this process makes; by default the process itself does.
+    pub root_address: Option<String>,
     pub socket_family: Family,
     /// As written; `bootstrap::address` knows its grammar.
     pub socket_ifname: String,
@@ -80,14 +89,17 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             advertise_addr: None,
+            blocking: true,
             comm_id: None,
             comm_secret: None,
+            fake_devices: None,
             init_timeout: Duration::from_secs(60),
             name: None,
             nranks: None,
             peer_timeout: Duration::from_secs(5),
             ports: 0..=0,
             rank: None,
+            root_address: None,
             socket_family: Family::Any,
             socket_ifname: String::new(),
             threads: 1,
@@ -101,13 +113,43 @@ impl Default for Config {
     }
 }
 
+static READS_NCCL_NAMES: AtomicBool = AtomicBool::new(false);
+
+/// From now on NCCL's names count where ours are not set. For a stand-in, before anything else.
+pub fn read_nccl_names() {
+    READS_NCCL_NAMES.store(true, Ordering::Relaxed);
+}
+
 /// The settings of this process.
 pub fn get() -> Result<&'static Config> {
+    match *CHANGED.read().unwrap_or_else(PoisonError::into_inner) {
+        Some(config) => Ok(config),
+        None => of_environment(),
+    }
+}
+
+/// The settings once the program has changed one.
+static CHANGED: RwLock<Option<&'static Config>> = RwLock::new(None);
+
+/// A secret that the program gives goes before that of the environment, for ids and communicators from
+/// now on; `None` takes it back. Communicators refer to the settings they were made with, so these
+/// stay.
+pub fn set_comm_secret(secret: Option<&[u8]>) -> Result<()> {
+    let mut config = of_environment()?.clone();
+    if let Some(secret) = secret {
+        config.comm_secret = CommSecret::parse("the secret", secret.to_vec())?;
+    }
+    *CHANGED.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::leak(Box::new(config)));
+    Ok(())
+}
+
+fn of_environment() -> Result<&'static Config> {
     static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| Config::parse(std::env::vars_os().map(lossy)))
-        .as_ref()
-        .map_err(Clone::clone)
+    let read = || {
+        let variables = std::env::vars_os().map(lossy).collect();
+        Config::parse(variables, READS_NCCL_NAMES.load(Ordering::Relaxed))
+    };
+    CONFIG.get_or_init(read).as_ref().map_err(Clone::clone)
 }
 
 /// One sentence for each `NEXAR_*` name of the environment that nexar does not know.
@@ -121,8 +163,11 @@ pub fn unknown_names() -> Vec<String> {
 }
 
 impl Config {
-    fn parse(variables: impl Iterator<Item = (String, String)>) -> Result<Self> {
+    fn parse(variables: Vec<(String, String)>, nccl_names: bool) -> Result<Self> {
         let mut config = Self::default();
+        if nccl_names {
+            variables.iter().for_each(|(name, value)| nccl::apply(&mut config, name, value));
+        }
         for (name, value) in variables {
             let text = || Some(value.clone()).filter(|value| !value.is_empty());
             match name.as_str() {
@@ -130,6 +175,7 @@ impl Config {
                 "NEXAR_COMM_ID" => config.comm_id = text(),
                 "NEXAR_COMM_SECRET" => config.comm_secret = CommSecret::parse(&name, value.into())?,
                 "NEXAR_COMM_SECRET_FILE" => config.comm_secret = CommSecret::read(&value)?,
+                "NEXAR_FAKE_DEVICES" => config.fake_devices = Some(number(&name, &value, 1..=256)?),
                 "NEXAR_INIT_TIMEOUT_MS" => config.init_timeout = milliseconds(&name, &value)?,
                 "NEXAR_NRANKS" => config.nranks = Some(number(&name, &value, 1..=1 << 16)?),
                 "NEXAR_PEER_TIMEOUT_MS" => config.peer_timeout = milliseconds(&name, &value)?,
@@ -291,7 +337,8 @@ mod tests {
     use super::*;
 
     fn parse(variables: &[(&str, &str)]) -> Result<Config> {
-        Config::parse(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())))
+        let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+        Config::parse(variables.iter().map(owned).collect(), false)
     }
 
     #[test]
@@ -311,7 +358,8 @@ mod tests {
                 "NEXAR_DEBUG_SUBSYS" => "capi",
                 "NEXAR_PORT_RANGE" => "5-7",
                 "NEXAR_SOCKET_FAMILY" => "AF_INET6",
-                "NEXAR_NRANKS" | "NEXAR_PORT" | "NEXAR_RANK" | "NEXAR_THREADS" => "5",
+                "NEXAR_FAKE_DEVICES" | "NEXAR_NRANKS" | "NEXAR_PORT" | "NEXAR_RANK"
+                | "NEXAR_THREADS" => "5",
                 _ if name.ends_with("_MS") => "5",
                 _ => "info",
             };

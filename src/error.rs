@@ -86,6 +86,8 @@ pub enum Error {
     Timeout { limit_ms: u128, blame: String },
     #[error("{0}")]
     System(String),
+    #[error("{0}")]
+    Cuda(String),
     #[error("a panic inside nexar: {0}")]
     Panic(String),
     /// A failure another rank told this one of, in its words.
@@ -127,6 +129,7 @@ impl Error {
             Self::MessageMismatch { .. } => Code::InvalidUsage,
             Self::PeerLost { .. } | Self::Protocol { .. } => Code::RemoteError,
             Self::Timeout { .. } => Code::Timeout,
+            Self::Cuda(_) => Code::UnhandledCudaError,
             Self::System(_) => Code::SystemError,
             Self::Panic(_) => Code::InternalError,
             Self::Told { code, .. } => *code,

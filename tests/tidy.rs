@@ -182,14 +182,24 @@ fn the_readme_lists_every_setting() {
 }
 
 #[test]
+fn the_table_of_the_stand_in_lists_every_function_once() {
+    let readme = read("standins/nccl/README.md");
+    for name in read("standins/nccl/symbols.txt").lines() {
+        let rows = readme.matches(&format!("| `{name}` |")).count();
+        assert_eq!(rows, 1, "rows of {name}");
+    }
+}
+
+#[test]
 fn documents_name_only_files_that_exist() {
-    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "standins/nccl/README.md"] {
         let text = read(document);
         for quoted in text.split('`').skip(1).step_by(2) {
             let path = quoted.trim_end_matches('/');
-            let is_path = ["src/", "tests/", "capi-tests/", "examples-c/", "cmake/", "include/"]
-                .iter()
-                .any(|start| path.starts_with(start));
+            let is_path =
+                ["src/", "tests/", "capi-tests/", "examples-c/", "cmake/", "include/", "standins/"]
+                    .iter()
+                    .any(|start| path.starts_with(start));
             let concrete = !path.contains(['*', '<', ' ']);
             assert!(!is_path || !concrete || root().join(path).exists(), "{document} names {path}");
         }

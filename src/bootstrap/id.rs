@@ -22,6 +22,8 @@ pub const BYTES: usize = 128;
 const MAGIC: [u8; 4] = *b"NXR1";
 /// The ranks must also know `NEXAR_COMM_SECRET`.
 const WITH_SECRET: u8 = 1;
+/// Nobody serves the id until rank 0 joins.
+const SERVED_BY_RANK_0: u8 = 2;
 
 #[derive(Clone)]
 pub struct UniqueId {
@@ -30,6 +32,7 @@ pub struct UniqueId {
     pub root: PublicKey,
     pub addresses: Vec<SocketAddr>,
     pub with_secret: bool,
+    pub served_by_rank_0: bool,
 }
 
 impl UniqueId {
@@ -37,7 +40,8 @@ impl UniqueId {
         let mut out = [0; BYTES];
         out[0..4].copy_from_slice(&MAGIC);
         out[4] = 1;
-        out[5] = if self.with_secret { WITH_SECRET } else { 0 };
+        out[5] = if self.with_secret { WITH_SECRET } else { 0 }
+            | if self.served_by_rank_0 { SERVED_BY_RANK_0 } else { 0 };
         out[6] = self.addresses.len() as u8;
         out[8..16].copy_from_slice(&self.nonce.to_le_bytes());
         out[16..48].copy_from_slice(self.secret.bytes());
@@ -66,7 +70,9 @@ impl UniqueId {
         let mut reader = Reader(fields);
         let (version, flags, count) = (reader.u8()?, reader.u8()?, reader.u8()?);
         reader.zeros(1)?;
-        let known = version == 1 && flags & !WITH_SECRET == 0 && (1..=2).contains(&count);
+        let known = version == 1
+            && flags & !(WITH_SECRET | SERVED_BY_RANK_0) == 0
+            && (1..=2).contains(&count);
         known.then_some(())?;
         let nonce = reader.u64()?;
         let secret = Secret::from_bytes(reader.array()?);
@@ -77,7 +83,9 @@ impl UniqueId {
         }
         reader.zeros(18 * (2 - usize::from(count)) + 8)?;
         reader.end()?;
-        Some(Self { nonce, secret, root, addresses, with_secret: flags & WITH_SECRET != 0 })
+        let (with_secret, served_by_rank_0) =
+            (flags & WITH_SECRET != 0, flags & SERVED_BY_RANK_0 != 0);
+        Some(Self { nonce, secret, root, addresses, with_secret, served_by_rank_0 })
     }
 
     /// The identity every legitimate rank can derive, and nobody else.
@@ -125,6 +133,7 @@ mod tests {
             root: Identity::random().unwrap().public(),
             addresses: vec!["10.1.2.3:4567".parse().unwrap(), "[2001:db8::1]:99".parse().unwrap()],
             with_secret: true,
+            served_by_rank_0: true,
         }
     }
 

@@ -51,8 +51,11 @@ struct Settings {
     patient: bool,
 }
 
-/// Makes an id and serves it from this process.
+/// Makes an id and serves it from this process, unless rank 0 is to serve it at a known address.
 pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
+    if let Some(address) = &config.root_address {
+        return Ok(Meeting::at(address, config)?.id.encode());
+    }
     let endpoint = endpoint(config)?;
     let root = Identity::random()?;
     let id = UniqueId {
@@ -61,6 +64,7 @@ pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
         root: root.public(),
         addresses: address::of_root(config, endpoint.port())?,
         with_secret: config.comm_secret.is_some(),
+        served_by_rank_0: false,
     };
     serve(&endpoint, &id, &root, config)?;
     Ok(id.encode())
@@ -87,37 +91,57 @@ pub fn retire(id: &[u8; BYTES]) -> Result<()> {
 
 /// Joins the communicator of an id, and returns when all ranks are connected to their neighbours.
 pub fn join(id: &[u8; BYTES], world: World, config: &Config) -> Result<QuicMesh> {
-    join_id(UniqueId::decode(id)?, world, config, false)
+    let id = UniqueId::decode(id)?;
+    match &config.root_address {
+        Some(address) if id.served_by_rank_0 => join_at(address, world, config),
+        _ => {
+            let patient = id.served_by_rank_0;
+            join_id(id, world, config, patient)
+        }
+    }
 }
 
 /// Joins where the ranks know only an address and a secret: rank 0 listens at the address.
 pub fn join_at(address: &str, world: World, config: &Config) -> Result<QuicMesh> {
-    let Some(secret) = &config.comm_secret else {
-        let what = "NEXAR_COMM_ID needs NEXAR_COMM_SECRET, the same on all ranks".to_owned();
-        return Err(Error::Usage(what));
-    };
-    let addresses = address::resolve(address)?;
-    let from = |purpose: &[u8]| {
-        let secret = Secret::from_bytes(sha256(secret.bytes()));
-        secret.derive(address.as_bytes(), &[purpose])
-    };
-    let root = Identity::from_seed(&from(b"nexar/1 root ed25519"))?;
-    let id = UniqueId {
-        // Not from the secret: a rank with a wrong one must find the root to be told so.
-        nonce: hash(&format!("nexar/1 at {address}")),
-        secret: from(b"nexar/1 join"),
-        root: root.public(),
-        addresses: addresses.iter().copied().take(2).collect(),
-        with_secret: true,
-    };
+    let Meeting { id, root } = Meeting::at(address, config)?;
     let mut config = config.clone();
     if world.rank == Rank(0) {
-        let port = addresses[0].port();
+        let port = id.addresses[0].port();
         config.ports = port..=port;
         let endpoint = endpoint(&config)?;
         serve(&endpoint, &id, &root, &config)?;
     }
     join_id(id, world, &config, true)
+}
+
+/// What follows from an address and a secret, the same on all ranks.
+struct Meeting {
+    id: UniqueId,
+    root: Identity,
+}
+
+impl Meeting {
+    fn at(address: &str, config: &Config) -> Result<Self> {
+        let Some(secret) = &config.comm_secret else {
+            let what = "an address to meet at needs NEXAR_COMM_SECRET, the same on all ranks";
+            return Err(Error::Usage(what.to_owned()));
+        };
+        let from = |purpose: &[u8]| {
+            let secret = Secret::from_bytes(sha256(secret.bytes()));
+            secret.derive(address.as_bytes(), &[purpose])
+        };
+        let root = Identity::from_seed(&from(b"nexar/1 root ed25519"))?;
+        let id = UniqueId {
+            // Not from the secret: a rank with a wrong one must find the root to be told so.
+            nonce: hash(&format!("nexar/1 at {address}")),
+            secret: from(b"nexar/1 join"),
+            root: root.public(),
+            addresses: address::resolve(address)?.into_iter().take(2).collect(),
+            with_secret: true,
+            served_by_rank_0: true,
+        };
+        Ok(Self { id, root })
+    }
 }
 
 fn join_id(id: UniqueId, world: World, config: &Config, patient: bool) -> Result<QuicMesh> {

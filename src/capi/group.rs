@@ -1,7 +1,7 @@
 //! Groups: calls of one thread that are begun together.
 //!
-//! Leaves to `submit` what is kept. Between nexarGroupStart and the outermost nexarGroupEnd, operations are parsed and kept without a
-//! number. Invariant: a group in which a call failed is dropped as a whole, before anything of it
+//! Leaves to `submit` what is kept. Between nexarGroupStart and the outermost nexarGroupEnd,
+//! operations are parsed and kept without a number. Invariant: a group in which a call failed is dropped as a whole, before anything of it
 //! was told to another rank.
 
 use std::cell::RefCell;
@@ -78,6 +78,27 @@ pub extern "C" fn nexarGroupEnd() -> Code {
             Some(group) => group.run(),
             None => Ok(()),
         }
+    })
+}
+
+/// A call that a stand-in refuses, as if it were one of ours.
+pub fn refuse(function: &'static str, error: Error) -> Code {
+    boundary(function, || {
+        note_failure(function, &error);
+        Err(error)
+    })
+}
+
+/// Ends a group without doing anything of it, as ncclGroupSimulateEnd does.
+pub fn drop_group(function: &'static str) -> Code {
+    boundary(function, || {
+        let group = GROUP.try_with(|group| group.borrow_mut().end());
+        if let Some(group) = group.unwrap_or_else(|_| Ok(None))? {
+            let cause = Arc::new(Error::Usage("the group was only simulated".to_owned()));
+            let dropped = Error::GroupDropped { function, cause };
+            group.queued.into_iter().for_each(|queued| queued.fail(dropped.clone()));
+        }
+        Ok(())
     })
 }
 

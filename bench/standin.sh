@@ -1,0 +1,13 @@
+#!/bin/sh
+# What the stand-in for NCCL costs over the calls of nexar that it makes: bench/standin.sh. After make
+# build.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+program=$root/build/bench-target/standin
+mkdir -p "$(dirname "$program")"
+"${CC:-cc}" -O2 -Wall -Wextra -o "$program" "$root/bench/standin.c" -I"$root/include" \
+    "$root/build/lib/libnexar.so" "$root/build/lib/nexar/libnccl.so.2" \
+    "-Wl,-rpath,$root/build/lib:$root/build/lib/nexar"
+"$program"
+exec "$root/build/bin/nexar-run" -n 2 "$program"

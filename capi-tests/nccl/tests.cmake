@@ -1,0 +1,45 @@
+# libnccl.so.2, the stand-in for NCCL.
+
+add_library(nexar::nccl SHARED IMPORTED GLOBAL)
+add_dependencies(nexar::nccl nexar_nccl)
+set_target_properties(nexar::nccl PROPERTIES
+  IMPORTED_LOCATION ${nccl_file} IMPORTED_SONAME libnccl.so.2)
+
+foreach(name IN ITEMS configs semantics environment)
+  nexar_program(nccl ${name} nccl/${name}.c)
+  # With libnexar.so in the same process.
+  target_link_libraries(nccl.${name} PRIVATE nexar::nccl nexar::nexar)
+endforeach()
+nexar_test(nccl configs nccl.configs)
+nexar_test(nccl semantics nccl.semantics)
+set_tests_properties(nccl.semantics PROPERTIES ENVIRONMENT NEXAR_FAKE_DEVICES=4)
+foreach(n IN ITEMS 1 3)
+  nexar_test(nccl environment.${n} nexar::run -n ${n} --timeout 55 $<TARGET_FILE:nccl.environment>)
+endforeach()
+
+nexar_test(nccl symbols sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/symbols.sh ${CMAKE_NM} ${CMAKE_READELF}
+  ${nccl_file} ${nccl_symbols} ${CMAKE_CURRENT_SOURCE_DIR}/nccl/torch_symbols.txt)
+nexar_test(nccl dynamic_section sh ${CMAKE_CURRENT_SOURCE_DIR}/abi/dynamic_section.sh
+  ${CMAKE_READELF} ${nccl_file} libnccl.so.2)
+
+# Programs that know nothing of nexar. What they need comes from the Python package index; where that
+# cannot be reached they are skipped.
+find_package(Python3 COMPONENTS Interpreter)
+set(pypi_cache ${PROJECT_BINARY_DIR}/pypi)
+function(nexar_client_test name)
+  nexar_test(nccl ${name} sh ${ARGN})
+  set_tests_properties(nccl.${name} PROPERTIES TIMEOUT 240 SKIP_RETURN_CODE 77)
+endfunction()
+if(Python3_FOUND)
+  foreach(client IN ITEMS vllm_calls cupy_calls cupy_init_all)
+    nexar_client_test(${client}.4 ${CMAKE_CURRENT_SOURCE_DIR}/nccl/clients/client.sh ${client}
+      ${Python3_EXECUTABLE} $<TARGET_FILE:nexar::run> ${nccl_directory} ${pypi_cache} 4)
+    set_tests_properties(nccl.${client}.4 PROPERTIES PROCESSORS 4)
+  endforeach()
+  nexar_client_test(program ${CMAKE_CURRENT_SOURCE_DIR}/nccl/program.sh
+    ${Python3_EXECUTABLE} ${CMAKE_C_COMPILER} ${nccl_directory} ${pypi_cache})
+endif()
+
+# Not a test: what it compares with is half a gigabyte. `make nccl-oracle` runs it.
+nexar_program(nccl answers nccl/answers.c)
+target_link_libraries(nccl.answers PRIVATE ${CMAKE_DL_LIBS})

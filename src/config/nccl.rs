@@ -1,0 +1,112 @@
+//! NCCL's names for settings of ours, for programs that were written for NCCL.
+//!
+//! Invariant: no value of theirs is an error, as NCCL itself passes over what it does not know; and a
+//! name of ours goes before one of theirs, whichever comes first.
+
+use super::{Config, Debug, Family};
+
+pub(super) fn apply(config: &mut Config, name: &str, value: &str) {
+    let text = || Some(value.to_owned()).filter(|value| !value.is_empty());
+    match name {
+        "NCCL_COMM_BLOCKING" => config.blocking = value.trim() != "0",
+        "NCCL_COMM_ID" => config.root_address = text(),
+        "NCCL_DEBUG" => config.debug = debug(value),
+        "NCCL_DEBUG_FILE" => config.debug_file = text(),
+        "NCCL_DEBUG_SUBSYS" => config.debug_subsys = subsystems(value),
+        "NCCL_SOCKET_FAMILY" => config.socket_family = family(value),
+        "NCCL_SOCKET_IFNAME" => config.socket_ifname = value.to_owned(),
+        _ => {}
+    }
+}
+
+fn debug(value: &str) -> Debug {
+    match value.to_ascii_uppercase().as_str() {
+        "WARN" | "ABORT" => Debug::Warn,
+        "INFO" => Debug::Info,
+        "TRACE" => Debug::Trace,
+        _ => Debug::Silent,
+    }
+}
+
+/// Our modules that do what NCCL's subsystems do. All of them where there is none, or where some are
+/// to be left out.
+fn subsystems(value: &str) -> Vec<String> {
+    if value.starts_with('^') {
+        return Vec::new();
+    }
+    let module = |word: &str| match word.trim().to_ascii_uppercase().as_str() {
+        "INIT" | "BOOTSTRAP" | "ENV" => Some("bootstrap"),
+        "COLL" | "P2P" | "TUNING" => Some("comm"),
+        "NET" | "SHM" => Some("transport"),
+        "CALL" | "REG" | "ALLOC" => Some("capi"),
+        _ => None,
+    };
+    let modules: Option<Vec<_>> = value.split(',').map(module).collect();
+    modules.unwrap_or_default().into_iter().map(str::to_owned).collect()
+}
+
+fn family(value: &str) -> Family {
+    match value.to_ascii_uppercase().as_str() {
+        "AF_INET" => Family::V4,
+        "AF_INET6" => Family::V6,
+        _ => Family::Any,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(names: &[(&str, &str)]) -> Config {
+        let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+        Config::parse(names.iter().map(owned).collect(), true).unwrap()
+    }
+
+    #[test]
+    fn names_of_nccl_mean_what_ours_mean() {
+        let config = parse(&[
+            ("NCCL_COMM_BLOCKING", "0"),
+            ("NCCL_COMM_ID", "[::1]:7000"),
+            ("NCCL_DEBUG", "info"),
+            ("NCCL_DEBUG_FILE", "log.%h.%p"),
+            ("NCCL_DEBUG_SUBSYS", "INIT,NET"),
+            ("NCCL_SOCKET_FAMILY", "AF_INET6"),
+            ("NCCL_SOCKET_IFNAME", "^docker,lo"),
+        ]);
+        assert!(!config.blocking);
+        assert_eq!(config.root_address.as_deref(), Some("[::1]:7000"));
+        assert_eq!(config.comm_id, None);
+        assert_eq!(config.debug, Debug::Info);
+        assert_eq!(config.debug_file.as_deref(), Some("log.%h.%p"));
+        assert_eq!(config.debug_subsys, ["bootstrap", "transport"]);
+        assert_eq!(config.socket_family, Family::V6);
+        assert_eq!(config.socket_ifname, "^docker,lo");
+    }
+
+    #[test]
+    fn a_name_of_ours_goes_before_one_of_nccl() {
+        for names in [
+            [("NCCL_DEBUG", "TRACE"), ("NEXAR_DEBUG", "WARN")],
+            [("NEXAR_DEBUG", "WARN"), ("NCCL_DEBUG", "TRACE")],
+        ] {
+            assert_eq!(parse(&names).debug, Debug::Warn);
+        }
+    }
+
+    #[test]
+    fn what_nccl_alone_knows_is_passed_over() {
+        let silent =
+            parse(&[("NCCL_DEBUG", "VERSION"), ("NCCL_IB_HCA", "mlx5"), ("NCCL_ALGO", "?")]);
+        assert_eq!(silent.debug, Debug::Silent);
+        assert_eq!(silent.algo, "");
+        for all in ["ALL", "INIT,GRAPH", "^COLL", ""] {
+            assert!(parse(&[("NCCL_DEBUG_SUBSYS", all)]).debug_subsys.is_empty(), "{all}");
+        }
+    }
+
+    #[test]
+    fn without_a_stand_in_the_names_of_nccl_mean_nothing() {
+        let names = vec![("NCCL_DEBUG".to_owned(), "TRACE".to_owned())];
+        assert_eq!(Config::parse(names, false).unwrap().debug, Debug::Silent);
+    }
+}

@@ -1,0 +1,141 @@
+//! What surrounds the body of every function: the text of the last error, and panics.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use nexar::capi::group::refuse;
+use nexar::capi::types::{nexarComm_t, nexarStream_t};
+use nexar::capi::version::nexarGetLastError;
+use nexar::error::{Code, Error};
+
+/// As in NCCL: one text for the process, of at most this many bytes, never cleared.
+const LONGEST: usize = 1024;
+static LAST: [AtomicU8; LONGEST] = [const { AtomicU8::new(0) }; LONGEST];
+
+/// Why a function fails: a call of nexar has failed, or never was made.
+pub(crate) enum Refusal {
+    Ours(Error),
+    Nexars(Code),
+}
+
+pub(crate) type Answer = Result<(), Refusal>;
+
+pub(crate) fn wrong_argument(what: impl Into<String>) -> Refusal {
+    Refusal::Ours(Error::Argument(what.into()))
+}
+
+pub(crate) fn wrong_usage(what: impl Into<String>) -> Refusal {
+    Refusal::Ours(Error::Usage(what.into()))
+}
+
+/// What a call of nexar has returned.
+pub(crate) fn answer(code: Code) -> Answer {
+    match code {
+        Code::Success => Ok(()),
+        code => Err(Refusal::Nexars(code)),
+    }
+}
+
+/// Runs the body of a function of NCCL.
+#[inline]
+pub(crate) fn border(function: &'static str, body: impl FnOnce() -> Answer) -> Code {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(nexar::config::read_nccl_names);
+    let panicked = |panic: Box<_>| Err(Refusal::Ours(Error::from_panic(&*panic)));
+    let code = match catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked) {
+        Ok(()) => Code::Success,
+        Err(Refusal::Nexars(code)) => code,
+        Err(Refusal::Ours(error)) => refuse(function, error),
+    };
+    if !matches!(code, Code::Success | Code::InProgress) {
+        remember_of(null_mut());
+    }
+    code
+}
+
+/// As `border`, where nexar does everything.
+#[inline]
+pub(crate) fn through(function: &'static str, body: impl FnOnce() -> Code) -> Code {
+    border(function, || answer(body()))
+}
+
+/// nexar's last error on a communicator, or of this thread's calls if there is none, is ours.
+pub(crate) fn remember_of(comm: nexarComm_t) {
+    // SAFETY: nexar returns a string that lives until this thread asks again.
+    let text = unsafe { CStr::from_ptr(nexarGetLastError(comm)) };
+    remember(&in_nccls_words(&text.to_string_lossy()));
+}
+
+pub(crate) fn last_error() -> *const c_char {
+    LAST.as_ptr().cast()
+}
+
+/// The last byte stays 0. Who reads while another thread writes may see parts of both, as in NCCL.
+fn remember(text: &str) {
+    let bytes = text.bytes().chain(std::iter::repeat(0));
+    for (place, byte) in LAST[..LONGEST - 1].iter().zip(bytes) {
+        place.store(byte, Ordering::Relaxed);
+    }
+}
+
+/// A program that was written for NCCL knows ncclAllReduce, not nexarAllReduce.
+fn in_nccls_words(text: &str) -> String {
+    let text = text.replace("nexarAllToAll", "ncclAlltoAll");
+    let mut parts = text.split("nexar");
+    let mut translated = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_name = part.starts_with(|first: char| first.is_ascii_uppercase());
+        translated.push_str(if is_name { "nccl" } else { "nexar" });
+        translated.push_str(part);
+    }
+    translated
+}
+
+/// The stream that nexar is given. A program without a GPU may have one of a foreign or fake runtime,
+/// on which nothing can be queued: then a call waits for its result, as on NULL.
+pub(crate) fn stream(_stream: *mut c_void) -> nexarStream_t {
+    null_mut()
+}
+
+/// A place for a result.
+///
+/// # Safety
+/// `place` is NULL or can be written.
+pub(crate) unsafe fn set<T>(name: &str, place: *mut T, value: T) -> Answer {
+    if place.is_null() {
+        return Err(wrong_argument(format!("{name} is NULL")));
+    }
+    // SAFETY: the caller vouches for the place; C may not have aligned it.
+    unsafe { place.write_unaligned(value) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_and_types_get_nccls_names_and_nothing_else_does() {
+        assert_eq!(in_nccls_words("nexarAllReduce: op 9 is not a nexarRedOp_t"), {
+            "ncclAllReduce: op 9 is not a ncclRedOp_t"
+        });
+        assert_eq!(in_nccls_words("nexarAllToAllV: a panic inside nexar"), {
+            "ncclAlltoAllV: a panic inside nexar"
+        });
+        assert_eq!(in_nccls_words("nexar"), "nexar");
+        assert_eq!(in_nccls_words(""), "");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_a_shorter_one_replaces_it_whole() {
+        // SAFETY: the last byte is always 0.
+        let shown = || unsafe { CStr::from_ptr(last_error()) }.to_str().unwrap().to_owned();
+        remember(&"x".repeat(5000));
+        assert_eq!(shown(), "x".repeat(LONGEST - 1));
+        remember("short");
+        assert_eq!(shown(), "short");
+    }
+}

@@ -1,0 +1,396 @@
+//! Communicators: made, asked, split and ended.
+
+use std::ffi::{CStr, c_int, c_uint};
+use std::ptr::{from_ref, null};
+
+use nexar::capi::comm::{
+    nexarCommAbort, nexarCommCount, nexarCommCuDevice, nexarCommDestroy, nexarCommFinalize,
+    nexarCommGetAsyncError, nexarCommInitAll, nexarCommInitRank, nexarCommInitRankConfig,
+    nexarCommUserRank, nexarGetUniqueId,
+};
+use nexar::capi::redop::{nexarRedOpCreatePreMulSum, nexarRedOpDestroy};
+use nexar::capi::split::nexarCommSplit;
+use nexar::error::Error;
+
+use crate::border::{
+    Answer, Refusal, answer, border, remember_of, set, through, wrong_argument, wrong_usage,
+};
+use crate::types::{
+    Head, MAGIC, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclEncryptionConfig_t, ncclRedOp_t,
+    ncclResult_t, ncclScalarResidence_t, ncclUniqueId,
+};
+use crate::{config, memory};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetUniqueId(uniqueId: *mut ncclUniqueId) -> ncclResult_t {
+    // SAFETY: the caller passes NULL or a place for an id.
+    through("ncclGetUniqueId", || unsafe { nexarGetUniqueId(uniqueId) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRank(
+    comm: *mut ncclComm_t,
+    nranks: c_int,
+    commId: ncclUniqueId,
+    rank: c_int,
+) -> ncclResult_t {
+    // SAFETY: the caller passes NULL or a place for a handle.
+    through("ncclCommInitRank", || unsafe { nexarCommInitRank(comm, nranks, commId, rank) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankConfig(
+    comm: *mut ncclComm_t,
+    nranks: c_int,
+    commId: ncclUniqueId,
+    rank: c_int,
+    config: *const ncclConfig_t,
+) -> ncclResult_t {
+    border("ncclCommInitRankConfig", || {
+        // SAFETY: the caller passes NULL or a place for a handle, and NULL or a config.
+        unsafe { init(comm, nranks, &commId, rank, config) }
+    })
+}
+
+/// Of several ids the first is enough: one root serves all ranks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankScalable(
+    newcomm: *mut ncclComm_t,
+    nranks: c_int,
+    myrank: c_int,
+    nId: c_int,
+    commIds: *const ncclUniqueId,
+    config: *const ncclConfig_t,
+) -> ncclResult_t {
+    border("ncclCommInitRankScalable", || {
+        if nId < 1 || nId > nranks {
+            return Err(wrong_argument(format!("nId {nId} is not from 1 to nranks, {nranks}")));
+        }
+        if commIds.is_null() {
+            return Err(wrong_argument("commIds is NULL"));
+        }
+        // SAFETY: the caller passes nId ids, at least one.
+        let id = unsafe { commIds.read_unaligned() };
+        // SAFETY: the caller passes NULL or a place for a handle, and NULL or a config.
+        unsafe { init(newcomm, nranks, &id, myrank, config) }
+    })
+}
+
+/// # Safety
+/// `comm` is NULL or a place for a handle, `config` NULL or as long as its size says.
+unsafe fn init(
+    comm: *mut ncclComm_t,
+    nranks: c_int,
+    id: &ncclUniqueId,
+    rank: c_int,
+    config: *const ncclConfig_t,
+) -> Answer {
+    // SAFETY: as the caller vouches.
+    let config = unsafe { config::parse(config) }?;
+    let config = config.as_ref().map_or(null(), from_ref);
+    // SAFETY: as the caller vouches; the config is ours.
+    answer(unsafe { nexarCommInitRankConfig(comm, nranks, *id, rank, config) })
+}
+
+/// The devices are those of NEXAR_FAKE_DEVICES.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitAll(
+    comm: *mut ncclComm_t,
+    ndev: c_int,
+    devlist: *const c_int,
+) -> ncclResult_t {
+    border("ncclCommInitAll", || {
+        let devices = nexar::config::get().ok().and_then(|config| config.fake_devices);
+        let Some(devices) = devices else {
+            let what = "no CUDA device was found; NEXAR_FAKE_DEVICES=n gives n devices that \
+                        work on host memory";
+            return Err(Refusal::Ours(Error::Cuda(what.to_owned())));
+        };
+        let listed = |index: usize| {
+            if devlist.is_null() {
+                return index as c_int;
+            }
+            // SAFETY: the caller passes ndev device numbers; `index` stays below.
+            unsafe { devlist.add(index).read_unaligned() }
+        };
+        let beyond = (0..usize::try_from(ndev).unwrap_or(0))
+            .map(listed)
+            .find(|device| usize::try_from(*device).is_ok_and(|device| device >= devices));
+        if let Some(device) = beyond {
+            let what = format!("device {device} is beyond the {devices} of NEXAR_FAKE_DEVICES");
+            return Err(wrong_argument(what));
+        }
+        // SAFETY: the caller passes NULL or ndev device numbers, and NULL or ndev places.
+        answer(unsafe { nexarCommInitAll(comm, ndev, devlist) })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommFinalize(comm: ncclComm_t) -> ncclResult_t {
+    through("ncclCommFinalize", || nexarCommFinalize(comm))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommDestroy(comm: ncclComm_t) -> ncclResult_t {
+    memory::forget(comm);
+    through("ncclCommDestroy", || nexarCommDestroy(comm))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommAbort(comm: ncclComm_t) -> ncclResult_t {
+    memory::forget(comm);
+    through("ncclCommAbort", || nexarCommAbort(comm))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommSplit(
+    comm: ncclComm_t,
+    color: c_int,
+    key: c_int,
+    newcomm: *mut ncclComm_t,
+    config: *const ncclConfig_t,
+) -> ncclResult_t {
+    border("ncclCommSplit", || {
+        // SAFETY: the caller passes NULL or a config as long as its size says.
+        let config = unsafe { config::parse(config) }?;
+        let config = config.as_ref().map_or(null(), from_ref);
+        // SAFETY: the caller passes NULL or a place for a handle; the config is ours.
+        answer(unsafe { nexarCommSplit(comm, color, key, newcomm, config) })
+    })
+}
+
+/// A communicator that works, for calls that do nothing with it.
+pub(crate) fn check(comm: ncclComm_t) -> Answer {
+    let mut rank = 0;
+    // SAFETY: the place is ours.
+    answer(unsafe { nexarCommUserRank(comm, &mut rank) })
+}
+
+fn not_yet(function: &'static str, comm: ncclComm_t) -> ncclResult_t {
+    border(function, || {
+        check(comm)?;
+        Err(wrong_usage("nexar cannot do that yet; make a new communicator instead"))
+    })
+}
+
+/// NULL is a success, as in NCCL.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommRevoke(comm: ncclComm_t, _revokeFlags: c_int) -> ncclResult_t {
+    if comm.is_null() {
+        return ncclResult_t::Success;
+    }
+    not_yet("ncclCommRevoke", comm)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommShrink(
+    comm: ncclComm_t,
+    _excludeRanksList: *mut c_int,
+    _excludeRanksCount: c_int,
+    _newcomm: *mut ncclComm_t,
+    _config: *const ncclConfig_t,
+    _shrinkFlags: c_int,
+) -> ncclResult_t {
+    not_yet("ncclCommShrink", comm)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommGetUniqueId(
+    comm: ncclComm_t,
+    _uniqueId: *mut ncclUniqueId,
+) -> ncclResult_t {
+    not_yet("ncclCommGetUniqueId", comm)
+}
+
+/// comm is NULL on the ranks that are new.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommGrow(
+    _comm: ncclComm_t,
+    _nRanks: c_int,
+    _uniqueId: *const ncclUniqueId,
+    _rank: c_int,
+    _newcomm: *mut ncclComm_t,
+    _config: *const ncclConfig_t,
+) -> ncclResult_t {
+    border("ncclCommGrow", || {
+        Err(wrong_usage("nexar cannot do that yet; make a new communicator instead"))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommGetAsyncError(
+    comm: ncclComm_t,
+    asyncError: *mut ncclResult_t,
+) -> ncclResult_t {
+    border("ncclCommGetAsyncError", || {
+        let mut found = ncclResult_t::Success;
+        // SAFETY: the place is ours.
+        answer(unsafe { nexarCommGetAsyncError(comm, &mut found) })?;
+        if !matches!(found, ncclResult_t::Success | ncclResult_t::InProgress) {
+            remember_of(comm);
+        }
+        // SAFETY: the caller passes NULL or a place for a result.
+        unsafe { set("asyncError", asyncError, found) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommCount(comm: ncclComm_t, count: *mut c_int) -> ncclResult_t {
+    // SAFETY: the caller passes NULL or a place for an int.
+    through("ncclCommCount", || unsafe { nexarCommCount(comm, count) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommUserRank(comm: ncclComm_t, rank: *mut c_int) -> ncclResult_t {
+    // SAFETY: the caller passes NULL or a place for an int.
+    through("ncclCommUserRank", || unsafe { nexarCommUserRank(comm, rank) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommCuDevice(comm: ncclComm_t, device: *mut c_int) -> ncclResult_t {
+    border("ncclCommCuDevice", || {
+        let known = self::device(comm)?;
+        // SAFETY: the caller passes NULL or a place for an int.
+        unsafe { set("device", device, known) }
+    })
+}
+
+/// The first device where there is none, since programs take every number for that of a device.
+fn device(comm: ncclComm_t) -> Result<c_int, Refusal> {
+    let mut device = 0;
+    // SAFETY: the place is ours.
+    answer(unsafe { nexarCommCuDevice(comm, &mut device) })?;
+    Ok(device.max(0))
+}
+
+/// ncclCommProperties_t up to where it says something of ours. What follows is about GPUs: 0 or false.
+#[repr(C)]
+pub struct ncclCommProperties_t {
+    head: Head,
+    rank: c_int,
+    nRanks: c_int,
+    cudaDev: c_int,
+    nvmlDev: c_int,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommQueryProperties(
+    comm: ncclComm_t,
+    props: *mut ncclCommProperties_t,
+) -> ncclResult_t {
+    border("ncclCommQueryProperties", || {
+        check(comm)?;
+        if props.is_null() {
+            return Err(wrong_argument("props is NULL"));
+        }
+        // SAFETY: every version of the structure begins with a head.
+        let head = unsafe { props.cast::<Head>().read_unaligned() };
+        if head.magic != MAGIC || head.size < size_of::<ncclCommProperties_t>() {
+            let what = "props was not initialised with NCCL_COMM_PROPERTIES_INITIALIZER";
+            return Err(wrong_argument(what));
+        }
+        let (mut rank, mut nRanks) = (0, 0);
+        // SAFETY: the place is ours.
+        answer(unsafe { nexarCommUserRank(comm, &mut rank) })?;
+        // SAFETY: the place is ours.
+        answer(unsafe { nexarCommCount(comm, &mut nRanks) })?;
+        let cudaDev = device(comm)?;
+        // SAFETY: the structure is as long as its size says.
+        unsafe { props.cast::<u8>().write_bytes(0, head.size) };
+        let known = ncclCommProperties_t { head, rank, nRanks, cudaDev, nvmlDev: cudaDev };
+        // SAFETY: the structure is at least as long as this one; C may not have aligned it.
+        unsafe { props.write_unaligned(known) };
+        Ok(())
+    })
+}
+
+/// Nothing lies in the memory of a GPU that could be given back.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommSuspend(comm: ncclComm_t, flags: c_int) -> ncclResult_t {
+    const MEMORY: c_int = 1;
+    border("ncclCommSuspend", || {
+        check(comm)?;
+        match flags {
+            MEMORY => Ok(()),
+            _ => Err(wrong_argument(format!("flags {flags} is not NCCL_SUSPEND_MEM"))),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommResume(comm: ncclComm_t) -> ncclResult_t {
+    border("ncclCommResume", || check(comm))
+}
+
+/// Memory of the GPU: none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommMemStats(
+    comm: ncclComm_t,
+    stat: c_uint,
+    value: *mut u64,
+) -> ncclResult_t {
+    border("ncclCommMemStats", || {
+        check(comm)?;
+        if stat > 3 {
+            return Err(wrong_argument(format!("stat {stat} is not a ncclCommMemStat_t")));
+        }
+        // SAFETY: the caller passes NULL or a place for a number.
+        unsafe { set("value", value, 0) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclRedOpCreatePreMulSum(
+    op: *mut ncclRedOp_t,
+    scalar: *mut std::ffi::c_void,
+    datatype: ncclDataType_t,
+    residence: ncclScalarResidence_t,
+    comm: ncclComm_t,
+) -> ncclResult_t {
+    through("ncclRedOpCreatePreMulSum", || {
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        unsafe { nexarRedOpCreatePreMulSum(op, scalar, datatype, residence, comm) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclRedOpDestroy(op: ncclRedOp_t, comm: ncclComm_t) -> ncclResult_t {
+    through("ncclRedOpDestroy", || nexarRedOpDestroy(op, comm))
+}
+
+/// All traffic is encrypted with keys that come with the unique id, whatever is asked for here. A key
+/// of the program's own is needed besides them, as NEXAR_COMM_SECRET is, in ids and communicators made
+/// from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclSetEncryption(config: *const ncclEncryptionConfig_t) -> ncclResult_t {
+    const NONE: c_int = 0;
+    const PSK: c_int = 1;
+    const SHORTEST: usize = 32;
+    border("ncclSetEncryption", || {
+        if config.is_null() {
+            return Ok(());
+        }
+        // SAFETY: every version of the structure begins with a head.
+        let head = unsafe { config.cast::<Head>().read_unaligned() };
+        if head.magic != MAGIC || head.size < size_of::<ncclEncryptionConfig_t>() {
+            let what = "config was not initialised with NCCL_ENCRYPTION_CONFIG_INITIALIZER";
+            return Err(wrong_argument(what));
+        }
+        // SAFETY: the structure is at least as long as the one that is known here.
+        let given = unsafe { config.read_unaligned() };
+        let key = match given.mode {
+            NONE => None,
+            PSK if given.psk.is_null() => return Err(wrong_argument("config.psk is NULL")),
+            // SAFETY: the caller passes a string.
+            PSK => Some(unsafe { CStr::from_ptr(given.psk) }.to_bytes()),
+            mode => {
+                let what = format!("config.mode {mode} is not a ncclEncryptionMode_t");
+                return Err(wrong_argument(what));
+            }
+        };
+        if key.is_some_and(|key| key.len() < SHORTEST) {
+            return Err(wrong_argument(format!("config.psk is shorter than {SHORTEST} bytes")));
+        }
+        nexar::config::set_comm_secret(key).map_err(Refusal::Ours)
+    })
+}

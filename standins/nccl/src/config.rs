@@ -1,0 +1,208 @@
+//! ncclConfig_t and ncclCollConfig_t, in every version since 2.14.
+//!
+//! Both grow at their ends. Invariant: a field counts only if the version in the structure has it; its
+//! size does not tell, because the last field of one version may lie in the padding of another. Where a
+//! field does not count it is undefined, as if the program had not set it.
+
+use std::ffi::{c_char, c_int};
+use std::ops::RangeInclusive;
+
+use nexar::capi::types::{NEXAR_API_MAGIC, nexarConfig_t};
+
+use crate::border::{Answer, Refusal, wrong_argument, wrong_usage};
+use crate::types::{Head, MAGIC, ncclCollConfig_t, ncclConfig_t};
+
+const UNDEF_INT: c_int = c_int::MIN;
+
+const FLAG: RangeInclusive<c_int> = 0..=1;
+const POSITIVE: RangeInclusive<c_int> = 1..=c_int::MAX;
+const ANY: RangeInclusive<c_int> = c_int::MIN..=c_int::MAX;
+
+/// An int of a structure.
+struct Field {
+    name: &'static str,
+    offset: usize,
+    /// The first version that has it.
+    since: u32,
+    allowed: RangeInclusive<c_int>,
+}
+
+const fn field(
+    name: &'static str,
+    offset: usize,
+    since: u32,
+    allowed: RangeInclusive<c_int>,
+) -> Field {
+    Field { name, offset, since, allowed }
+}
+
+const BLOCKING: Field = field("blocking", 16, 21400, FLAG);
+const MIN_CTAS: Field = field("minCTAs", 24, 21700, POSITIVE);
+const MAX_CTAS: Field = field("maxCTAs", 28, 21700, POSITIVE);
+const SPLIT_SHARE: Field = field("splitShare", 40, 21800, FLAG);
+
+/// The ints of ncclConfig_t that mean something to a GPU alone: checked, and no more.
+const CHECKED: [Field; 16] = [
+    field("cgaClusterSize", 20, 21700, 0..=8),
+    field("trafficClass", 44, 22600, ANY),
+    field("collnetEnable", 56, 22700, FLAG),
+    field("CTAPolicy", 60, 22700, 0..=3),
+    field("shrinkShare", 64, 22700, FLAG),
+    field("nvlsCTAs", 68, 22700, POSITIVE),
+    field("nChannelsPerNetPeer", 72, 22800, POSITIVE),
+    field("nvlinkCentricSched", 76, 22800, FLAG),
+    field("graphUsageMode", 80, 22900, 0..=2),
+    field("numRmaCtx", 84, 22900, POSITIVE),
+    field("maxP2pPeers", 88, 23003, POSITIVE),
+    field("graphStreamOrdering", 92, 23007, FLAG),
+    field("launchOrderImplicit", 96, 23100, FLAG),
+    field("numRmaSig", 100, 23100, POSITIVE),
+    field("rmaEagerInit", 104, 23100, FLAG),
+    field("hostCftMode", 108, 23100, 1..=3),
+];
+
+/// commName, a string, is the only other field that we use; netName names a plugin of NCCL's.
+const COMM_NAME: (usize, u32) = (48, 22700);
+
+/// As long as the longest version that we know.
+const CONFIG_BYTES: usize = 120;
+const COLL_CONFIG_BYTES: usize = 72;
+
+/// A structure, as far as we know it. What is beyond its own size is 0 and must not be looked at,
+/// which is what the versions of fields are for.
+struct Given<const BYTES: usize> {
+    bytes: [u8; BYTES],
+    head: Head,
+}
+
+impl<const BYTES: usize> Given<BYTES> {
+    /// # Safety
+    /// `address` points to a structure that begins with a `Head` and is as long as its size says.
+    unsafe fn read(address: *const Head, initialiser: &str) -> Result<Self, Refusal> {
+        // SAFETY: every version begins with a head.
+        let head = unsafe { address.read_unaligned() };
+        if head.magic != MAGIC || head.size < size_of::<Head>() {
+            return Err(wrong_argument(format!("config was not initialised with {initialiser}")));
+        }
+        let mut bytes = [0; BYTES];
+        let known = head.size.min(BYTES);
+        // SAFETY: the structure has at least `known` bytes, and so has the copy.
+        unsafe { address.cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), known) };
+        Ok(Self { bytes, head })
+    }
+
+    fn has(&self, offset: usize, bytes: usize, since: u32) -> bool {
+        self.head.version >= since && offset + bytes <= self.head.size
+    }
+
+    fn int(&self, field: &Field) -> Result<c_int, Refusal> {
+        if !self.has(field.offset, size_of::<c_int>(), field.since) {
+            return Ok(UNDEF_INT);
+        }
+        let mut int = [0; 4];
+        int.copy_from_slice(&self.bytes[field.offset..field.offset + 4]);
+        let value = c_int::from_ne_bytes(int);
+        if value != UNDEF_INT && !field.allowed.contains(&value) {
+            return Err(wrong_argument(format!("config.{} is {value}", field.name)));
+        }
+        Ok(value)
+    }
+
+    fn pointer(&self, offset: usize, since: u32) -> usize {
+        if !self.has(offset, size_of::<usize>(), since) {
+            return 0;
+        }
+        let mut pointer = [0; 8];
+        pointer.copy_from_slice(&self.bytes[offset..offset + 8]);
+        usize::from_ne_bytes(pointer)
+    }
+
+    fn check_ctas(&self, least: &Field, most: &Field) -> Answer {
+        let (least, most) = (self.int(least)?, self.int(most)?);
+        if least != UNDEF_INT && most != UNDEF_INT && least > most {
+            let what = format!("config.minCTAs {least} is more than config.maxCTAs {most}");
+            return Err(wrong_argument(what));
+        }
+        Ok(())
+    }
+}
+
+/// nexar's config for one of NCCL's; `None` for NULL, which both understand.
+///
+/// # Safety
+/// `config` is NULL or points to a ncclConfig_t as long as its size says.
+pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Result<Option<nexarConfig_t>, Refusal> {
+    if config.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller vouches.
+    let given = unsafe { Given::<CONFIG_BYTES>::read(config.cast(), "NCCL_CONFIG_INITIALIZER") }?;
+    for field in &CHECKED {
+        given.int(field)?;
+    }
+    given.check_ctas(&MIN_CTAS, &MAX_CTAS)?;
+    Ok(Some(nexarConfig_t {
+        size: size_of::<nexarConfig_t>(),
+        magic: NEXAR_API_MAGIC,
+        version: 0,
+        blocking: given.int(&BLOCKING)?,
+        initTimeoutMs: UNDEF_INT,
+        opTimeoutMs: UNDEF_INT,
+        peerTimeoutMs: UNDEF_INT,
+        splitShare: given.int(&SPLIT_SHARE)?,
+        name: given.pointer(COMM_NAME.0, COMM_NAME.1) as *const c_char,
+    }))
+}
+
+/// An option of a vendor's, for one call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Extension {
+    next: *const Self,
+    vendor: c_int,
+    option: c_int,
+    value: usize,
+}
+
+const MOST_EXTENSIONS: usize = 1024;
+const VENDORS: RangeInclusive<c_int> = 0..=(1 << 24) - 1;
+
+/// The config of one call: checked, and no more. It tunes GPU kernels, and nexar defines no option of
+/// its own, so that those of all vendors are passed over.
+///
+/// # Safety
+/// `config` is NULL or points to a ncclCollConfig_t as long as its size says.
+pub(crate) unsafe fn check_call(config: *const ncclCollConfig_t) -> Answer {
+    if config.is_null() {
+        return Ok(());
+    }
+    let initialiser = "NCCL_COLLCONFIG_INITIALIZER";
+    // SAFETY: as the caller vouches.
+    let given = unsafe { Given::<COLL_CONFIG_BYTES>::read(config.cast(), initialiser) }?;
+    let since = 23100;
+    given.int(&field("nvlsCTAs", 32, since, POSITIVE))?;
+    given.int(&field("cgaClusterSize", 36, since, 0..=8))?;
+    given.int(&field("forceAlgSelection", 48, since, FLAG))?;
+    given.int(&field("CTAPolicy", 52, since, 0..=3))?;
+    given.check_ctas(
+        &field("minCTAs", 24, since, POSITIVE),
+        &field("maxCTAs", 28, since, POSITIVE),
+    )?;
+    if given.pointer(64, 23200) != 0 {
+        let what = "config.launchCompletionEvent is a CUDA event, and no kernel is launched here";
+        return Err(wrong_usage(what));
+    }
+    let mut extension = given.pointer(16, since) as *const Extension;
+    for _ in 0..MOST_EXTENSIONS {
+        if extension.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's list has options up to NULL.
+        let option = unsafe { extension.read_unaligned() };
+        if !VENDORS.contains(&option.vendor) {
+            return Err(wrong_argument(format!("config.ext has vendor {}", option.vendor)));
+        }
+        extension = option.next;
+    }
+    Err(wrong_argument("config.ext does not end; it may be circular"))
+}
