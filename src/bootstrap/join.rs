@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::error::{Code, Error, Result};
 use crate::transport::quic::endpoint::{DialError, Endpoint};
 use crate::transport::quic::key::{Identity, random};
+use crate::transport::quic::process::Process;
 use crate::transport::quic::{Member, Plan, QuicMesh};
 
 use super::address;
@@ -42,6 +43,7 @@ pub async fn join(
     let member = Member {
         key: me.public(),
         addresses: address::of_rank(&settings.config, endpoint.port(), root.address)?,
+        process: Process::of_this(),
     };
     let mut join = Join {
         rank: world.rank.0,

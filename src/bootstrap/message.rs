@@ -18,6 +18,7 @@ use quinn::{RecvStream, SendStream};
 use crate::error::{Code, Error, Result};
 use crate::transport::quic::Member;
 use crate::transport::quic::key::PublicKey;
+use crate::transport::quic::process::Process;
 use crate::transport::wire::Reader;
 
 use super::id::{decode_address, encode_address};
@@ -26,8 +27,10 @@ use super::id::{decode_address, encode_address};
 pub const MOST_RANKS: usize = 1 << 16;
 /// Most addresses of a rank.
 const MOST_ADDRESSES: usize = 2;
-/// A rank in the table: its key, the number of its addresses, room for two.
-const ENTRY_BYTES: usize = 32 + 1 + 18 * MOST_ADDRESSES;
+/// A rank in the table: its key, the number of its addresses, room for two, and its process, which is
+/// all zero if not known.
+const ENTRY_BYTES: usize = PROCESS_AT + 28;
+const PROCESS_AT: usize = 32 + 1 + 18 * MOST_ADDRESSES;
 /// Longest frame but for the table, whose length follows from the number of ranks.
 const LONGEST: usize = 4096;
 
@@ -159,6 +162,11 @@ fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
         let at = 33 + 18 * index;
         out[at..at + 18].copy_from_slice(&encode_address(*address));
     }
+    if let Some(process) = &member.process {
+        out[PROCESS_AT..PROCESS_AT + 16].copy_from_slice(&process.host);
+        out[PROCESS_AT + 16..PROCESS_AT + 20].copy_from_slice(&process.number.to_le_bytes());
+        out[PROCESS_AT + 20..].copy_from_slice(&process.began.to_le_bytes());
+    }
     out
 }
 
@@ -171,7 +179,9 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
         addresses.push(decode_address(reader.array()?)?);
     }
     reader.zeros(18 * (MOST_ADDRESSES - count))?;
-    Some(Member { key, addresses })
+    let process = Process { host: reader.array()?, number: reader.u32()?, began: reader.u64()? };
+    let process = Some(process).filter(|process| process.number != 0);
+    Some(Member { key, addresses, process })
 }
 
 fn gone(error: &dyn std::fmt::Display) -> Error {
@@ -196,6 +206,7 @@ mod tests {
         let member = |port: u16| Member {
             key: Identity::random().unwrap().public(),
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], port))],
+            process: Some(Process { host: [port as u8; 16], number: 9, began: 1 << 40 }),
         };
         let join = Join {
             rank: 1,

@@ -185,6 +185,7 @@ impl Trio {
         let member = |(identity, endpoint): (&Identity, &Arc<Endpoint>)| Member {
             key: identity.public(),
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], endpoint.port()))],
+            process: None,
         };
         let roster = identities.iter().zip(&endpoints).map(member).collect();
         Self { endpoints, roster, identities: identities.into_iter().map(Some).collect() }

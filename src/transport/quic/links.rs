@@ -9,10 +9,11 @@
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use crate::error::Error;
@@ -40,6 +41,11 @@ const LEAVE_TICK: Duration = Duration::from_millis(200);
 /// A link over which nothing but heartbeats and their acknowledgements goes sends less in a tick.
 const HEARTBEAT_BYTES: u64 = 1000;
 
+/// How long nothing must come from a peer that has died before nothing is expected any more, and how
+/// often that is tried.
+const LAST_TICK: Duration = Duration::from_millis(5);
+const MOST_LAST_TICKS: usize = 40;
+
 /// Faults that are kept of contexts which this rank has yet to make.
 const MOST_EARLY_FAULTS: usize = 64;
 
@@ -56,8 +62,8 @@ pub(super) struct Links {
     is_closing: AtomicBool,
     /// The last context to leave had failed: nobody is waited for long.
     is_hurried: AtomicBool,
-    /// The task that takes the connections of peers.
-    accepting: OnceLock<tokio::task::AbortHandle>,
+    /// The tasks that take the connections of peers and watch their processes.
+    tasks: Mutex<Vec<AbortHandle>>,
 }
 
 #[derive(Default)]
@@ -83,12 +89,54 @@ impl Links {
             contexts: Mutex::default(),
             is_closing: AtomicBool::new(false),
             is_hurried: AtomicBool::new(false),
-            accepting: OnceLock::new(),
+            tasks: Mutex::default(),
             plan,
         });
-        let accepting = tokio::spawn(accept(Arc::clone(&links), service));
-        links.accepting.get_or_init(|| accepting.abort_handle());
+        let accepting = tokio::spawn(accept(Arc::clone(&links), service)).abort_handle();
+        let watching = (0..place.size).map(Rank).filter_map(|peer| links.watch(peer));
+        *lock(&links.tasks) = watching.chain([accepting]).collect();
         links
+    }
+
+    /// A process on this host is seen to die.
+    fn watch(self: &Arc<Self>, peer: Rank) -> Option<AbortHandle> {
+        if peer == self.place.rank {
+            return None;
+        }
+        let watched = self.member(peer).process?.watch()?;
+        let links = Arc::downgrade(self);
+        let task = tokio::spawn(async move {
+            watched.died().await;
+            if let Some(links) = links.upgrade() {
+                links.died(peer).await;
+            }
+        });
+        Some(task.abort_handle())
+    }
+
+    /// The process of a peer is no more. What it sent before may lie in our socket, also that it left in
+    /// good order: it is taken in first.
+    async fn died(&self, peer: Rank) {
+        let peer_state = &self.peers[peer.0];
+        let heard = || peer_state.link().map(|link| link.connection.stats().udp_rx.datagrams);
+        for _ in 0..MOST_LAST_TICKS {
+            let before = heard();
+            sleep(LAST_TICK).await;
+            if before == heard() {
+                break;
+            }
+        }
+        if !peer_state.has_ended() && !self.is_closing() {
+            let how = "has died";
+            debug!("{peer} of the roster {how}");
+            let link = peer_state.link();
+            self.lose(peer, how);
+            self.forget(peer);
+            peer_state.end(how.to_owned());
+            if let Some(link) = link {
+                link.connection.close(peer::LEFT, b"");
+            }
+        }
     }
 
     pub fn member(&self, peer: Rank) -> &Member {
@@ -247,7 +295,7 @@ impl Links {
     /// Tells all peers, behind all that they were told before, and ends the connections.
     async fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
-        self.accepting.get().inspect(|task| task.abort());
+        lock(&self.tasks).drain(..).for_each(|task| task.abort());
         let links: Vec<_> = self.peers.iter().filter_map(Peer::link).collect();
         for link in &links {
             let _ = link.control.send(Frame::Bye);

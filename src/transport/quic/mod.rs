@@ -18,6 +18,7 @@ mod link;
 mod links;
 mod notes;
 mod peer;
+pub mod process;
 mod reader;
 mod spine;
 mod tls;
@@ -38,6 +39,7 @@ use endpoint::Endpoint;
 use key::{Identity, PublicKey};
 use link::Link;
 use links::{EXITING, Links};
+use process::Process;
 
 /// One rank as all others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub struct Member {
     pub key: PublicKey,
     /// Where it can be reached, best first.
     pub addresses: Vec<SocketAddr>,
+    /// For those on its host.
+    pub process: Option<Process>,
 }
 
 /// What a mesh is made of, once all ranks are known.

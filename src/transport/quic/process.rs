@@ -1,0 +1,134 @@
+//! The process of a rank, as others on its host know it: they see it die at once.
+//!
+//! Leaves to `links` what follows. Invariant: a number that the system gave to another process since is
+//! not taken for the rank's, and nothing is assumed about a process of another host or container.
+#![expect(unsafe_code, reason = "std cannot open a process")]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use ring::digest::{SHA256, digest};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Of where the number counts: the host since it was started, and its namespace of processes.
+    pub host: [u8; 16],
+    pub number: u32,
+    /// In the host's own clock, when the process began.
+    pub began: u64,
+}
+
+impl Process {
+    /// `None` where the system does not tell.
+    pub fn of_this() -> Option<Self> {
+        let number = std::process::id();
+        Some(Self { host: host()?, number, began: began(number)? })
+    }
+
+    /// Something to wait on until the process has died. `None` if it cannot be watched from here; what
+    /// is to be known about it then comes over the network. Must be called inside the runtime.
+    pub fn watch(&self) -> Option<Watched> {
+        if host()? != self.host {
+            return None;
+        }
+        let number = libc::pid_t::try_from(self.number).ok()?;
+        // SAFETY: opens a descriptor or fails; it is closed on exec.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
+        if opened < 0 {
+            return (began(self.number).is_none()).then_some(Watched(None));
+        }
+        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        let process = unsafe { OwnedFd::from_raw_fd(opened as i32) };
+        // Asked after it was opened: if it is the rank's now, it was when it was opened.
+        match began(self.number) {
+            Some(began) if began == self.began => {
+                // SAFETY: an OwnedFd keeps its one descriptor open for as long as it is watched.
+                let watched =
+                    unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
+                Some(Watched(Some(watched.ok()?)))
+            }
+            _ => Some(Watched(None)),
+        }
+    }
+}
+
+/// `None` where it had died before.
+pub struct Watched(Option<AsyncFd<OwnedFd>>);
+
+impl Watched {
+    /// Returns when the process has died. Never, if the system cannot say.
+    pub async fn died(self) {
+        if let Some(process) = self.0
+            && process.readable().await.is_err()
+        {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watched({:?})", self.0.as_ref().map(AsRawFd::as_raw_fd))
+    }
+}
+
+fn host() -> Option<[u8; 16]> {
+    let start = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    let numbers = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let hash = digest(&SHA256, &[&start[..], numbers.as_os_str().as_encoded_bytes()].concat());
+    hash.as_ref()[..16].try_into().ok()
+}
+
+fn began(number: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+    // The name, in parentheses, may hold anything. Behind it: the state is the third field.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A process that waits for the end of its input.
+    fn child() -> (Child, Process) {
+        let child =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let began = began(child.id()).unwrap();
+        let process = Process { number: child.id(), began, ..Process::of_this().unwrap() };
+        (child, process)
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_is_seen_and_a_living_one_is_not() {
+        let (mut child, process) = child();
+        let mut died = std::pin::pin!(process.watch().unwrap().died());
+        assert!(timeout(Duration::from_millis(50), &mut died).await.is_err());
+        child.kill().unwrap();
+        timeout(Duration::from_secs(10), died).await.unwrap();
+        child.wait().unwrap();
+        // Its number may be another's by now; either way, this one is dead.
+        timeout(Duration::from_secs(10), process.watch().unwrap().died()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_number_that_is_another_process_now_is_of_a_dead_one() {
+        let (mut child, process) = child();
+        let before = Process { began: process.began - 1, ..process };
+        timeout(Duration::from_secs(10), before.watch().unwrap().died()).await.unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_process_of_another_host_is_not_watched() {
+        let here = Process::of_this().unwrap();
+        assert!(Process { host: [7; 16], ..here }.watch().is_none());
+    }
+}
