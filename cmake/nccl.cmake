@@ -22,12 +22,23 @@ endforeach()
 file(CONFIGURE OUTPUT nccl-aliases.ld CONTENT "${aliases}" @ONLY)
 file(CONFIGURE OUTPUT nccl-exports.map CONTENT "{\n  global:\n${exports}  local:\n    *;\n};\n" @ONLY)
 
-# The library of system libraries that Rust needs is the same as that of libnexar.a.
+# The linker that rustc brings and links libnexar.so with, where there is one: what it lays out is some
+# percent faster in calls of a few bytes.
+get_filename_component(cargo_bin ${CARGO} DIRECTORY)
+execute_process(COMMAND ${cargo_bin}/rustc --print target-libdir
+  OUTPUT_VARIABLE rust_libdir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+set(rust_linker ${rust_libdir}/../bin/gcc-ld)
+set(nccl_linker "")
+if(EXISTS ${rust_linker}/ld.lld)
+  set(nccl_linker -B${rust_linker} -fuse-ld=lld)
+endif()
+
+# The system libraries are those of libnexar.a.
 separate_arguments(nccl_native_libs UNIX_COMMAND "${native_libs}")
 add_custom_target(nexar_nccl ALL
   COMMAND ${CARGO} build --release --package nexar-nccl --locked --target-dir ${cargo_target}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${nccl_directory}
-  COMMAND ${CMAKE_C_COMPILER} -shared -o ${nccl_file}
+  COMMAND ${CMAKE_C_COMPILER} -shared ${nccl_linker} -o ${nccl_file}
     -Wl,-soname,libnccl.so.2 -Wl,-z,nodelete -Wl,-z,now -Wl,-z,defs -Wl,--gc-sections
     -Wl,--version-script=${PROJECT_BINARY_DIR}/nccl-exports.map
     ${PROJECT_BINARY_DIR}/nccl-aliases.ld

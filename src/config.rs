@@ -55,8 +55,8 @@ pub enum Family {
 #[derive(Clone, Debug)]
 pub struct Config {
     pub advertise_addr: Option<String>,
-    /// Whether making a communicator waits, where the program does not say.
-    pub blocking: bool,
+    /// Whether making a communicator with a config waits, whatever that says. For the stand-in of NCCL.
+    pub blocking: Option<bool>,
     pub comm_id: Option<String>,
     pub comm_secret: Option<CommSecret>,
     pub fake_devices: Option<usize>,
@@ -89,7 +89,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             advertise_addr: None,
-            blocking: true,
+            blocking: None,
             comm_id: None,
             comm_secret: None,
             fake_devices: None,
@@ -113,11 +113,11 @@ impl Default for Config {
     }
 }
 
-static READS_NCCL_NAMES: AtomicBool = AtomicBool::new(false);
+static NCCL_NAMES_COUNT: AtomicBool = AtomicBool::new(false);
 
 /// From now on NCCL's names count where ours are not set. For a stand-in, before anything else.
-pub fn read_nccl_names() {
-    READS_NCCL_NAMES.store(true, Ordering::Relaxed);
+pub fn let_nccl_names_count() {
+    NCCL_NAMES_COUNT.store(true, Ordering::Relaxed);
 }
 
 /// The settings of this process.
@@ -139,6 +139,10 @@ pub fn set_comm_secret(secret: Option<&[u8]>) -> Result<()> {
     if let Some(secret) = secret {
         config.comm_secret = CommSecret::parse("the secret", secret.to_vec())?;
     }
+    let bytes = |config: &Config| config.comm_secret.as_ref().map(|secret| secret.0.clone());
+    if bytes(get()?) == bytes(&config) {
+        return Ok(());
+    }
     *CHANGED.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::leak(Box::new(config)));
     Ok(())
 }
@@ -147,7 +151,7 @@ fn of_environment() -> Result<&'static Config> {
     static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
     let read = || {
         let variables = std::env::vars_os().map(lossy).collect();
-        Config::parse(variables, READS_NCCL_NAMES.load(Ordering::Relaxed))
+        Config::parse(variables, NCCL_NAMES_COUNT.load(Ordering::Relaxed))
     };
     CONFIG.get_or_init(read).as_ref().map_err(Clone::clone)
 }
@@ -168,11 +172,11 @@ impl Config {
         if nccl_names {
             variables.iter().for_each(|(name, value)| nccl::apply(&mut config, name, value));
         }
-        for (name, value) in variables {
-            let text = || Some(value.clone()).filter(|value| !value.is_empty());
+        // An empty one is as good as none.
+        for (name, value) in variables.into_iter().filter(|(_, value)| !value.is_empty()) {
             match name.as_str() {
-                "NEXAR_ADVERTISE_ADDR" => config.advertise_addr = text(),
-                "NEXAR_COMM_ID" => config.comm_id = text(),
+                "NEXAR_ADVERTISE_ADDR" => config.advertise_addr = Some(value),
+                "NEXAR_COMM_ID" => config.comm_id = Some(value),
                 "NEXAR_COMM_SECRET" => config.comm_secret = CommSecret::parse(&name, value.into())?,
                 "NEXAR_COMM_SECRET_FILE" => config.comm_secret = CommSecret::read(&value)?,
                 "NEXAR_FAKE_DEVICES" => config.fake_devices = Some(number(&name, &value, 1..=256)?),
@@ -190,9 +194,7 @@ impl Config {
                 "NEXAR_THREADS" => config.threads = number(&name, &value, 1..=64)?,
                 "NEXAR_ALGO" => config.algo = value,
                 "NEXAR_DEBUG" => config.debug = debug(&value)?,
-                "NEXAR_DEBUG_FILE" => {
-                    config.debug_file = Some(value).filter(|path| !path.is_empty())
-                }
+                "NEXAR_DEBUG_FILE" => config.debug_file = Some(value),
                 "NEXAR_DEBUG_SUBSYS" => config.debug_subsys = subsystems(&value)?,
                 "NEXAR_OP_TIMEOUT_MS" => config.op_timeout = milliseconds(&name, &value)?,
                 _ => {}
@@ -208,7 +210,6 @@ fn lossy((name, value): (std::ffi::OsString, std::ffi::OsString)) -> (String, St
 
 fn debug(value: &str) -> Result<Debug> {
     match value.to_ascii_uppercase().as_str() {
-        "" => Ok(Debug::Silent),
         "WARN" => Ok(Debug::Warn),
         "INFO" => Ok(Debug::Info),
         "TRACE" => Ok(Debug::Trace),
@@ -261,7 +262,6 @@ fn port_range(value: &str) -> Result<RangeInclusive<u16>> {
 
 fn family(value: &str) -> Result<Family> {
     match value.to_ascii_uppercase().as_str() {
-        "" => Ok(Family::Any),
         "AF_INET" => Ok(Family::V4),
         "AF_INET6" => Ok(Family::V6),
         _ => Err(Error::Argument(format!(
@@ -281,8 +281,7 @@ impl CommSecret {
 
     fn parse(name: &str, bytes: Vec<u8>) -> Result<Option<Self>> {
         match bytes.len() {
-            0 => Ok(None),
-            1..16 => Err(Error::Argument(format!("{name} is shorter than 16 bytes"))),
+            ..16 => Err(Error::Argument(format!("{name} is shorter than 16 bytes"))),
             _ => Ok(Some(Self(Zeroizing::new(bytes)))),
         }
     }

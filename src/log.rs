@@ -88,9 +88,10 @@ impl Log {
             .entry(path)
             .or_insert_with_key(|path| File::options().create(true).append(true).open(path).ok());
         // A log that cannot be written must not stop the program it belongs to.
-        if let Some(file) = file {
-            let _ = file.write_all(line.as_bytes());
-        }
+        let _ = match file {
+            Some(file) => file.write_all(line.as_bytes()),
+            None => std::io::stderr().write_all(line.as_bytes()),
+        };
     }
 }
 

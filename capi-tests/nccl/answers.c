@@ -90,6 +90,21 @@ static void groups(void) {
   ASK("of an empty group", "ncclGroupSimulateEnd", AT(info));
   ASK("behind a simulation", "ncclGroupEnd", 0);
   ASK("without a start", "ncclGroupSimulateEnd", AT(info));
+  ASK("of a failed call, simulated", "ncclGroupStart", 0);
+  ASK("no comm, in a simulated group", "ncclAllReduce", AT(x), AT(x), 1, 7, 0, 0, 0);
+  ASK("after a failed call", "ncclGroupSimulateEnd", AT(info));
+  info.magic = 0;
+  ASK("without a start, wrong magic", "ncclGroupSimulateEnd", AT(info));
+  ASK("of a wrong simulation", "ncclGroupStart", 0);
+  ASK("wrong magic", "ncclGroupSimulateEnd", AT(info));
+  ASK("behind a wrong simulation", "ncclGroupEnd", 0);
+  ASK("of a nested one", "ncclGroupStart", 0);
+  ASK("inside it", "ncclGroupStart", 0);
+  ASK("inside, wrong magic", "ncclGroupSimulateEnd", AT(info));
+  ASK("outside", "ncclGroupEnd", 0);
+  ASK("of a refused question", "ncclGroupStart", 0);
+  ASK("NULL, in a group", "ncclGetVersion", 0);
+  ASK("after a refused question", "ncclGroupEnd", 0);
 }
 
 static void calls_without_a_communicator(void) {

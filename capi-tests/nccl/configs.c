@@ -49,7 +49,7 @@ static int init(void *config) {
   int result = ncclCommInitRankConfig(&comm, 1, id, 0, config);
   int error = InProgress;
   while (result == InProgress && error == InProgress)
-    CHECK_NCCL(Success, ncclCommGetAsyncError(comm, &error));
+    if (ncclCommGetAsyncError(comm, &error) != Success) break;
   CHECK_NCCL(Success, ncclCommDestroy(comm));
   return result;
 }
@@ -86,16 +86,17 @@ static void a_field_counts_from_its_version_on(void) {
     unsigned since;
   } fields[] = {
       {offsetof(struct config, blocking), 2, 21400},
-      {offsetof(struct config, cgaClusterSize), 9, 21700},
+      {offsetof(struct config, cgaClusterSize), -1, 21700},
       {offsetof(struct config, minCTAs), 0, 21700},
       {offsetof(struct config, splitShare), 2, 21800},
       {offsetof(struct config, collnetEnable), -1, 22700},
       {offsetof(struct config, nvlsCTAs), -7, 22700},
       {offsetof(struct config, nvlinkCentricSched), 3, 22800},
-      {offsetof(struct config, numRmaCtx), 0, 22900},
-      {offsetof(struct config, maxP2pPeers), 0, 23003},
-      {offsetof(struct config, graphStreamOrdering), 5, 23007},
+      {offsetof(struct config, numRmaCtx), -1, 22900},
+      {offsetof(struct config, maxP2pPeers), 0, 23000},
+      {offsetof(struct config, graphStreamOrdering), 5, 23005},
       {offsetof(struct config, hostCftMode), 4, 23100},
+      {offsetof(struct config, nvlsHostMode), -1, 23200},
   };
   for (size_t i = 0; i < COUNT_OF(versions); i++) {
     for (size_t f = 0; f < COUNT_OF(fields); f++) {

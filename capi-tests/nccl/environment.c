@@ -8,8 +8,8 @@ static int meet(ncclComm_t *comm) {
   ncclUniqueId id;
   int error = InProgress;
   CHECK_NCCL(Success, ncclGetUniqueId(&id));
-  CHECK_NCCL(InProgress, ncclCommInitRank(comm, n, id, rank));
-  while (error == InProgress) CHECK_NCCL(Success, ncclCommGetAsyncError(*comm, &error));
+  CHECK_NCCL(InProgress, ncclCommInitRankConfig(comm, n, id, rank, NULL));
+  while (error == InProgress && ncclCommGetAsyncError(*comm, &error) == Success) continue;
   return error;
 }
 
@@ -36,6 +36,15 @@ static void ranks_meet_at_nccl_comm_id_without_waiting_for_each_other(void) {
   check_that_ranks_meet();
 }
 
+/* As in NCCL: only a call that takes a config can be in progress. */
+static void an_init_without_config_waits_in_any_case(void) {
+  ncclUniqueId id;
+  ncclComm_t comm = NULL;
+  CHECK_NCCL(Success, ncclGetUniqueId(&id));
+  CHECK_NCCL(Success, ncclCommInitRank(&comm, n, id, rank));
+  CHECK_NCCL(Success, ncclCommDestroy(comm));
+}
+
 static void ranks_meet_with_the_same_key_and_with_no_other(void) {
   ncclComm_t comm = NULL;
   encrypt("the key that all of the ranks have");
@@ -56,6 +65,7 @@ static void without_a_gpu_there_is_no_device(void) {
 
 static const struct test_case cases[] = {
     CASE(ranks_meet_at_nccl_comm_id_without_waiting_for_each_other),
+    CASE(an_init_without_config_waits_in_any_case),
     CASE(ranks_meet_with_the_same_key_and_with_no_other),
     CASE(without_a_gpu_there_is_no_device),
 };

@@ -139,6 +139,7 @@ static int run(const char *path) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.minCTAs = 4;
+  config.maxCTAs = 8;
   config.commName = "program";
   ncclResult_t state = ncclCommInitRankConfig(&comm, RANKS, share_id(path), rank, &config);
   while (state == ncclInProgress) NCCL(ncclCommGetAsyncError(comm, &state));

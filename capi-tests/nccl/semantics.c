@@ -1,4 +1,6 @@
 /* What programs written for NCCL expect of calls, right and wrong. */
+#include <pthread.h>
+
 #include "nccl_names.h"
 
 static void the_version_is_one_that_programs_know(void) {
@@ -47,6 +49,9 @@ static void wrong_arguments_are_4_and_told_in_nccls_names(void) {
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, 12, Sum, comm, NULL));
   CHECK_TEXT(ncclGetLastError(comm), "ncclAllReduce: datatype 12 is not a ncclDataType_t");
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, Float32, 5, comm, NULL));
+  /* What nexar has under these numbers, NCCL has not. */
+  CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, nexarInt16, Sum, comm, NULL));
+  CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, Int32, nexarBitAnd, comm, NULL));
   CHECK_NCCL(InvalidArgument, ncclGather(&x, &y, 1, Float32, 1, comm, NULL));
   CHECK_NCCL(InvalidArgument, ncclAlltoAll(NULL, &y, 1, Float32, comm, NULL));
   CHECK_TEXT(ncclGetLastError(NULL), "ncclAlltoAll: ");
@@ -91,6 +96,15 @@ static void a_group_ends_once_and_fails_again_at_its_end(void) {
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, Int32, 77, comm, NULL));
   CHECK_NCCL(InvalidArgument, ncclGroupEnd());
   CHECK_EQ(0, y);
+
+  /* A refused call that is no operation is none of the group's business. */
+  int32_t number;
+  CHECK_NCCL(Success, ncclGroupStart());
+  CHECK_NCCL(Success, ncclAllReduce(&x, &y, 1, Int32, Sum, comm, NULL));
+  CHECK_NCCL(InvalidArgument, ncclGetVersion(NULL));
+  CHECK_NCCL(InvalidUsage, ncclParamGetI32(NULL, &number));
+  CHECK_NCCL(Success, ncclGroupEnd());
+  CHECK_EQ(5, y);
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
@@ -110,10 +124,16 @@ static void a_simulated_group_does_nothing(void) {
   CHECK_EQ(0, y);
   CHECK_NCCL(InvalidUsage, ncclGroupEnd());
   CHECK_NCCL(InvalidUsage, ncclGroupSimulateEnd(&info));
+  /* Wrong or not, the outermost end ends it; an inner one does not look at what it is given. */
   info.magic = 0;
+  CHECK_NCCL(InvalidUsage, ncclGroupSimulateEnd(&info));
   CHECK_NCCL(Success, ncclGroupStart());
   CHECK_NCCL(InvalidArgument, ncclGroupSimulateEnd(&info));
-  CHECK_NCCL(InvalidArgument, ncclGroupEnd());
+  CHECK_NCCL(InvalidUsage, ncclGroupEnd());
+  CHECK_NCCL(Success, ncclGroupStart());
+  CHECK_NCCL(Success, ncclGroupStart());
+  CHECK_NCCL(Success, ncclGroupSimulateEnd(&info));
+  CHECK_NCCL(Success, ncclGroupEnd());
   CHECK_NCCL(Success, ncclAllReduce(&x, &y, 1, Int32, Sum, comm, NULL));
   CHECK_EQ(5, y);
   CHECK_NCCL(Success, ncclCommDestroy(comm));
@@ -167,6 +187,36 @@ static void a_split_without_color_gives_null(void) {
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
+static void a_failed_init_leaves_null(void) {
+  ncclUniqueId id;
+  memset(&id, 7, sizeof id);
+  ncclComm_t comm = (ncclComm_t)&id;
+  CHECK_NCCL(InvalidArgument, ncclCommInitRank(&comm, 1, id, 0));
+  CHECK(comm == NULL);
+  comm = (ncclComm_t)&id;
+  CHECK_NCCL(InvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, NULL));
+  CHECK(comm == NULL);
+}
+
+static ncclComm_t waiting;
+
+static void *abort_it(void *unused) {
+  CHECK_NCCL(Success, ncclCommAbort(waiting));
+  return unused;
+}
+
+/* Of two ranks one comes. The other thread may be earlier or later; both ends are the same. */
+static void an_init_at_the_end_of_a_group_can_be_aborted(void) {
+  ncclUniqueId id;
+  pthread_t thread;
+  CHECK_NCCL(Success, ncclGetUniqueId(&id));
+  CHECK_NCCL(Success, ncclGroupStart());
+  CHECK_NCCL(Success, ncclCommInitRank(&waiting, 2, id, 0));
+  CHECK_EQ(0, pthread_create(&thread, NULL, abort_it, NULL));
+  CHECK_NCCL(InvalidUsage, ncclGroupEnd());
+  pthread_join(thread, NULL);
+}
+
 static void of_several_ids_the_first_is_joined(void) {
   ncclUniqueId ids[2];
   ncclComm_t comm = NULL;
@@ -190,6 +240,8 @@ static void windows_remember_their_memory_until_they_end(void) {
   CHECK_NCCL(InvalidArgument, ncclCommWindowRegister(comm, memory, 1 << 20, NULL, 0));
   CHECK_NCCL(Success, ncclWinGetUserPtr(comm, window, &found));
   CHECK(found == memory);
+  CHECK_NCCL(InvalidArgument, ncclCommWindowRegister(comm, NULL, 8, &window, 0));
+  CHECK_TEXT(ncclGetLastError(NULL), "ncclCommWindowRegister: buff is NULL");
   CHECK_NCCL(InvalidArgument, ncclWinGetUserPtr(other, window, &found));
   CHECK_NCCL(InvalidArgument, ncclCommWindowDeregister(other, window));
   CHECK_NCCL(Success, ncclCommWindowDeregister(comm, window));
@@ -367,6 +419,8 @@ static const struct test_case cases[] = {
     CASE(a_simulated_group_does_nothing),
     CASE(one_thread_drives_four_devices_in_groups),
     CASE(a_split_without_color_gives_null),
+    CASE(a_failed_init_leaves_null),
+    CASE(an_init_at_the_end_of_a_group_can_be_aborted),
     CASE(of_several_ids_the_first_is_joined),
     CASE(windows_remember_their_memory_until_they_end),
     CASE(properties_fill_what_the_program_has_room_for),

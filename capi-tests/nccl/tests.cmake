@@ -8,7 +8,7 @@ set_target_properties(nexar::nccl PROPERTIES
 foreach(name IN ITEMS configs semantics environment)
   nexar_program(nccl ${name} nccl/${name}.c)
   # With libnexar.so in the same process.
-  target_link_libraries(nccl.${name} PRIVATE nexar::nccl nexar::nexar)
+  target_link_libraries(nccl.${name} PRIVATE nexar::nccl nexar::nexar Threads::Threads)
 endforeach()
 nexar_test(nccl configs nccl.configs)
 nexar_test(nccl semantics nccl.semantics)

@@ -54,7 +54,13 @@ pub fn resolve(text: &str) -> Result<Vec<SocketAddr>> {
         .to_socket_addrs()
         .map_err(|error| Error::System(format!("{text} cannot be resolved: {error}")))?
         .collect();
-    if found.is_empty() { Err(Error::System(format!("{text} has no address"))) } else { Ok(found) }
+    if found.is_empty() {
+        return Err(Error::System(format!("{text} has no address")));
+    }
+    if found[0].port() == 0 {
+        return Err(Error::Argument(format!("{text} has no port")));
+    }
+    Ok(found)
 }
 
 fn advertised(config: &Config, port: u16) -> Result<Option<SocketAddr>> {

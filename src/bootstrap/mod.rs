@@ -123,8 +123,8 @@ struct Meeting {
 impl Meeting {
     fn at(address: &str, config: &Config) -> Result<Self> {
         let Some(secret) = &config.comm_secret else {
-            let what = "an address to meet at needs NEXAR_COMM_SECRET, the same on all ranks";
-            return Err(Error::Usage(what.to_owned()));
+            let what = format!("to meet at {address}, all ranks need the same NEXAR_COMM_SECRET");
+            return Err(Error::Usage(what));
         };
         let from = |purpose: &[u8]| {
             let secret = Secret::from_bytes(sha256(secret.bytes()));

@@ -72,8 +72,7 @@ pub(super) fn world(rank: c_int, nranks: c_int) -> Result<World> {
 pub(super) unsafe fn config(given: *const nexarConfig_t, base: &Config) -> Result<(Config, bool)> {
     let mut config = base.clone();
     if given.is_null() {
-        let blocking = config.blocking;
-        return Ok((config, blocking));
+        return Ok((config, true));
     }
     // SAFETY: every version of the structure begins with its size.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
@@ -104,8 +103,7 @@ pub(super) unsafe fn config(given: *const nexarConfig_t, base: &Config) -> Resul
         other => Err(Error::Argument(format!("{name} {other} is neither 0 nor 1"))),
     };
     flag("splitShare", given.splitShare, true)?;
-    let blocking = flag("blocking", given.blocking, config.blocking)?;
-    Ok((config, blocking))
+    Ok((config, flag("blocking", given.blocking, true)?))
 }
 
 fn wrong_config() -> Error {

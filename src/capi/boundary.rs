@@ -52,6 +52,11 @@ pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>
     remembered.map_or(Code::InternalError, |()| error.code())
 }
 
+/// A call that a stand-in refuses, as if it were one of ours.
+pub fn refuse(function: &'static str, error: Error) -> Code {
+    boundary(function, || Err(error))
+}
+
 /// As `boundary`, for a call on a communicator, which also remembers the error.
 pub(super) fn on_communicator(
     function: &'static str,

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn nexarCommInitRank(
     initialise("nexarCommInitRank", comm, || {
         let (world, id) = (arguments::world(rank, nranks)?, id_bytes(&commId));
         let config = config::get()?;
-        Ok((config.blocking, move || join(&id, world, config)))
+        Ok((true, move || join(&id, world, config)))
     })
 }
 

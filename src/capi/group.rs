@@ -1,8 +1,8 @@
 //! Groups: calls of one thread that are begun together.
 //!
 //! Leaves to `submit` what is kept. Between nexarGroupStart and the outermost nexarGroupEnd,
-//! operations are parsed and kept without a number. Invariant: a group in which a call failed is dropped as a whole, before anything of it
-//! was told to another rank.
+//! operations are parsed and kept without a number. Invariant: a group in which a call failed is
+//! dropped as a whole, before anything of it was told to another rank.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -13,7 +13,7 @@ use crate::comm::{Queued, Request, SplitRequest, run_together, split as comm_spl
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
-use super::boundary::boundary;
+use super::boundary::{boundary, refuse};
 use super::comm;
 use super::types::nexarComm_t;
 
@@ -72,34 +72,33 @@ pub extern "C" fn nexarGroupStart() -> Code {
 /// communicator could not be made. Without a nexarGroupStart it is nexarInvalidUsage.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupEnd() -> Code {
-    boundary("nexarGroupEnd", || {
-        let group = GROUP.try_with(|group| group.borrow_mut().end());
-        match group.unwrap_or_else(|_| Ok(None))? {
-            Some(group) => group.run(),
-            None => Ok(()),
-        }
+    boundary("nexarGroupEnd", || match end()? {
+        Some(group) => group.run(),
+        None => Ok(()),
     })
 }
 
-/// A call that a stand-in refuses, as if it were one of ours.
-pub fn refuse(function: &'static str, error: Error) -> Code {
+/// As nexarGroupEnd, but does nothing of the group: for a stand-in whose interface can simulate one.
+/// The outermost end is checked.
+pub fn simulate_end(function: &'static str, check: impl FnOnce() -> Result<()>) -> Code {
     boundary(function, || {
-        note_failure(function, &error);
-        Err(error)
+        let Some(mut group) = end()? else { return Ok(()) };
+        if let Some((function, cause)) = group.failed.take() {
+            return Err(group.drop_because_of(function, cause));
+        }
+        group.drop_because_of(function, Error::Usage("the group was only simulated".to_owned()));
+        check()
     })
 }
 
-/// Ends a group without doing anything of it, as ncclGroupSimulateEnd does.
-pub fn drop_group(function: &'static str) -> Code {
-    boundary(function, || {
-        let group = GROUP.try_with(|group| group.borrow_mut().end());
-        if let Some(group) = group.unwrap_or_else(|_| Ok(None))? {
-            let cause = Arc::new(Error::Usage("the group was only simulated".to_owned()));
-            let dropped = Error::GroupDropped { function, cause };
-            group.queued.into_iter().for_each(|queued| queued.fail(dropped.clone()));
-        }
-        Ok(())
-    })
+/// An operation that a stand-in refuses, as if it were one of ours.
+pub fn refuse_operation(function: &'static str, error: Error) -> Code {
+    note_failure(function, &error);
+    refuse(function, error)
+}
+
+fn end() -> Result<Option<Group>> {
+    GROUP.try_with(|group| group.borrow_mut().end()).unwrap_or_else(|_| Ok(None))
 }
 
 /// Has `body` act on the group that this thread is inside. `None` if it is in none; a thread that is
@@ -132,11 +131,16 @@ impl Group {
         }
     }
 
-    fn run(self) -> Result<()> {
-        if let Some((function, cause)) = self.failed {
-            let dropped = Error::GroupDropped { function, cause: Arc::new(cause) };
-            self.queued.into_iter().for_each(|queued| queued.fail(dropped.clone()));
-            return Err(dropped);
+    /// Does nothing of it. Those that it would have made have failed.
+    fn drop_because_of(self, function: &'static str, cause: Error) -> Error {
+        let dropped = Error::GroupDropped { function, cause: Arc::new(cause) };
+        self.queued.into_iter().for_each(|queued| queued.fail(dropped.clone()));
+        dropped
+    }
+
+    fn run(mut self) -> Result<()> {
+        if let Some((function, cause)) = self.failed.take() {
+            return Err(self.drop_because_of(function, cause));
         }
         let making: Vec<_> = self.queued.iter().map(Queued::making).collect();
         self.queued.into_iter().for_each(Queued::start);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::ptr::without_provenance_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Code, Error, Result};
@@ -21,8 +22,13 @@ fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registered buffers, each by the communicator that it was registered with.
-static REGISTERED: Table<usize> = Table::new(Kind::Registration);
+static REGISTERED: Table<Registration> = Table::new(Kind::Registration);
+
+#[derive(Clone, Copy)]
+struct Registration {
+    comm: usize,
+    buff: usize,
+}
 
 /// Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
 /// buffer; in a later version this may be faster. It belongs to the process, not to a communicator. A
@@ -83,7 +89,7 @@ pub unsafe extern "C" fn nexarCommRegister(
         if buff.is_null() || size == 0 {
             return Err(Error::Argument("buff is NULL or has no bytes".to_owned()));
         }
-        out.set(REGISTERED.insert(comm.addr()));
+        out.set(REGISTERED.insert(Registration { comm: comm.addr(), buff: buff.addr() }));
         Ok(())
     })
 }
@@ -93,15 +99,21 @@ pub unsafe extern "C" fn nexarCommRegister(
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommDeregister(comm: nexarComm_t, handle: *mut c_void) -> Code {
     on_communicator("nexarCommDeregister", comm, |_| {
-        if REGISTERED.find(handle)? != comm.addr() {
-            let what = "handle was given for another communicator".to_owned();
-            return Err(Error::Argument(what));
-        }
+        registered(comm, handle)?;
         REGISTERED.remove(handle).map(drop)
     })
 }
 
+/// Where the memory is that was registered with comm.
+pub fn registered(comm: nexarComm_t, handle: *mut c_void) -> Result<*mut c_void> {
+    let registration = REGISTERED.find(handle)?;
+    if registration.comm != comm.addr() {
+        return Err(Error::Argument("handle was given for another communicator".to_owned()));
+    }
+    Ok(without_provenance_mut(registration.buff))
+}
+
 /// The registrations of a communicator that is no more.
 pub(super) fn forget(comm: nexarComm_t) {
-    REGISTERED.retain(|of| *of != comm.addr());
+    REGISTERED.retain(|registration| registration.comm != comm.addr());
 }

@@ -24,3 +24,5 @@ mod submit;
 pub mod types;
 pub mod varying;
 pub mod version;
+
+pub use boundary::refuse;

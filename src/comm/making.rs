@@ -120,25 +120,32 @@ impl Making {
         }
     }
 
-    /// Aborts what is made, now or when it has been.
+    /// Aborts what is made, now or when it has been. Nobody waits for it any more.
     pub fn abort(&self) {
         let mut state = self.lock();
         state.fate = Fate::Abort;
-        if let Stage::Ended(Ok(communicator)) = &state.stage {
-            communicator.abort();
+        match &state.stage {
+            Stage::Queued => {}
+            Stage::Running => state.stage = Stage::Ended(Err(Error::Aborted)),
+            Stage::Ended(Ok(communicator)) => communicator.abort(),
+            Stage::Ended(Err(_)) => {}
         }
+        drop(state);
+        self.ended.notify_all();
     }
 
     fn end(&self, result: Result<Arc<Communicator>>) {
         let mut state = self.lock();
-        let is_unwanted = state.fate == Fate::Abort;
-        let unwanted = if is_unwanted { result.as_ref().ok().cloned() } else { None };
+        if state.fate == Fate::Abort {
+            drop(state);
+            if let Ok(communicator) = result {
+                communicator.abort();
+            }
+            return;
+        }
         state.stage = Stage::Ended(result);
         drop(state);
         self.ended.notify_all();
-        if let Some(communicator) = unwanted {
-            communicator.abort();
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

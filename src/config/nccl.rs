@@ -1,6 +1,6 @@
 //! NCCL's names for settings of ours, for programs that were written for NCCL.
 //!
-//! Invariant: no value of theirs is an error, as NCCL itself passes over what it does not know; and a
+//! Invariant: no value of theirs is malformed, as NCCL itself passes over what it does not know; and a
 //! name of ours goes before one of theirs, whichever comes first.
 
 use super::{Config, Debug, Family};
@@ -8,7 +8,7 @@ use super::{Config, Debug, Family};
 pub(super) fn apply(config: &mut Config, name: &str, value: &str) {
     let text = || Some(value.to_owned()).filter(|value| !value.is_empty());
     match name {
-        "NCCL_COMM_BLOCKING" => config.blocking = value.trim() != "0",
+        "NCCL_COMM_BLOCKING" => config.blocking = flag(value),
         "NCCL_COMM_ID" => config.root_address = text(),
         "NCCL_DEBUG" => config.debug = debug(value),
         "NCCL_DEBUG_FILE" => config.debug_file = text(),
@@ -16,6 +16,14 @@ pub(super) fn apply(config: &mut Config, name: &str, value: &str) {
         "NCCL_SOCKET_FAMILY" => config.socket_family = family(value),
         "NCCL_SOCKET_IFNAME" => config.socket_ifname = value.to_owned(),
         _ => {}
+    }
+}
+
+fn flag(value: &str) -> Option<bool> {
+    match value.trim() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
     }
 }
 
@@ -73,7 +81,7 @@ mod tests {
             ("NCCL_SOCKET_FAMILY", "AF_INET6"),
             ("NCCL_SOCKET_IFNAME", "^docker,lo"),
         ]);
-        assert!(!config.blocking);
+        assert_eq!(config.blocking, Some(false));
         assert_eq!(config.root_address.as_deref(), Some("[::1]:7000"));
         assert_eq!(config.comm_id, None);
         assert_eq!(config.debug, Debug::Info);

@@ -1,12 +1,13 @@
 //! What surrounds the body of every function: the text of the last error, and panics.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use nexar::capi::group::refuse;
+use nexar::capi::group::refuse_operation;
+use nexar::capi::refuse;
 use nexar::capi::types::{nexarComm_t, nexarStream_t};
 use nexar::capi::version::nexarGetLastError;
 use nexar::error::{Code, Error};
@@ -15,58 +16,75 @@ use nexar::error::{Code, Error};
 const LONGEST: usize = 1024;
 static LAST: [AtomicU8; LONGEST] = [const { AtomicU8::new(0) }; LONGEST];
 
-/// Why a function fails: a call of nexar has failed, or never was made.
-pub(crate) enum Refusal {
-    Ours(Error),
-    Nexars(Code),
+/// Why a function fails: a call of nexar has failed, or was not even made.
+pub(crate) enum Failure {
+    OfNexar(Code),
+    Here(Error),
 }
 
-pub(crate) type Answer = Result<(), Refusal>;
+pub(crate) type Answer = Result<(), Failure>;
 
-pub(crate) fn wrong_argument(what: impl Into<String>) -> Refusal {
-    Refusal::Ours(Error::Argument(what.into()))
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Here(error)
+    }
 }
 
-pub(crate) fn wrong_usage(what: impl Into<String>) -> Refusal {
-    Refusal::Ours(Error::Usage(what.into()))
+pub(crate) fn wrong_argument(what: impl Into<String>) -> Failure {
+    Failure::Here(Error::Argument(what.into()))
+}
+
+pub(crate) fn wrong_usage(what: impl Into<String>) -> Failure {
+    Failure::Here(Error::Usage(what.into()))
 }
 
 /// What a call of nexar has returned.
 pub(crate) fn answer(code: Code) -> Answer {
     match code {
         Code::Success => Ok(()),
-        code => Err(Refusal::Nexars(code)),
+        code => Err(Failure::OfNexar(code)),
     }
 }
 
 /// Runs the body of a function of NCCL.
-#[inline]
 pub(crate) fn border(function: &'static str, body: impl FnOnce() -> Answer) -> Code {
+    surround(function, body, refuse)
+}
+
+/// As `border`, for one that a group takes in: if it fails, the group does.
+#[inline]
+pub(crate) fn operation(function: &'static str, body: impl FnOnce() -> Answer) -> Code {
+    surround(function, body, refuse_operation)
+}
+
+#[inline]
+fn surround(
+    function: &'static str,
+    body: impl FnOnce() -> Answer,
+    refuse: impl FnOnce(&'static str, Error) -> Code,
+) -> Code {
     static BEGUN: Once = Once::new();
-    BEGUN.call_once(nexar::config::read_nccl_names);
-    let panicked = |panic: Box<_>| Err(Refusal::Ours(Error::from_panic(&*panic)));
+    BEGUN.call_once(nexar::config::let_nccl_names_count);
+    let panicked = |panic: Box<_>| Err(Failure::Here(Error::from_panic(&*panic)));
     let code = match catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked) {
         Ok(()) => Code::Success,
-        Err(Refusal::Nexars(code)) => code,
-        Err(Refusal::Ours(error)) => refuse(function, error),
+        Err(Failure::OfNexar(code)) => code,
+        Err(Failure::Here(error)) => refuse(function, error),
     };
     if !matches!(code, Code::Success | Code::InProgress) {
-        remember_of(null_mut());
+        remember(function, null_mut());
     }
     code
 }
 
-/// As `border`, where nexar does everything.
-#[inline]
-pub(crate) fn through(function: &'static str, body: impl FnOnce() -> Code) -> Code {
-    border(function, || answer(body()))
-}
-
-/// nexar's last error on a communicator, or of this thread's calls if there is none, is ours.
-pub(crate) fn remember_of(comm: nexarComm_t) {
+/// Makes nexar's last error on a communicator, or of this thread's calls if `comm` is NULL, that of
+/// `function`.
+pub(crate) fn remember(function: &str, comm: nexarComm_t) {
     // SAFETY: nexar returns a string that lives until this thread asks again.
-    let text = unsafe { CStr::from_ptr(nexarGetLastError(comm)) };
-    remember(&in_nccls_words(&text.to_string_lossy()));
+    let text = unsafe { CStr::from_ptr(nexarGetLastError(comm)) }.to_string_lossy();
+    // It begins with the function of nexar that failed, which the program has never called.
+    let what = text.split_once(": ").map_or(&*text, |(_, what)| what);
+    write(&in_nccls_words(&format!("{function}: {what}")));
 }
 
 pub(crate) fn last_error() -> *const c_char {
@@ -74,8 +92,12 @@ pub(crate) fn last_error() -> *const c_char {
 }
 
 /// The last byte stays 0. Who reads while another thread writes may see parts of both, as in NCCL.
-fn remember(text: &str) {
-    let bytes = text.bytes().chain(std::iter::repeat(0));
+fn write(text: &str) {
+    let mut length = text.len().min(LONGEST - 1);
+    while !text.is_char_boundary(length) {
+        length -= 1;
+    }
+    let bytes = text[..length].bytes().chain(std::iter::repeat(0));
     for (place, byte) in LAST[..LONGEST - 1].iter().zip(bytes) {
         place.store(byte, Ordering::Relaxed);
     }
@@ -94,11 +116,9 @@ fn in_nccls_words(text: &str) -> String {
     translated
 }
 
-/// The stream that nexar is given. A program without a GPU may have one of a foreign or fake runtime,
-/// on which nothing can be queued: then a call waits for its result, as on NULL.
-pub(crate) fn stream(_stream: *mut c_void) -> nexarStream_t {
-    null_mut()
-}
+/// The stream of every call of nexar, so that it waits for its result. The program's own, of a foreign
+/// or fake runtime where there is no GPU, is one that nothing can be queued on.
+pub(crate) const STREAM: nexarStream_t = null_mut();
 
 /// A place for a result.
 ///
@@ -133,9 +153,11 @@ mod tests {
     fn a_long_text_is_cut_and_a_shorter_one_replaces_it_whole() {
         // SAFETY: the last byte is always 0.
         let shown = || unsafe { CStr::from_ptr(last_error()) }.to_str().unwrap().to_owned();
-        remember(&"x".repeat(5000));
+        write(&"x".repeat(5000));
         assert_eq!(shown(), "x".repeat(LONGEST - 1));
-        remember("short");
+        write(&"ä".repeat(5000));
+        assert_eq!(shown(), "ä".repeat((LONGEST - 1) / 2));
+        write("short");
         assert_eq!(shown(), "short");
     }
 }

@@ -8,11 +8,46 @@ use nexar::capi::collective::{
     nexarReduce, nexarReduceScatter, nexarScatter,
 };
 
-use crate::border::{answer, border, stream, through};
+use crate::border::{Answer, STREAM, answer, operation, wrong_argument};
 use crate::config::check_call;
 use crate::types::{
     cudaStream_t, ncclCollConfig_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t,
 };
+
+/// nexar has types and operators that NCCL has not, under numbers that NCCL may give to others.
+pub(crate) fn check_type(datatype: ncclDataType_t) -> Answer {
+    const TYPES: ncclDataType_t = 12;
+    if datatype < TYPES {
+        return Ok(());
+    }
+    Err(wrong_argument(format!("datatype {datatype} is not a ncclDataType_t")))
+}
+
+fn check_fold(datatype: ncclDataType_t, op: ncclRedOp_t) -> Answer {
+    const OPERATORS: ncclRedOp_t = 5;
+    const FIRST_CREATED: ncclRedOp_t = 0x10000;
+    check_type(datatype)?;
+    if (OPERATORS..FIRST_CREATED).contains(&op) {
+        return Err(wrong_argument(format!("op {op} is not a ncclRedOp_t")));
+    }
+    Ok(())
+}
+
+/// The same call without its config, once that was checked.
+///
+/// # Safety
+/// `config` is NULL or points to a ncclCollConfig_t as long as its size says.
+unsafe fn configured(
+    function: &'static str,
+    config: *const ncclCollConfig_t,
+    call: impl FnOnce() -> ncclResult_t,
+) -> ncclResult_t {
+    // SAFETY: as the caller vouches.
+    match operation(function, || unsafe { check_call(config) }) {
+        ncclResult_t::Success => call(),
+        refused => refused,
+    }
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAllReduce(
@@ -22,12 +57,12 @@ pub unsafe extern "C" fn ncclAllReduce(
     datatype: ncclDataType_t,
     op: ncclRedOp_t,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclAllReduce", || unsafe {
-        nexarAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream)
+    operation("ncclAllReduce", || {
+        check_fold(datatype, op)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarAllReduce(sendbuff, recvbuff, count, datatype, op, comm, STREAM) })
     })
 }
 
@@ -42,14 +77,10 @@ pub unsafe extern "C" fn ncclAllReduceConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclAllReduceConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarAllReduce(sendbuff, recvbuff, count, datatype, op, comm, self::stream(stream))
-        })
-    })
+    // SAFETY: the caller keeps to the contract of ncclAllReduce.
+    let call = || unsafe { ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclAllReduceConfig", config, call) }
 }
 
 #[unsafe(no_mangle)]
@@ -61,12 +92,12 @@ pub unsafe extern "C" fn ncclReduce(
     op: ncclRedOp_t,
     root: c_int,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclReduce", || unsafe {
-        nexarReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream)
+    operation("ncclReduce", || {
+        check_fold(datatype, op)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarReduce(sendbuff, recvbuff, count, datatype, op, root, comm, STREAM) })
     })
 }
 
@@ -82,14 +113,11 @@ pub unsafe extern "C" fn ncclReduceConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclReduceConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarReduce(sendbuff, recvbuff, count, datatype, op, root, comm, self::stream(stream))
-        })
-    })
+    // SAFETY: the caller keeps to the contract of ncclReduce.
+    let call =
+        || unsafe { ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclReduceConfig", config, call) }
 }
 
 #[unsafe(no_mangle)]
@@ -100,12 +128,12 @@ pub unsafe extern "C" fn ncclBroadcast(
     datatype: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclBroadcast", || unsafe {
-        nexarBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream)
+    operation("ncclBroadcast", || {
+        check_type(datatype)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarBroadcast(sendbuff, recvbuff, count, datatype, root, comm, STREAM) })
     })
 }
 
@@ -120,13 +148,25 @@ pub unsafe extern "C" fn ncclBroadcastConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclBroadcastConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
+    // SAFETY: the caller keeps to the contract of ncclBroadcast.
+    let call = || unsafe { ncclBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclBroadcastConfig", config, call) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclBcast(
+    buff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    root: c_int,
+    comm: ncclComm_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    operation("ncclBcast", || {
+        check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarBroadcast(sendbuff, recvbuff, count, datatype, root, comm, self::stream(stream))
-        })
+        answer(unsafe { nexarBcast(buff, count, datatype, root, comm, STREAM) })
     })
 }
 
@@ -137,12 +177,12 @@ pub unsafe extern "C" fn ncclAllGather(
     sendcount: usize,
     datatype: ncclDataType_t,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclAllGather", || unsafe {
-        nexarAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream)
+    operation("ncclAllGather", || {
+        check_type(datatype)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarAllGather(sendbuff, recvbuff, sendcount, datatype, comm, STREAM) })
     })
 }
 
@@ -156,14 +196,10 @@ pub unsafe extern "C" fn ncclAllGatherConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclAllGatherConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarAllGather(sendbuff, recvbuff, sendcount, datatype, comm, self::stream(stream))
-        })
-    })
+    // SAFETY: the caller keeps to the contract of ncclAllGather.
+    let call = || unsafe { ncclAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclAllGatherConfig", config, call) }
 }
 
 #[unsafe(no_mangle)]
@@ -174,12 +210,14 @@ pub unsafe extern "C" fn ncclReduceScatter(
     datatype: ncclDataType_t,
     op: ncclRedOp_t,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclReduceScatter", || unsafe {
-        nexarReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream)
+    operation("ncclReduceScatter", || {
+        check_fold(datatype, op)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe {
+            nexarReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, STREAM)
+        })
     })
 }
 
@@ -194,22 +232,11 @@ pub unsafe extern "C" fn ncclReduceScatterConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclReduceScatterConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarReduceScatter(
-                sendbuff,
-                recvbuff,
-                recvcount,
-                datatype,
-                op,
-                comm,
-                self::stream(stream),
-            )
-        })
-    })
+    // SAFETY: the caller keeps to the contract of ncclReduceScatter.
+    let call =
+        || unsafe { ncclReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclReduceScatterConfig", config, call) }
 }
 
 #[unsafe(no_mangle)]
@@ -219,12 +246,12 @@ pub unsafe extern "C" fn ncclAlltoAll(
     count: usize,
     datatype: ncclDataType_t,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclAlltoAll", || unsafe {
-        nexarAllToAll(sendbuff, recvbuff, count, datatype, comm, stream)
+    operation("ncclAlltoAll", || {
+        check_type(datatype)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarAllToAll(sendbuff, recvbuff, count, datatype, comm, STREAM) })
     })
 }
 
@@ -238,14 +265,10 @@ pub unsafe extern "C" fn ncclAlltoAllConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclAlltoAllConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarAllToAll(sendbuff, recvbuff, count, datatype, comm, self::stream(stream))
-        })
-    })
+    // SAFETY: the caller keeps to the contract of ncclAlltoAll.
+    let call = || unsafe { ncclAlltoAll(sendbuff, recvbuff, count, datatype, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclAlltoAllConfig", config, call) }
 }
 
 #[unsafe(no_mangle)]
@@ -256,12 +279,12 @@ pub unsafe extern "C" fn ncclGather(
     datatype: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclGather", || unsafe {
-        nexarGather(sendbuff, recvbuff, count, datatype, root, comm, stream)
+    operation("ncclGather", || {
+        check_type(datatype)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarGather(sendbuff, recvbuff, count, datatype, root, comm, STREAM) })
     })
 }
 
@@ -276,14 +299,10 @@ pub unsafe extern "C" fn ncclGatherConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclGatherConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarGather(sendbuff, recvbuff, count, datatype, root, comm, self::stream(stream))
-        })
-    })
+    // SAFETY: the caller keeps to the contract of ncclGather.
+    let call = || unsafe { ncclGather(sendbuff, recvbuff, count, datatype, root, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclGatherConfig", config, call) }
 }
 
 #[unsafe(no_mangle)]
@@ -294,12 +313,12 @@ pub unsafe extern "C" fn ncclScatter(
     datatype: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclScatter", || unsafe {
-        nexarScatter(sendbuff, recvbuff, count, datatype, root, comm, stream)
+    operation("ncclScatter", || {
+        check_type(datatype)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarScatter(sendbuff, recvbuff, count, datatype, root, comm, STREAM) })
     })
 }
 
@@ -314,26 +333,8 @@ pub unsafe extern "C" fn ncclScatterConfig(
     stream: cudaStream_t,
     config: *const ncclCollConfig_t,
 ) -> ncclResult_t {
-    border("ncclScatterConfig", || {
-        // SAFETY: the caller passes NULL or a config as long as its size says.
-        unsafe { check_call(config) }?;
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe {
-            nexarScatter(sendbuff, recvbuff, count, datatype, root, comm, self::stream(stream))
-        })
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclBcast(
-    buff: *mut c_void,
-    count: usize,
-    datatype: ncclDataType_t,
-    root: c_int,
-    comm: ncclComm_t,
-    stream: cudaStream_t,
-) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-    through("ncclBcast", || unsafe { nexarBcast(buff, count, datatype, root, comm, stream) })
+    // SAFETY: the caller keeps to the contract of ncclScatter.
+    let call = || unsafe { ncclScatter(sendbuff, recvbuff, count, datatype, root, comm, stream) };
+    // SAFETY: the caller passes NULL or a config as long as its size says.
+    unsafe { configured("ncclScatterConfig", config, call) }
 }

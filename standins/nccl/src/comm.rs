@@ -1,30 +1,26 @@
 //! Communicators: made, asked, split and ended.
 
-use std::ffi::{CStr, c_int, c_uint};
-use std::ptr::{from_ref, null};
+use std::ffi::{c_int, c_uint};
+use std::ptr::{from_ref, null, null_mut};
 
 use nexar::capi::comm::{
     nexarCommAbort, nexarCommCount, nexarCommCuDevice, nexarCommDestroy, nexarCommFinalize,
     nexarCommGetAsyncError, nexarCommInitAll, nexarCommInitRank, nexarCommInitRankConfig,
     nexarCommUserRank, nexarGetUniqueId,
 };
-use nexar::capi::redop::{nexarRedOpCreatePreMulSum, nexarRedOpDestroy};
 use nexar::capi::split::nexarCommSplit;
 use nexar::error::Error;
 
 use crate::border::{
-    Answer, Refusal, answer, border, remember_of, set, through, wrong_argument, wrong_usage,
+    Answer, Failure, answer, border, operation, remember, set, wrong_argument, wrong_usage,
 };
-use crate::types::{
-    Head, MAGIC, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclEncryptionConfig_t, ncclRedOp_t,
-    ncclResult_t, ncclScalarResidence_t, ncclUniqueId,
-};
-use crate::{config, memory};
+use crate::config;
+use crate::types::{Head, MAGIC, ncclComm_t, ncclConfig_t, ncclResult_t, ncclUniqueId};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(uniqueId: *mut ncclUniqueId) -> ncclResult_t {
     // SAFETY: the caller passes NULL or a place for an id.
-    through("ncclGetUniqueId", || unsafe { nexarGetUniqueId(uniqueId) })
+    border("ncclGetUniqueId", || answer(unsafe { nexarGetUniqueId(uniqueId) }))
 }
 
 #[unsafe(no_mangle)]
@@ -34,8 +30,23 @@ pub unsafe extern "C" fn ncclCommInitRank(
     commId: ncclUniqueId,
     rank: c_int,
 ) -> ncclResult_t {
-    // SAFETY: the caller passes NULL or a place for a handle.
-    through("ncclCommInitRank", || unsafe { nexarCommInitRank(comm, nranks, commId, rank) })
+    operation("ncclCommInitRank", || {
+        // SAFETY: the caller passes NULL or a place for a handle.
+        unsafe { write_null(comm) };
+        // SAFETY: as above.
+        answer(unsafe { nexarCommInitRank(comm, nranks, commId, rank) })
+    })
+}
+
+/// As in NCCL there is NULL where no handle could be written.
+///
+/// # Safety
+/// `comm` is NULL or a place for a handle.
+unsafe fn write_null(comm: *mut ncclComm_t) {
+    if !comm.is_null() {
+        // SAFETY: the caller vouches for the place; C may not have aligned it.
+        unsafe { comm.write_unaligned(null_mut()) };
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -46,7 +57,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     rank: c_int,
     config: *const ncclConfig_t,
 ) -> ncclResult_t {
-    border("ncclCommInitRankConfig", || {
+    operation("ncclCommInitRankConfig", || {
         // SAFETY: the caller passes NULL or a place for a handle, and NULL or a config.
         unsafe { init(comm, nranks, &commId, rank, config) }
     })
@@ -62,7 +73,7 @@ pub unsafe extern "C" fn ncclCommInitRankScalable(
     commIds: *const ncclUniqueId,
     config: *const ncclConfig_t,
 ) -> ncclResult_t {
-    border("ncclCommInitRankScalable", || {
+    operation("ncclCommInitRankScalable", || {
         if nId < 1 || nId > nranks {
             return Err(wrong_argument(format!("nId {nId} is not from 1 to nranks, {nranks}")));
         }
@@ -86,7 +97,13 @@ unsafe fn init(
     config: *const ncclConfig_t,
 ) -> Answer {
     // SAFETY: as the caller vouches.
-    let config = unsafe { config::parse(config) }?;
+    unsafe { write_null(comm) };
+    // SAFETY: as the caller vouches.
+    let mut config = unsafe { config::parse(config) }?;
+    // NCCL_COMM_BLOCKING goes before what the program says.
+    if let Some(blocking) = nexar::config::get()?.blocking {
+        config.get_or_insert(config::UNSET).blocking = blocking.into();
+    }
     let config = config.as_ref().map_or(null(), from_ref);
     // SAFETY: as the caller vouches; the config is ours.
     answer(unsafe { nexarCommInitRankConfig(comm, nranks, *id, rank, config) })
@@ -100,11 +117,10 @@ pub unsafe extern "C" fn ncclCommInitAll(
     devlist: *const c_int,
 ) -> ncclResult_t {
     border("ncclCommInitAll", || {
-        let devices = nexar::config::get().ok().and_then(|config| config.fake_devices);
-        let Some(devices) = devices else {
+        let Some(devices) = nexar::config::get()?.fake_devices else {
             let what = "no CUDA device was found; NEXAR_FAKE_DEVICES=n gives n devices that \
                         work on host memory";
-            return Err(Refusal::Ours(Error::Cuda(what.to_owned())));
+            return Err(Error::Cuda(what.to_owned()).into());
         };
         let listed = |index: usize| {
             if devlist.is_null() {
@@ -127,19 +143,17 @@ pub unsafe extern "C" fn ncclCommInitAll(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommFinalize(comm: ncclComm_t) -> ncclResult_t {
-    through("ncclCommFinalize", || nexarCommFinalize(comm))
+    border("ncclCommFinalize", || answer(nexarCommFinalize(comm)))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDestroy(comm: ncclComm_t) -> ncclResult_t {
-    memory::forget(comm);
-    through("ncclCommDestroy", || nexarCommDestroy(comm))
+    border("ncclCommDestroy", || answer(nexarCommDestroy(comm)))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(comm: ncclComm_t) -> ncclResult_t {
-    memory::forget(comm);
-    through("ncclCommAbort", || nexarCommAbort(comm))
+    border("ncclCommAbort", || answer(nexarCommAbort(comm)))
 }
 
 #[unsafe(no_mangle)]
@@ -150,7 +164,7 @@ pub unsafe extern "C" fn ncclCommSplit(
     newcomm: *mut ncclComm_t,
     config: *const ncclConfig_t,
 ) -> ncclResult_t {
-    border("ncclCommSplit", || {
+    operation("ncclCommSplit", || {
         // SAFETY: the caller passes NULL or a config as long as its size says.
         let config = unsafe { config::parse(config) }?;
         let config = config.as_ref().map_or(null(), from_ref);
@@ -227,7 +241,7 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(
         // SAFETY: the place is ours.
         answer(unsafe { nexarCommGetAsyncError(comm, &mut found) })?;
         if !matches!(found, ncclResult_t::Success | ncclResult_t::InProgress) {
-            remember_of(comm);
+            remember("ncclCommGetAsyncError", comm);
         }
         // SAFETY: the caller passes NULL or a place for a result.
         unsafe { set("asyncError", asyncError, found) }
@@ -237,13 +251,13 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommCount(comm: ncclComm_t, count: *mut c_int) -> ncclResult_t {
     // SAFETY: the caller passes NULL or a place for an int.
-    through("ncclCommCount", || unsafe { nexarCommCount(comm, count) })
+    border("ncclCommCount", || answer(unsafe { nexarCommCount(comm, count) }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommUserRank(comm: ncclComm_t, rank: *mut c_int) -> ncclResult_t {
     // SAFETY: the caller passes NULL or a place for an int.
-    through("ncclCommUserRank", || unsafe { nexarCommUserRank(comm, rank) })
+    border("ncclCommUserRank", || answer(unsafe { nexarCommUserRank(comm, rank) }))
 }
 
 #[unsafe(no_mangle)]
@@ -256,14 +270,15 @@ pub unsafe extern "C" fn ncclCommCuDevice(comm: ncclComm_t, device: *mut c_int) 
 }
 
 /// The first device where there is none, since programs take every number for that of a device.
-fn device(comm: ncclComm_t) -> Result<c_int, Refusal> {
+fn device(comm: ncclComm_t) -> Result<c_int, Failure> {
     let mut device = 0;
     // SAFETY: the place is ours.
     answer(unsafe { nexarCommCuDevice(comm, &mut device) })?;
     Ok(device.max(0))
 }
 
-/// ncclCommProperties_t up to where it says something of ours. What follows is about GPUs: 0 or false.
+/// ncclCommProperties_t up to where it says something of ours. What follows is about GPUs, but for
+/// commHash, which nexar has none of: all 0 or false.
 #[repr(C)]
 pub struct ncclCommProperties_t {
     head: Head,
@@ -307,11 +322,11 @@ pub unsafe extern "C" fn ncclCommQueryProperties(
 /// Nothing lies in the memory of a GPU that could be given back.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommSuspend(comm: ncclComm_t, flags: c_int) -> ncclResult_t {
-    const MEMORY: c_int = 1;
+    const SUSPEND_MEM: c_int = 1;
     border("ncclCommSuspend", || {
         check(comm)?;
         match flags {
-            MEMORY => Ok(()),
+            SUSPEND_MEM => Ok(()),
             _ => Err(wrong_argument(format!("flags {flags} is not NCCL_SUSPEND_MEM"))),
         }
     })
@@ -329,68 +344,13 @@ pub unsafe extern "C" fn ncclCommMemStats(
     stat: c_uint,
     value: *mut u64,
 ) -> ncclResult_t {
+    const LAST_STAT: c_uint = 3;
     border("ncclCommMemStats", || {
         check(comm)?;
-        if stat > 3 {
+        if stat > LAST_STAT {
             return Err(wrong_argument(format!("stat {stat} is not a ncclCommMemStat_t")));
         }
         // SAFETY: the caller passes NULL or a place for a number.
         unsafe { set("value", value, 0) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclRedOpCreatePreMulSum(
-    op: *mut ncclRedOp_t,
-    scalar: *mut std::ffi::c_void,
-    datatype: ncclDataType_t,
-    residence: ncclScalarResidence_t,
-    comm: ncclComm_t,
-) -> ncclResult_t {
-    through("ncclRedOpCreatePreMulSum", || {
-        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        unsafe { nexarRedOpCreatePreMulSum(op, scalar, datatype, residence, comm) }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclRedOpDestroy(op: ncclRedOp_t, comm: ncclComm_t) -> ncclResult_t {
-    through("ncclRedOpDestroy", || nexarRedOpDestroy(op, comm))
-}
-
-/// All traffic is encrypted with keys that come with the unique id, whatever is asked for here. A key
-/// of the program's own is needed besides them, as NEXAR_COMM_SECRET is, in ids and communicators made
-/// from now on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclSetEncryption(config: *const ncclEncryptionConfig_t) -> ncclResult_t {
-    const NONE: c_int = 0;
-    const PSK: c_int = 1;
-    const SHORTEST: usize = 32;
-    border("ncclSetEncryption", || {
-        if config.is_null() {
-            return Ok(());
-        }
-        // SAFETY: every version of the structure begins with a head.
-        let head = unsafe { config.cast::<Head>().read_unaligned() };
-        if head.magic != MAGIC || head.size < size_of::<ncclEncryptionConfig_t>() {
-            let what = "config was not initialised with NCCL_ENCRYPTION_CONFIG_INITIALIZER";
-            return Err(wrong_argument(what));
-        }
-        // SAFETY: the structure is at least as long as the one that is known here.
-        let given = unsafe { config.read_unaligned() };
-        let key = match given.mode {
-            NONE => None,
-            PSK if given.psk.is_null() => return Err(wrong_argument("config.psk is NULL")),
-            // SAFETY: the caller passes a string.
-            PSK => Some(unsafe { CStr::from_ptr(given.psk) }.to_bytes()),
-            mode => {
-                let what = format!("config.mode {mode} is not a ncclEncryptionMode_t");
-                return Err(wrong_argument(what));
-            }
-        };
-        if key.is_some_and(|key| key.len() < SHORTEST) {
-            return Err(wrong_argument(format!("config.psk is shorter than {SHORTEST} bytes")));
-        }
-        nexar::config::set_comm_secret(key).map_err(Refusal::Ours)
     })
 }

@@ -6,15 +6,17 @@
 
 use std::ffi::{c_char, c_int};
 use std::ops::RangeInclusive;
+use std::ptr::null;
 
 use nexar::capi::types::{NEXAR_API_MAGIC, nexarConfig_t};
 
-use crate::border::{Answer, Refusal, wrong_argument, wrong_usage};
+use crate::border::{Answer, Failure, wrong_argument, wrong_usage};
 use crate::types::{Head, MAGIC, ncclCollConfig_t, ncclConfig_t};
 
 const UNDEF_INT: c_int = c_int::MIN;
 
 const FLAG: RangeInclusive<c_int> = 0..=1;
+const NOT_NEGATIVE: RangeInclusive<c_int> = 0..=c_int::MAX;
 const POSITIVE: RangeInclusive<c_int> = 1..=c_int::MAX;
 const ANY: RangeInclusive<c_int> = c_int::MIN..=c_int::MAX;
 
@@ -41,10 +43,11 @@ const MIN_CTAS: Field = field("minCTAs", 24, 21700, POSITIVE);
 const MAX_CTAS: Field = field("maxCTAs", 28, 21700, POSITIVE);
 const SPLIT_SHARE: Field = field("splitShare", 40, 21800, FLAG);
 
-/// The ints of ncclConfig_t that mean something to a GPU alone: checked, and no more.
-const CHECKED: [Field; 16] = [
-    field("cgaClusterSize", 20, 21700, 0..=8),
-    field("trafficClass", 44, 22600, ANY),
+/// The ints of ncclConfig_t that mean something to a GPU alone: checked as NCCL checks them, as far as
+/// it is known to, and no more.
+const CHECKED: [Field; 17] = [
+    field("cgaClusterSize", 20, 21700, NOT_NEGATIVE),
+    field("trafficClass", 44, 22500, ANY),
     field("collnetEnable", 56, 22700, FLAG),
     field("CTAPolicy", 60, 22700, 0..=3),
     field("shrinkShare", 64, 22700, FLAG),
@@ -52,17 +55,19 @@ const CHECKED: [Field; 16] = [
     field("nChannelsPerNetPeer", 72, 22800, POSITIVE),
     field("nvlinkCentricSched", 76, 22800, FLAG),
     field("graphUsageMode", 80, 22900, 0..=2),
-    field("numRmaCtx", 84, 22900, POSITIVE),
-    field("maxP2pPeers", 88, 23003, POSITIVE),
-    field("graphStreamOrdering", 92, 23007, FLAG),
+    field("numRmaCtx", 84, 22900, NOT_NEGATIVE),
+    field("maxP2pPeers", 88, 23000, POSITIVE),
+    field("graphStreamOrdering", 92, 23005, FLAG),
     field("launchOrderImplicit", 96, 23100, FLAG),
     field("numRmaSig", 100, 23100, POSITIVE),
     field("rmaEagerInit", 104, 23100, FLAG),
     field("hostCftMode", 108, 23100, 1..=3),
+    field("nvlsHostMode", 112, 23200, NOT_NEGATIVE),
 ];
 
-/// commName, a string, is the only other field that we use; netName names a plugin of NCCL's.
-const COMM_NAME: (usize, u32) = (48, 22700);
+/// The only other field that is used; netName, the other string, names a plugin of NCCL's.
+const COMM_NAME_AT: usize = 48;
+const COMM_NAME_SINCE: u32 = 22700;
 
 /// As long as the longest version that we know.
 const CONFIG_BYTES: usize = 120;
@@ -78,7 +83,7 @@ struct Given<const BYTES: usize> {
 impl<const BYTES: usize> Given<BYTES> {
     /// # Safety
     /// `address` points to a structure that begins with a `Head` and is as long as its size says.
-    unsafe fn read(address: *const Head, initialiser: &str) -> Result<Self, Refusal> {
+    unsafe fn read(address: *const Head, initialiser: &str) -> Result<Self, Failure> {
         // SAFETY: every version begins with a head.
         let head = unsafe { address.read_unaligned() };
         if head.magic != MAGIC || head.size < size_of::<Head>() {
@@ -95,7 +100,7 @@ impl<const BYTES: usize> Given<BYTES> {
         self.head.version >= since && offset + bytes <= self.head.size
     }
 
-    fn int(&self, field: &Field) -> Result<c_int, Refusal> {
+    fn int(&self, field: &Field) -> Result<c_int, Failure> {
         if !self.has(field.offset, size_of::<c_int>(), field.since) {
             return Ok(UNDEF_INT);
         }
@@ -127,11 +132,24 @@ impl<const BYTES: usize> Given<BYTES> {
     }
 }
 
+/// A config of nexar's in which nothing is set.
+pub(crate) const UNSET: nexarConfig_t = nexarConfig_t {
+    size: size_of::<nexarConfig_t>(),
+    magic: NEXAR_API_MAGIC,
+    version: 0,
+    blocking: UNDEF_INT,
+    initTimeoutMs: UNDEF_INT,
+    opTimeoutMs: UNDEF_INT,
+    peerTimeoutMs: UNDEF_INT,
+    splitShare: UNDEF_INT,
+    name: null(),
+};
+
 /// nexar's config for one of NCCL's; `None` for NULL, which both understand.
 ///
 /// # Safety
 /// `config` is NULL or points to a ncclConfig_t as long as its size says.
-pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Result<Option<nexarConfig_t>, Refusal> {
+pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Result<Option<nexarConfig_t>, Failure> {
     if config.is_null() {
         return Ok(None);
     }
@@ -142,15 +160,10 @@ pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Result<Option<nexarCo
     }
     given.check_ctas(&MIN_CTAS, &MAX_CTAS)?;
     Ok(Some(nexarConfig_t {
-        size: size_of::<nexarConfig_t>(),
-        magic: NEXAR_API_MAGIC,
-        version: 0,
         blocking: given.int(&BLOCKING)?,
-        initTimeoutMs: UNDEF_INT,
-        opTimeoutMs: UNDEF_INT,
-        peerTimeoutMs: UNDEF_INT,
         splitShare: given.int(&SPLIT_SHARE)?,
-        name: given.pointer(COMM_NAME.0, COMM_NAME.1) as *const c_char,
+        name: given.pointer(COMM_NAME_AT, COMM_NAME_SINCE) as *const c_char,
+        ..UNSET
     }))
 }
 
@@ -181,7 +194,7 @@ pub(crate) unsafe fn check_call(config: *const ncclCollConfig_t) -> Answer {
     let given = unsafe { Given::<COLL_CONFIG_BYTES>::read(config.cast(), initialiser) }?;
     let since = 23100;
     given.int(&field("nvlsCTAs", 32, since, POSITIVE))?;
-    given.int(&field("cgaClusterSize", 36, since, 0..=8))?;
+    given.int(&field("cgaClusterSize", 36, since, NOT_NEGATIVE))?;
     given.int(&field("forceAlgSelection", 48, since, FLAG))?;
     given.int(&field("CTAPolicy", 52, since, 0..=3))?;
     given.check_ctas(

@@ -2,20 +2,22 @@
 
 use std::ffi::{c_int, c_void};
 
-use nexar::capi::group::{drop_group, nexarGroupEnd, nexarGroupStart};
+use nexar::capi::group::{nexarGroupEnd, nexarGroupStart, simulate_end};
 use nexar::capi::message::{nexarRecv, nexarSend};
+use nexar::error::Error;
 
-use crate::border::{answer, border, stream, through, wrong_argument};
+use crate::border::{STREAM, answer, border, operation};
+use crate::collective::check_type;
 use crate::types::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclResult_t, ncclSimInfo_t};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupStart() -> ncclResult_t {
-    through("ncclGroupStart", || nexarGroupStart())
+    border("ncclGroupStart", || answer(nexarGroupStart()))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupEnd() -> ncclResult_t {
-    through("ncclGroupEnd", || nexarGroupEnd())
+    border("ncclGroupEnd", || answer(nexarGroupEnd()))
 }
 
 const SIM_INFO_MAGIC: u32 = 0x7468_5283;
@@ -24,15 +26,15 @@ const SIM_INFO_MAGIC: u32 = 0x7468_5283;
 /// stays what it was, NCCL_UNDEF_FLOAT if initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGroupSimulateEnd(simInfo: *mut ncclSimInfo_t) -> ncclResult_t {
-    border("ncclGroupSimulateEnd", || {
+    let check = || {
         // SAFETY: the caller passes NULL or a ncclSimInfo_t.
-        let magic = (!simInfo.is_null()).then(|| unsafe { simInfo.read_unaligned() }.head.magic);
-        if magic.is_some_and(|magic| magic != SIM_INFO_MAGIC) {
-            let what = "simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER";
-            return Err(wrong_argument(what));
+        if simInfo.is_null() || unsafe { simInfo.read_unaligned() }.head.magic == SIM_INFO_MAGIC {
+            return Ok(());
         }
-        answer(drop_group("nexarGroupSimulateEnd"))
-    })
+        let what = "simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER";
+        Err(Error::Argument(what.to_owned()))
+    };
+    border("ncclGroupSimulateEnd", || answer(simulate_end("nexarGroupSimulateEnd", check)))
 }
 
 #[unsafe(no_mangle)]
@@ -42,11 +44,13 @@ pub unsafe extern "C" fn ncclSend(
     datatype: ncclDataType_t,
     peer: c_int,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of ncclSend, which is that of nexarSend.
-    through("ncclSend", || unsafe { nexarSend(sendbuff, count, datatype, peer, comm, stream) })
+    operation("ncclSend", || {
+        check_type(datatype)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarSend(sendbuff, count, datatype, peer, comm, STREAM) })
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -56,9 +60,11 @@ pub unsafe extern "C" fn ncclRecv(
     datatype: ncclDataType_t,
     peer: c_int,
     comm: ncclComm_t,
-    stream: cudaStream_t,
+    _stream: cudaStream_t,
 ) -> ncclResult_t {
-    let stream = self::stream(stream);
-    // SAFETY: the caller keeps to the contract of ncclRecv, which is that of nexarRecv.
-    through("ncclRecv", || unsafe { nexarRecv(recvbuff, count, datatype, peer, comm, stream) })
+    operation("ncclRecv", || {
+        check_type(datatype)?;
+        // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
+        answer(unsafe { nexarRecv(recvbuff, count, datatype, peer, comm, STREAM) })
+    })
 }
