@@ -41,10 +41,11 @@ const LEAVE_TICK: Duration = Duration::from_millis(200);
 /// A link over which nothing but heartbeats and their acknowledgements goes sends less in a tick.
 const HEARTBEAT_BYTES: u64 = 1000;
 
-/// How long nothing must come from a peer that has died before nothing is expected any more, and how
-/// often that is tried.
-const LAST_TICK: Duration = Duration::from_millis(5);
-const MOST_LAST_TICKS: usize = 40;
+/// How often it is seen whether something still comes from a peer that has died, how often in a row
+/// nothing must have come before nothing is expected any more, and how often at most.
+const LAST_TICK: Duration = Duration::from_millis(4);
+const LAST_SILENCE: usize = 4;
+const MOST_LAST_TICKS: usize = 50;
 
 /// Faults that are kept of contexts which this rank has yet to make.
 const MOST_EARLY_FAULTS: usize = 64;
@@ -114,28 +115,31 @@ impl Links {
         Some(task.abort_handle())
     }
 
-    /// The process of a peer is no more. What it sent before may lie in our socket, also that it left in
-    /// good order: it is taken in first.
+    /// The process of a peer is no more.
     async fn died(&self, peer: Rank) {
-        let peer_state = &self.peers[peer.0];
-        let heard = || peer_state.link().map(|link| link.connection.stats().udp_rx.datagrams);
+        let how = "has died";
+        let Some(link) = self.peers[peer.0].link() else {
+            // It may have left in good order, without a word to those it never spoke with.
+            self.forget(peer);
+            return self.peers[peer.0].end(how.to_owned());
+        };
+        // What it sent before may lie in our socket, also that it leaves: that is taken in first.
+        let heard = || link.connection.stats().udp_rx.datagrams;
+        let (mut before, mut silent) = (heard(), 0);
         for _ in 0..MOST_LAST_TICKS {
-            let before = heard();
             sleep(LAST_TICK).await;
-            if before == heard() {
+            silent = if heard() == before { silent + 1 } else { 0 };
+            before = heard();
+            if silent == LAST_SILENCE || self.peers[peer.0].has_ended() {
                 break;
             }
         }
-        if !peer_state.has_ended() && !self.is_closing() {
-            let how = "has died";
+        if !self.peers[peer.0].has_ended() && !self.is_closing() {
             debug!("{peer} of the roster {how}");
-            let link = peer_state.link();
             self.lose(peer, how);
             self.forget(peer);
-            peer_state.end(how.to_owned());
-            if let Some(link) = link {
-                link.connection.close(peer::LEFT, b"");
-            }
+            self.peers[peer.0].end(how.to_owned());
+            link.connection.close(peer::LEFT, b"");
         }
     }
 
