@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress nccl-oracle valgrind install clean help
+.PHONY: build demo test lint test-rust test-c stress fault nccl-oracle valgrind install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -55,6 +55,9 @@ stress: build ## Run programs drawn at random for ten minutes
 	  echo "== $$n processes, seed $(SEED)"; \
 	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
+
+fault: build ## Kill, stop and cut off ranks, hundreds of times, and print how long the others took
+	@python3 capi-tests/fault/fault.py $(BUILD)/capi-tests/fault/rank
 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \

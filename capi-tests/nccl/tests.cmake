@@ -24,7 +24,6 @@ nexar_test(nccl dynamic_section sh ${CMAKE_CURRENT_SOURCE_DIR}/abi/dynamic_secti
 
 # Programs that know nothing of nexar. What they need comes from the Python package index; where that
 # cannot be reached they are skipped.
-find_package(Python3 COMPONENTS Interpreter)
 set(pypi_cache ${PROJECT_BINARY_DIR}/pypi)
 function(nexar_client_test name)
   nexar_test(nccl ${name} sh ${ARGN})

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nexar::error::Code;
 use nexar::rank::Rank;
+use nexar::transport::Mesh;
 use nexar::transport::quic::endpoint::Endpoint;
 use nexar::transport::quic::key::{Identity, PublicKey, Secret};
 use nexar::transport::quic::{Member, Plan, QuicMesh};
@@ -18,12 +19,13 @@ use super::process::{Process, ask_all, slowest};
 use super::relay::Dice;
 use super::{forger, report, times};
 
-pub const CASES: [Case; 5] = [
+pub const CASES: [Case; 6] = [
     ("strangers_in_bulk_are_not_admitted_and_harm_nobody", strangers),
     ("false_roots_are_not_believed", false_roots),
     ("a_member_cannot_dial_as_another_rank", forged_dialler),
     ("a_member_cannot_be_dialled_as_another_rank", forged_acceptor),
     ("garbage_at_every_port_disturbs_nobody", garbage),
+    ("a_peer_that_is_said_to_be_gone_but_answers_stays", false_hints),
 ];
 
 /// How long a silent peer is believed alive.
@@ -269,6 +271,32 @@ fn forged_acceptor() {
         assert_eq!(error.code(), Code::RemoteError);
         assert!(error.to_string().starts_with("rank 1 is not the process at"), "{error}");
         assert!(as_1.arrivals.try_recv().is_err(), "rank 0 went through with it");
+    });
+}
+
+/// Hints that quote the right packets, as who reads them could make up.
+fn false_hints() {
+    runtime().block_on(async {
+        let mut trio = Trio::new();
+        let meshes = [0, 1, 2].map(|rank| trio.open(rank, FORMING));
+        let [a, b, c] = [0, 1, 2].map(|rank| meshes[rank].connect_neighbours());
+        tokio::time::timeout(FORMING, async { tokio::try_join!(a, b, c) })
+            .await
+            .expect("in time")
+            .unwrap();
+        let end = Instant::now() + Duration::from_secs(times(2, 20) as u64);
+        let mut hints = 0;
+        while Instant::now() < end {
+            for member in &trio.roster[1..] {
+                trio.endpoints[0].pretend_hint(member.addresses[0]);
+                hints += 1;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        report(format!("{hints} false hints, nobody taken for dead"));
+        for mesh in &meshes {
+            assert!(mesh.fault().is_none(), "{}", mesh.fault().unwrap());
+        }
     });
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, Incoming, TransportConfig, VarInt};
 use rustls::sign::CertifiedKey;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use super::super::LANES;
 use super::bodies::BODIES;
 use super::key::{Identity, PublicKey};
+use super::socket::Socket;
 use super::{lock, tls};
 
 /// Connections whose handshake is under way, at most.
@@ -47,6 +48,7 @@ const LARGEST_PACKET: u16 = 6500;
 
 pub struct Endpoint {
     quinn: quinn::Endpoint,
+    socket: Arc<Socket>,
     services: Arc<Table>,
     port: u16,
     dual_stack: bool,
@@ -99,14 +101,28 @@ impl Endpoint {
         let mut config = quinn::EndpointConfig::default();
         // Peers may send packets as large as ours; the default stops at Ethernet's.
         config.max_udp_payload_size(LARGEST_PACKET).map_err(|e| Error::System(e.to_string()))?;
-        let quinn = quinn::Endpoint::new(config, Some(server), socket, runtime).map_err(system)?;
+        let socket = Socket::new(socket).map_err(system)?;
+        let abstracted = Arc::clone(&socket) as Arc<dyn quinn::AsyncUdpSocket>;
+        let quinn =
+            quinn::Endpoint::new_with_abstract_socket(config, Some(server), abstracted, runtime)
+                .map_err(system)?;
         info!("UDP port {port}");
         tokio::spawn(accept(quinn.clone(), Arc::clone(&services)));
-        Ok(Arc::new(Self { quinn, services, port, dual_stack }))
+        Ok(Arc::new(Self { quinn, socket, services, port, dual_stack }))
     }
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Addresses of peers that may be gone, as their hosts say.
+    pub fn hints(&self) -> broadcast::Receiver<SocketAddr> {
+        self.socket.hints()
+    }
+
+    /// As if such a hint had come; for tests.
+    pub fn pretend_hint(&self, address: SocketAddr) {
+        self.socket.pretend_hint(address);
     }
 
     /// Registers a service under a name that diallers will use.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
@@ -27,6 +27,7 @@ use super::key::PublicKey;
 use super::link::{Link, LinkError};
 use super::peer::{self, Peer};
 use super::reader::StreamReader;
+use super::suspicion::heed;
 use super::{Member, Plan, lock, notes, service_name};
 
 /// How long a rank that leaves waits for a peer that takes nothing of its last bytes: while the
@@ -47,6 +48,8 @@ const LAST_TICK: Duration = Duration::from_millis(4);
 const LAST_SILENCE: usize = 4;
 const MOST_LAST_TICKS: usize = 50;
 
+const HAS_DIED: &str = "has died";
+
 /// Faults that are kept of contexts which this rank has yet to make.
 const MOST_EARLY_FAULTS: usize = 64;
 
@@ -64,7 +67,7 @@ pub(super) struct Links {
     /// The last context to leave had failed: nobody is waited for long.
     is_hurried: AtomicBool,
     /// The tasks that take the connections of peers and watch their processes.
-    tasks: Mutex<Vec<AbortHandle>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -93,35 +96,34 @@ impl Links {
             tasks: Mutex::default(),
             plan,
         });
-        let accepting = tokio::spawn(accept(Arc::clone(&links), service)).abort_handle();
+        let accepting = tokio::spawn(accept(Arc::clone(&links), service));
+        let heeding = tokio::spawn(heed(Arc::downgrade(&links), links.plan.endpoint.hints()));
         let watching = (0..place.size).map(Rank).filter_map(|peer| links.watch(peer));
-        *lock(&links.tasks) = watching.chain([accepting]).collect();
+        *lock(&links.tasks) = watching.chain([accepting, heeding]).collect();
         links
     }
 
     /// A process on this host is seen to die.
-    fn watch(self: &Arc<Self>, peer: Rank) -> Option<AbortHandle> {
+    fn watch(self: &Arc<Self>, peer: Rank) -> Option<JoinHandle<()>> {
         if peer == self.place.rank {
             return None;
         }
         let watched = self.member(peer).process?.watch()?;
         let links = Arc::downgrade(self);
-        let task = tokio::spawn(async move {
+        Some(tokio::spawn(async move {
             watched.died().await;
             if let Some(links) = links.upgrade() {
                 links.died(peer).await;
             }
-        });
-        Some(task.abort_handle())
+        }))
     }
 
     /// The process of a peer is no more.
     async fn died(&self, peer: Rank) {
-        let how = "has died";
         let Some(link) = self.peers[peer.0].link() else {
             // It may have left in good order, without a word to those it never spoke with.
             self.forget(peer);
-            return self.peers[peer.0].end(how.to_owned());
+            return self.peers[peer.0].end(HAS_DIED.to_owned());
         };
         // What it sent before may lie in our socket, also that it leaves: that is taken in first.
         let heard = || link.connection.stats().udp_rx.datagrams;
@@ -135,12 +137,17 @@ impl Links {
             }
         }
         if !self.peers[peer.0].has_ended() && !self.is_closing() {
-            debug!("{peer} of the roster {how}");
-            self.lose(peer, how);
-            self.forget(peer);
-            self.peers[peer.0].end(how.to_owned());
-            link.connection.close(peer::LEFT, b"");
+            self.declare_dead(peer, &link);
         }
+    }
+
+    /// A peer that was not heard to leave is no more.
+    pub fn declare_dead(&self, peer: Rank, link: &Link) {
+        debug!("{peer} of the roster {HAS_DIED}");
+        self.lose(peer, HAS_DIED);
+        self.forget(peer);
+        self.peers[peer.0].end(HAS_DIED.to_owned());
+        link.connection.close(peer::LEFT, b"");
     }
 
     pub fn member(&self, peer: Rank) -> &Member {
@@ -299,7 +306,12 @@ impl Links {
     /// Tells all peers, behind all that they were told before, and ends the connections.
     async fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
-        lock(&self.tasks).drain(..).for_each(|task| task.abort());
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        for task in tasks {
+            task.abort();
+            // Only then is closed what it had open.
+            let _ = task.await;
+        }
         let links: Vec<_> = self.peers.iter().filter_map(Peer::link).collect();
         for link in &links {
             let _ = link.control.send(Frame::Bye);

@@ -20,7 +20,9 @@ mod notes;
 mod peer;
 pub mod process;
 mod reader;
+mod socket;
 mod spine;
+mod suspicion;
 mod tls;
 
 use std::net::SocketAddr;

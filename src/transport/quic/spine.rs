@@ -18,9 +18,10 @@ use super::link::{Link, LinkError, Opened, opened, read_frame};
 use super::links::Links;
 use super::peer::LEFT;
 
-const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Where a host says that its process has died, it says so to the next heartbeat.
+const HEARTBEAT: Duration = Duration::from_millis(250);
 
-/// Writes this side's control frames, and a heartbeat twice a second.
+/// Writes this side's control frames, and a heartbeat four times a second.
 pub(super) async fn speak(
     links: Arc<Links>,
     peer: Rank,

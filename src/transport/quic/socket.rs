@@ -1,0 +1,426 @@
+//! The UDP socket as quinn uses it, and what hosts say about packets that nobody there wanted.
+//!
+//! A host whose process has died refuses packets to its port (ICMP "port unreachable"). The socket asks
+//! for such words. They are only hints: whoever gets one must ask the peer itself, since anybody can
+//! make them up. Invariants:
+//! - a hint quotes a packet that was sent to that address: its connection id, which who is not on the
+//!   path cannot know;
+//! - a word about one peer costs no packet to another, and no time.
+#![expect(unsafe_code, reason = "std can neither ask for errors of a socket nor read them")]
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
+use quinn::{AsyncUdpSocket, UdpPoller};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::broadcast;
+
+use super::lock;
+
+/// Bytes of a connection id, as quinn makes them. In a packet after the handshake it follows the first
+/// byte, whose highest bit is 0.
+const ID_BYTES: usize = 8;
+const IS_HANDSHAKE: u8 = 0x80;
+
+type Id = [u8; ID_BYTES];
+
+/// Addresses whose connections are remembered.
+const MOST_ADDRESSES: usize = 1 << 16;
+
+/// How often a packet is tried again that another's error has kept from being sent.
+const TRIES: usize = 4;
+
+/// Hints that may be waiting to be looked at.
+const HINTS: usize = 64;
+
+pub struct Socket {
+    /// For reading only: what an error does to the state of writing stays for ever.
+    io: AsyncFd<UdpSocket>,
+    state: UdpSocketState,
+    /// The last packet found no room.
+    is_full: AtomicBool,
+    /// The connections to each address, the latest first.
+    ids: Mutex<HashMap<(IpAddr, u16), [Id; 2]>>,
+    /// Addresses where nobody may be listening any more.
+    hints: broadcast::Sender<SocketAddr>,
+}
+
+impl Socket {
+    /// Must be called inside the runtime.
+    pub fn new(socket: UdpSocket) -> io::Result<Arc<Self>> {
+        let state = UdpSocketState::new((&socket).into())?;
+        socket.set_nonblocking(true)?;
+        ask_for_errors(&socket);
+        let errors = register(socket.try_clone()?, Interest::ERROR)?;
+        let io = register(socket, Interest::READABLE)?;
+        let socket = Arc::new(Self {
+            io,
+            state,
+            is_full: AtomicBool::new(false),
+            ids: Mutex::default(),
+            hints: broadcast::Sender::new(HINTS),
+        });
+        let weak = Arc::downgrade(&socket);
+        tokio::spawn(async move {
+            while let Ok(mut ready) = errors.ready(Interest::ERROR).await {
+                let Some(socket) = weak.upgrade() else { return };
+                while let Some(refusal) = next_refusal(errors.get_ref()) {
+                    socket.take(&refusal);
+                }
+                // Reading it clears it; nobody else must find it.
+                let _ = errors.get_ref().take_error();
+                ready.clear_ready();
+            }
+        });
+        Ok(socket)
+    }
+
+    pub fn hints(&self) -> broadcast::Receiver<SocketAddr> {
+        self.hints.subscribe()
+    }
+
+    /// As if the host at the address had said so.
+    pub fn pretend_hint(&self, address: SocketAddr) {
+        let _ = self.hints.send(address);
+    }
+
+    /// Remembers the connection that a packet belongs to.
+    fn note(&self, transmit: &Transmit<'_>) {
+        let Some(id) = id_of(transmit.contents) else { return };
+        let mut ids = lock(&self.ids);
+        let known = ids.len();
+        match ids.get_mut(&place(transmit.destination)) {
+            Some([latest, _]) if *latest == id => {}
+            Some(both) => *both = [id, both[0]],
+            None if known < MOST_ADDRESSES => {
+                ids.insert(place(transmit.destination), [id, id]);
+            }
+            None => {}
+        }
+    }
+
+    fn take(&self, refusal: &Refusal) {
+        let about = lock(&self.ids).get(&place(refusal.packet_to)).copied();
+        let quoted = id_of(&refusal.quote);
+        let is_ours = about.is_some_and(|ids| quoted.is_some_and(|id| ids.contains(&id)));
+        if is_ours && place(refusal.packet_to).0 == refusal.by.to_canonical() {
+            let _ = self.hints.send(refusal.packet_to);
+        }
+    }
+}
+
+/// An IPv4 address may also be written as IPv6.
+fn place(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
+}
+
+fn id_of(packet: &[u8]) -> Option<Id> {
+    let (first, rest) = packet.split_first()?;
+    if first & IS_HANDSHAKE != 0 {
+        return None;
+    }
+    rest.first_chunk().copied()
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(Room { socket: self, waiting: None })
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.note(transmit);
+        for _ in 0..TRIES {
+            match self.state.try_send(self.io.get_ref().into(), transmit) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.is_full.store(true, Ordering::Release);
+                    return Err(error);
+                }
+                // A packet that tries how large one may be.
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => return Ok(()),
+                // Most often the error of a packet before: this one was not sent.
+                Err(_) => {}
+            }
+        }
+        // As if it was lost on its way.
+        Ok(())
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.io.poll_read_ready(context))?;
+            match self.state.recv(self.io.get_ref().into(), buffers, meta) {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.get_ref().local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.state.gro_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Socket({})", self.io.as_raw_fd())
+    }
+}
+
+/// Waits for room in the socket's buffer: each time with a registration of its own, which knows nothing
+/// of errors before.
+struct Room {
+    socket: Arc<Socket>,
+    waiting: Option<AsyncFd<OwnedFd>>,
+}
+
+impl UdpPoller for Room {
+    fn poll_writable(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.socket.is_full.load(Ordering::Acquire) {
+            self.waiting = None;
+            return Poll::Ready(Ok(()));
+        }
+        if self.waiting.is_none() {
+            let socket = self.socket.io.get_ref().try_clone()?;
+            self.waiting = Some(register(socket.into(), Interest::WRITABLE)?);
+        }
+        let waiting = self.waiting.as_ref().expect("just made");
+        let found = ready!(waiting.poll_write_ready(context)).map(drop);
+        self.waiting = None;
+        self.socket.is_full.store(false, Ordering::Release);
+        Poll::Ready(found)
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Room of {:?}", self.socket)
+    }
+}
+
+fn register<T: AsRawFd>(descriptor: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+    // SAFETY: the sockets given here keep their one descriptor open until they are dropped.
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(Into::into)
+}
+
+/// A socket for both families is asked for both. Where it cannot be asked, there will be no hints.
+fn ask_for_errors(socket: &UdpSocket) {
+    for (level, option) in [(libc::SOL_IP, libc::IP_RECVERR), (libc::SOL_IPV6, libc::IPV6_RECVERR)]
+    {
+        let on: libc::c_int = 1;
+        // SAFETY: the value is an int, as long as it is said to be.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                level,
+                option,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+    }
+}
+
+/// A host's word that nobody wanted a packet.
+struct Refusal {
+    packet_to: SocketAddr,
+    by: IpAddr,
+    /// How the packet began.
+    quote: Vec<u8>,
+}
+
+/// Enough of a packet to know it by.
+const QUOTE: usize = 64;
+
+/// The next refusal of a port in the socket's queue of errors; other errors are passed over.
+fn next_refusal(socket: &UdpSocket) -> Option<Refusal> {
+    loop {
+        let (error, packet_to, quote) = next_error(socket)?;
+        let (error, by) = error?;
+        let is_refusal = matches!(
+            (error.ee_origin, error.ee_type, error.ee_code),
+            (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4)
+        );
+        if let (true, Some(packet_to), Some(by)) = (is_refusal, packet_to, by) {
+            return Some(Refusal { packet_to, by, quote });
+        }
+    }
+}
+
+type Said = Option<(libc::sock_extended_err, Option<IpAddr>)>;
+
+/// What the queue of errors has next: the error and who told it, where the packet went, how it began.
+fn next_error(socket: &UdpSocket) -> Option<(Said, Option<SocketAddr>, Vec<u8>)> {
+    // Room for an error and the address of who told it, aligned as the system writes them.
+    let mut control = [0_u64; 32];
+    let mut quote = vec![0; QUOTE];
+    // SAFETY: an address of any family is numbers alone, for which 0 is fine.
+    let mut name: libc::sockaddr_storage = unsafe { zeroed() };
+    let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
+    // SAFETY: a message is numbers and pointers, for which 0 is fine.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the message points to memory that outlives the call, each as long as it is said to be.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    quote.truncate(usize::try_from(length).ok()?);
+    let mut said = None;
+    // SAFETY: the system has filled in the message, and control data up to its length.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    while !header.is_null() {
+        // SAFETY: a header inside the control data.
+        let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
+        if matches!(
+            (level, kind),
+            (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
+        ) {
+            // SAFETY: the data of such a header is an error, and behind it an address.
+            let error = unsafe { libc::CMSG_DATA(header) }.cast::<libc::sock_extended_err>();
+            // SAFETY: as above; it need not be aligned.
+            said = Some(unsafe { (error.read_unaligned(), address(error.add(1).cast())) });
+        }
+        // SAFETY: a header of this message's control data.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+    }
+    let said = said.map(|(error, by)| (error, by.map(|by| by.ip())));
+    // SAFETY: the system has written an address, or left zeros.
+    Some((said, unsafe { address((&raw const name).cast()) }, quote))
+}
+
+/// # Safety
+/// An address of the family that it says stands there, or another family is said.
+unsafe fn address(at: *const libc::sockaddr) -> Option<SocketAddr> {
+    // SAFETY: every address begins with its family.
+    let family = unsafe { at.read_unaligned() }.sa_family;
+    match libc::c_int::from(family) {
+        libc::AF_INET => {
+            // SAFETY: the family says so.
+            let v4 = unsafe { at.cast::<libc::sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some((ip, u16::from_be(v4.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says so.
+            let v6 = unsafe { at.cast::<libc::sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some((ip, u16::from_be(v6.sin6_port)).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const ID: Id = [1, 2, 3, 4, 5, 6, 7, 8];
+
+    fn packet(first: u8) -> Vec<u8> {
+        [&[first], &ID[..], b"the rest"].concat()
+    }
+
+    fn transmit(contents: &[u8], destination: SocketAddr) -> Transmit<'_> {
+        Transmit { destination, ecn: None, contents, segment_size: None, src_ip: None }
+    }
+
+    fn socket(ip: &str) -> Arc<Socket> {
+        Socket::new(UdpSocket::bind((ip, 0)).unwrap()).unwrap()
+    }
+
+    /// A port where nobody listens any more.
+    fn dead_port(ip: &str) -> SocketAddr {
+        UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_port_where_nobody_listens_any_more_is_hinted_at() {
+        for ip in ["127.0.0.1", "::1"] {
+            let (socket, dead) = (socket(ip), dead_port(ip));
+            let mut hints = socket.hints();
+            socket.try_send(&transmit(&packet(0x40), dead)).unwrap();
+            let hint = timeout(Duration::from_secs(10), hints.recv()).await.unwrap().unwrap();
+            assert_eq!(place(hint), place(dead));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dead_port_costs_no_packet_to_a_living_one() {
+        let socket = socket("127.0.0.1");
+        let living = UdpSocket::bind("127.0.0.1:0").unwrap();
+        living.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (dead, address) = (dead_port("127.0.0.1"), living.local_addr().unwrap());
+        for number in 0..100_u8 {
+            socket.try_send(&transmit(&packet(0x40), dead)).unwrap();
+            socket.try_send(&transmit(&[number], address)).unwrap();
+            let mut received = [0; 9];
+            assert_eq!(living.recv(&mut received).unwrap(), 1);
+            assert_eq!(received[0], number);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_quotes_no_packet_of_ours_or_comes_from_elsewhere_is_no_hint() {
+        let socket = socket("127.0.0.1");
+        let (peer, here) = (SocketAddr::from(([192, 0, 2, 1], 7)), IpAddr::from([192, 0, 2, 1]));
+        let mapped = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 7));
+        socket.note(&transmit(&packet(0x40), peer));
+        let mut hints = socket.hints();
+        let mut hinted = |packet_to, by, quote: &[u8]| {
+            socket.take(&Refusal { packet_to, by, quote: quote.to_vec() });
+            hints.try_recv().is_ok()
+        };
+        let good = packet(0x40);
+        assert!(hinted(peer, here, &good));
+        assert!(hinted(mapped, here, &good), "the same, as the system may write it");
+        assert!(hinted(peer, here, &good[..1 + ID_BYTES]), "no more is looked at");
+        assert!(!hinted(peer, here, &good[..ID_BYTES]), "too short");
+        assert!(!hinted(peer, here, &packet(0xc0)), "a packet of the handshake");
+        assert!(!hinted(peer, IpAddr::from([192, 0, 2, 9]), &good), "another host");
+        assert!(!hinted(SocketAddr::from(([192, 0, 2, 1], 8)), here, &good), "another port");
+        let mut other = good.clone();
+        other[4] ^= 1;
+        assert!(!hinted(peer, here, &other), "another connection");
+        // The one before the latest counts, as packets of both may be under way.
+        for (count, still) in [(1_u8, true), (2, false)] {
+            socket.note(&transmit(&[&[0x40], &[count; ID_BYTES][..]].concat(), peer));
+            assert_eq!(hinted(peer, here, &good), still);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! From a hint that a peer is gone to certainty: it is asked until it answers, or does not.
+//!
+//! Leaves to `socket` where hints come from, and to `links` what follows. Invariant: only silence, while
+//! this process was awake to hear, is held against a peer; a hint alone never is.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::time::{Instant, sleep_until};
+
+use crate::rank::Rank;
+
+use super::control::Frame;
+use super::link::Link;
+use super::links::Links;
+use super::peer::Peer;
+
+/// How often a suspect is asked.
+const STEP: Duration = Duration::from_millis(40);
+/// How long it must be silent after several hints, and after one.
+const SILENCE: Duration = Duration::from_millis(400);
+const LONGER_SILENCE: Duration = Duration::from_millis(600);
+/// A step that came so late was slept through.
+const LATE: Duration = Duration::from_millis(150);
+
+struct Suspicion {
+    link: Arc<Link>,
+    hints: usize,
+    since: Instant,
+    /// What had come from it.
+    heard: u64,
+}
+
+/// Heeds hints for as long as there are links.
+pub(super) async fn heed(links: Weak<Links>, mut hints: Receiver<SocketAddr>) {
+    let mut suspects: HashMap<Rank, Suspicion> = HashMap::new();
+    let mut step = Instant::now();
+    loop {
+        let hint = tokio::select! {
+            hint = hints.recv() => Some(hint),
+            () = sleep_until(step), if !suspects.is_empty() => None,
+        };
+        let Some(links) = links.upgrade() else { return };
+        match hint {
+            Some(Ok(address)) => {
+                if suspects.is_empty() {
+                    step = Instant::now();
+                }
+                links.suspect(address, &mut suspects);
+            }
+            Some(Err(RecvError::Lagged(_))) => {}
+            Some(Err(RecvError::Closed)) => return,
+            None => {
+                let now = Instant::now();
+                if now - step > LATE {
+                    suspects.values_mut().for_each(|suspicion| suspicion.since = now);
+                }
+                suspects.retain(|peer, suspicion| links.judge(*peer, suspicion, now));
+                step = now + STEP;
+            }
+        }
+    }
+}
+
+impl Links {
+    fn suspect(&self, address: SocketAddr, suspects: &mut HashMap<Rank, Suspicion>) {
+        let same = |one: SocketAddr| {
+            (one.ip().to_canonical(), one.port()) == (address.ip().to_canonical(), address.port())
+        };
+        let links = self.peers.iter().map(Peer::link).enumerate();
+        for (rank, link) in links.filter_map(|(rank, link)| Some((Rank(rank), link?))) {
+            if same(link.connection.remote_address()) {
+                let heard = heard(&link);
+                let (hints, since) = (0, Instant::now());
+                let new = || Suspicion { link, hints, since, heard };
+                suspects.entry(rank).or_insert_with(new).hints += 1;
+            }
+        }
+    }
+
+    /// Whether the suspicion stays.
+    fn judge(&self, peer: Rank, suspicion: &Suspicion, now: Instant) -> bool {
+        let Suspicion { link, hints, since, heard: before } = suspicion;
+        if heard(link) > *before || self.peers[peer.0].has_ended() || self.is_closing() {
+            return false;
+        }
+        let limit = if *hints > 1 { SILENCE } else { LONGER_SILENCE };
+        if now - *since >= limit {
+            self.declare_dead(peer, link);
+            return false;
+        }
+        let _ = link.control.send(Frame::Heartbeat(Vec::new()));
+        true
+    }
+}
+
+/// Counts what only the peer itself can have sent.
+fn heard(link: &Link) -> u64 {
+    let frames = link.connection.stats().frame_rx;
+    frames.acks + frames.stream + frames.ping + frames.max_data + frames.max_stream_data
+}
