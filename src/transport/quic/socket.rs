@@ -263,8 +263,8 @@ const QUOTE: usize = 64;
 /// The next refusal of a port in the socket's queue of errors; other errors are passed over.
 fn next_refusal(socket: &UdpSocket) -> Option<Refusal> {
     loop {
-        let (error, packet_to, quote) = next_error(socket)?;
-        let (error, by) = error?;
+        let (said, packet_to, quote) = next_error(socket)?;
+        let Some((error, by)) = said else { continue };
         let is_refusal = matches!(
             (error.ee_origin, error.ee_type, error.ee_code),
             (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4)
