@@ -75,7 +75,8 @@ class World:
     def __init__(self, program, size, collective, count, hosts=None, settings=()):
         self.size = size
         if hosts:
-            address = "10.78.0.1:7000"
+            # Another each time: a process of the case before may hold its port for a moment longer.
+            address = f"10.78.0.1:{random.randrange(20000, 30000)}"
         else:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
                 free.bind(("127.0.0.1", 0))
