@@ -119,8 +119,8 @@ impl Socket {
     }
 }
 
-/// An IPv4 address may also be written as IPv6.
-fn place(address: SocketAddr) -> (IpAddr, u16) {
+/// The same however it is written: an IPv4 address may also be written as IPv6.
+pub(super) fn place(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 

@@ -17,6 +17,7 @@ use super::control::Frame;
 use super::link::Link;
 use super::links::Links;
 use super::peer::Peer;
+use super::socket::place;
 
 /// How often a suspect is asked.
 const STEP: Duration = Duration::from_millis(40);
@@ -67,12 +68,9 @@ pub(super) async fn heed(links: Weak<Links>, mut hints: Receiver<SocketAddr>) {
 
 impl Links {
     fn suspect(&self, address: SocketAddr, suspects: &mut HashMap<Rank, Suspicion>) {
-        let same = |one: SocketAddr| {
-            (one.ip().to_canonical(), one.port()) == (address.ip().to_canonical(), address.port())
-        };
         let links = self.peers.iter().map(Peer::link).enumerate();
         for (rank, link) in links.filter_map(|(rank, link)| Some((Rank(rank), link?))) {
-            if same(link.connection.remote_address()) {
+            if place(link.connection.remote_address()) == place(address) {
                 let heard = heard(&link);
                 let (hints, since) = (0, Instant::now());
                 let new = || Suspicion { link, hints, since, heard };
