@@ -8,9 +8,10 @@ use super::relay::Trouble;
 use super::report;
 use super::wire::relayed;
 
-pub const CASES: [Case; 4] = [
+pub const CASES: [Case; 5] = [
     ("a_rank_killed_before_it_sends_is_named_by_who_waits_for_it", killed_before),
     ("a_rank_killed_inside_a_long_message_is_named_by_its_peer", killed_inside),
+    ("who_waits_for_a_rank_it_never_spoke_with_learns_that_it_is_gone", gone_unmet),
     ("messages_over_a_bad_network_are_exact_and_in_order", bad_network),
     ("a_message_outlives_the_process_that_sent_it", left_after),
 ];
@@ -40,6 +41,23 @@ fn killed_inside() {
         ranks[victim].signal(9);
         let name = format!("rank {victim} ");
         let answer = ranks[1 - victim].hear().failed(Code::RemoteError, &[&name]);
+        report(format!("after {:.0} ms: {}", answer.ms, answer.text));
+    }
+}
+
+/// Of six ranks, 0 and 3 are no neighbours. Rank 3 ends in good order, so that nobody tells of a loss.
+fn gone_unmet() {
+    for waits_before in [true, false] {
+        let mut ranks = world(6, &[("NEXAR_OP_TIMEOUT_MS", "20000")]);
+        if waits_before {
+            ranks[0].tell("recv 4 3");
+        }
+        assert!(ranks.remove(3).end().success());
+        if !waits_before {
+            // By now rank 0 has seen it, or will while it waits.
+            ranks[0].tell("recv 4 3");
+        }
+        let answer = ranks[0].hear().failed(Code::RemoteError, &["rank 3 "]);
         report(format!("after {:.0} ms: {}", answer.ms, answer.text));
     }
 }

@@ -121,9 +121,9 @@ impl Links {
     /// The process of a peer is no more.
     async fn died(&self, peer: Rank) {
         let Some(link) = self.peers[peer.0].link() else {
-            // It may have left in good order, without a word to those it never spoke with.
-            self.forget(peer);
-            return self.peers[peer.0].end(HAS_DIED.to_owned());
+            // It may have left in good order, without a word to those it never spoke with: only who
+            // waits for it has lost something.
+            return self.gone(peer, "has ended");
         };
         // What it sent before may lie in our socket, also that it leaves: that is taken in first.
         let heard = || link.connection.stats().udp_rx.datagrams;
@@ -364,12 +364,17 @@ impl Links {
 
     /// Notes that a peer which left all contexts, as it said, is gone.
     pub fn end(&self, peer: Rank) {
+        self.gone(peer, HAS_LEFT);
+    }
+
+    /// Nothing more comes from a peer, which alone is no failure.
+    fn gone(&self, peer: Rank, how: &str) {
         self.forget(peer);
-        self.peers[peer.0].end(HAS_LEFT.to_owned());
+        self.peers[peer.0].end(how.to_owned());
         if self.peers[peer.0].readable().is_none() {
             for context in self.contexts_with(peer) {
                 let rank = context.rank_of(peer).expect("asked for contexts with it");
-                context.inbox.gone(rank, HAS_LEFT);
+                context.inbox.gone(rank, how);
             }
         }
     }
