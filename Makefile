@@ -57,7 +57,7 @@ stress: build ## Run programs drawn at random for ten minutes
 	done
 
 fault: build ## Kill, stop and cut off ranks, hundreds of times, and print how long the others took
-	@python3 capi-tests/fault/fault.py $(BUILD)/capi-tests/fault/rank
+	@python3 capi-tests/fault/fault.py $(BUILD)/capi-tests/fault
 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \

@@ -1,0 +1,134 @@
+"""Ranks as processes, on this host or on hosts made of namespaces."""
+
+import itertools
+import os
+import random
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import time
+
+DEADLINE = 40  # seconds, for one case
+
+
+class Failed(Exception):
+    """Something happened that is no matter of time."""
+
+
+class Hosts:
+    """Hosts that are namespaces of network and processes, joined by a bridge. Needs root."""
+
+    def __init__(self, count):
+        self.names = [f"nexar-{os.getpid()}-{i}" for i in range(count)]
+        self.bridge = f"nxb{os.getpid() % 100000}"
+        run("ip", "link", "add", self.bridge, "type", "bridge")
+        run("ip", "link", "set", self.bridge, "up")
+        for i, name in enumerate(self.names):
+            cable = f"nx{os.getpid() % 100000}c{i}"
+            run("ip", "netns", "add", name)
+            run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+            run("ip", "link", "set", cable, "master", self.bridge, "up")
+            run("ip", "-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "eth0")
+            run("ip", "-n", name, "link", "set", "eth0", "up")
+            run("ip", "-n", name, "link", "set", "lo", "up")
+
+    def command(self, rank):
+        name = self.names[rank % len(self.names)]
+        inside = ["unshare", "--pid", "--fork", "--mount-proc"]
+        return ["ip", "netns", "exec", name, *inside]
+
+    def cut(self, one, other, action="add"):
+        """The cable between two hosts; with "del" it is mended."""
+        for a, b in ((one, other), (other, one)):
+            run("ip", "-n", self.names[a], "route", action, "blackhole", f"10.78.0.{b + 1}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            run("ip", "netns", "del", name, check=False)
+        run("ip", "link", "del", self.bridge, check=False)
+
+
+def run(*command, check=True):
+    subprocess.run(command, check=check, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+# Another each time: a process of the case before may hold its port for a moment longer.
+PORTS_OF_HOSTS = itertools.count(random.randrange(20000, 30000))
+
+
+def free_address(hosts=None):
+    if hosts:
+        return f"10.78.0.1:{next(PORTS_OF_HOSTS)}"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        return "127.0.0.1:%d" % free.getsockname()[1]
+
+
+class World:
+    """The ranks of one case: processes of one program with the same arguments."""
+
+    def __init__(self, size, command, hosts=None, settings=()):
+        self.size = size
+        shared = {
+            **os.environ,
+            "NEXAR_NRANKS": str(size),
+            "NEXAR_COMM_ID": free_address(hosts),
+            "NEXAR_COMM_SECRET": secrets.token_hex(16),
+            **dict(settings),
+        }
+        self.ranks = []
+        for rank in range(size):
+            process = subprocess.Popen(
+                (hosts.command(rank) if hosts else []) + [str(word) for word in command],
+                env={**shared, "NEXAR_RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                # What makes the namespaces complains there about signals that nobody sent.
+                stderr=subprocess.DEVNULL if hosts else None,
+                start_new_session=True,
+                text=True,
+            )
+            self.ranks.append(process)
+
+    def lines(self, ranks=None, seconds=DEADLINE):
+        """The next line of each of these ranks, or of all."""
+        ranks = range(self.size) if ranks is None else ranks
+        found, deadline = {}, time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            for rank in ranks:
+                selector.register(self.ranks[rank].stdout, selectors.EVENT_READ, rank)
+            while len(found) < len(ranks):
+                ready = selector.select(max(0, deadline - time.monotonic()))
+                if not ready:
+                    missing = sorted(set(ranks) - set(found))
+                    raise Failed(f"ranks {missing} said nothing for {seconds} s")
+                for key, _ in ready:
+                    found[key.data] = key.fileobj.readline().strip()
+                    selector.unregister(key.fileobj)
+        return found
+
+    def process_of(self, rank):
+        """The rank itself: in a namespace of processes it is a child of what was started."""
+        process = self.ranks[rank].pid
+        while True:
+            with open(f"/proc/{process}/task/{process}/children") as children:
+                below = children.read().split()
+            if not below:
+                return process
+            process = int(below[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.ranks:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+            process.stdout.close()
