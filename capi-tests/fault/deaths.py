@@ -89,37 +89,44 @@ def cut(options, hosts, one, other, worlds):
             world.__exit__()
 
 
-def kills(options, size, hosts=None):
+def cells(options, size, quick):
     """Every collective, every victim; and again until there are enough."""
-    cells = list(itertools.product(COLLECTIVES, range(size)))
-    random.shuffle(cells)
-    wanted = options.tries(max(100, len(cells)), quick=4)
-    for collective, victim in itertools.islice(itertools.cycle(cells), wanted):
-        yield end(options, size, collective, victim, hosts)
+    once = list(itertools.product(COLLECTIVES, range(size)))
+    random.shuffle(once)
+    return itertools.islice(itertools.cycle(once), options.tries(max(100, len(once)), quick))
+
+
+def kills(options, size):
+    for collective, victim in cells(options, size, quick=4):
+        yield end(options, size, collective, victim)
+
+
+def kills_between_hosts(options):
+    """New hosts each time: one that has just refused packets of another says so only once a second."""
+    for collective, victim in cells(options, 4, quick=4):
+        with Hosts(4) as hosts:
+            yield end(options, 4, collective, victim, hosts)
 
 
 def stops(options, settings=()):
-    """Every collective, every victim, eight worlds at a time."""
-    cells = list(itertools.product(COLLECTIVES, range(4)))
-    random.shuffle(cells)
-    wanted = itertools.islice(itertools.cycle(cells), options.tries(100, quick=1))
-
     def case(collective, victim):
         return lambda: end(options, 4, collective, victim, None, signal.SIGSTOP, settings)
 
-    return together(8, (case(*cell) for cell in wanted))
+    return together(8, (case(*cell) for cell in cells(options, 4, quick=1)))
 
 
 def pauses(options):
-    cells = itertools.cycle(itertools.product(COLLECTIVES, range(4)))
-    case = lambda cell: lambda: pause(options, *cell)
-    return together(4, (case(next(cells)) for _ in range(options.tries(100, quick=1))))
+    def case(collective, victim):
+        return lambda: pause(options, collective, victim)
+
+    return together(4, (case(*cell) for cell in cells(options, 4, quick=1)))
 
 
-def cuts(options, hosts):
+def cuts(options):
     pairs = itertools.cycle(itertools.combinations(range(4), 2))
-    for _ in range(options.tries(18, quick=1)):
-        yield from cut(options, hosts, *next(pairs), worlds=options.tries(6, quick=1))
+    with Hosts(4) as hosts:
+        for _ in range(options.tries(18, quick=1)):
+            yield from cut(options, hosts, *next(pairs), worlds=options.tries(6, quick=1))
 
 
 def add_rows(table, options):
@@ -130,8 +137,7 @@ def add_rows(table, options):
     table.row("SIGSTOP, 4 ranks, NEXAR_PEER_TIMEOUT_MS=1000", 1500, stops(options, settings))
     table.row("SIGSTOP for 3 s survived, 4 ranks; then kill -9", 100, pauses(options))
     if os.geteuid() == 0 and shutil.which("ip") and shutil.which("unshare"):
-        with Hosts(4) as hosts:
-            table.row("kill -9, 4 ranks of 4 hosts", 1000, kills(options, 4, hosts))
-            table.row("cable cut between 2 of 4 hosts", 6000, cuts(options, hosts))
+        table.row("kill -9, 4 ranks of 4 hosts", 1000, kills_between_hosts(options))
+        table.row("cable cut between 2 of 4 hosts", 6000, cuts(options))
     else:
         print("| ranks of 4 hosts | skipped: only root can make hosts of namespaces |")

@@ -20,13 +20,16 @@ class Failed(Exception):
 class Hosts:
     """Hosts that are namespaces of network and processes, joined by a bridge. Needs root."""
 
+    made = itertools.count()
+
     def __init__(self, count):
-        self.names = [f"nexar-{os.getpid()}-{i}" for i in range(count)]
-        self.bridge = f"nxb{os.getpid() % 100000}"
+        number = f"{os.getpid() % 100000}n{next(Hosts.made)}"
+        self.names = [f"nexar-{number}-{i}" for i in range(count)]
+        self.bridge = f"nxb{number}"
         run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "link", "set", self.bridge, "up")
         for i, name in enumerate(self.names):
-            cable = f"nx{os.getpid() % 100000}c{i}"
+            cable = f"nx{number}c{i}"
             run("ip", "netns", "add", name)
             run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
             run("ip", "link", "set", cable, "master", self.bridge, "up")

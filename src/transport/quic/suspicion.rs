@@ -24,15 +24,18 @@ const STEP: Duration = Duration::from_millis(40);
 /// How long it must be silent after several hints, and after one.
 const SILENCE: Duration = Duration::from_millis(400);
 const LONGER_SILENCE: Duration = Duration::from_millis(600);
+/// What comes so soon after the first hint may have been sent before, and have waited in our socket.
+const STALE: Duration = Duration::from_millis(120);
 /// A step that came so late was slept through.
 const LATE: Duration = Duration::from_millis(150);
 
 struct Suspicion {
     link: Arc<Link>,
     hints: usize,
-    since: Instant,
-    /// What had come from it.
+    first_hint: Instant,
+    /// What had come from it, and since when nothing has.
     heard: u64,
+    silent_since: Instant,
 }
 
 /// Heeds hints for as long as there are links.
@@ -57,7 +60,7 @@ pub(super) async fn heed(links: Weak<Links>, mut hints: Receiver<SocketAddr>) {
             None => {
                 let now = Instant::now();
                 if now - step > LATE {
-                    suspects.values_mut().for_each(|suspicion| suspicion.since = now);
+                    suspects.values_mut().for_each(|suspicion| suspicion.begin_again(now));
                 }
                 suspects.retain(|peer, suspicion| links.judge(*peer, suspicion, now));
                 step = now + STEP;
@@ -71,27 +74,42 @@ impl Links {
         let links = self.peers.iter().map(Peer::link).enumerate();
         for (rank, link) in links.filter_map(|(rank, link)| Some((Rank(rank), link?))) {
             if place(link.connection.remote_address()) == place(address) {
-                let heard = heard(&link);
-                let (hints, since) = (0, Instant::now());
-                let new = || Suspicion { link, hints, since, heard };
+                let new = || Suspicion::new(link);
                 suspects.entry(rank).or_insert_with(new).hints += 1;
             }
         }
     }
 
     /// Whether the suspicion stays.
-    fn judge(&self, peer: Rank, suspicion: &Suspicion, now: Instant) -> bool {
-        let Suspicion { link, hints, since, heard: before } = suspicion;
-        if heard(link) > *before || self.peers[peer.0].has_ended() || self.is_closing() {
+    fn judge(&self, peer: Rank, suspicion: &mut Suspicion, now: Instant) -> bool {
+        if self.peers[peer.0].has_ended() || self.is_closing() {
             return false;
         }
-        let limit = if *hints > 1 { SILENCE } else { LONGER_SILENCE };
-        if now - *since >= limit {
-            self.declare_dead(peer, link);
+        let heard = heard(&suspicion.link);
+        if heard > suspicion.heard {
+            (suspicion.heard, suspicion.silent_since) = (heard, now);
+            // A host says only a few such words: who is dead will not be hinted at again soon.
+            return now - suspicion.first_hint < STALE;
+        }
+        let limit = if suspicion.hints > 1 { SILENCE } else { LONGER_SILENCE };
+        if now - suspicion.silent_since >= limit {
+            self.declare_dead(peer, &suspicion.link);
             return false;
         }
-        let _ = link.control.send(Frame::Heartbeat(Vec::new()));
+        let _ = suspicion.link.control.send(Frame::Heartbeat(Vec::new()));
         true
+    }
+}
+
+impl Suspicion {
+    fn new(link: Arc<Link>) -> Self {
+        let now = Instant::now();
+        Self { heard: heard(&link), link, hints: 0, first_hint: now, silent_since: now }
+    }
+
+    /// What came while this process slept is yet to be heard.
+    fn begin_again(&mut self, now: Instant) {
+        (self.first_hint, self.silent_since) = (now, now);
     }
 }
 
