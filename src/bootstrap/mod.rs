@@ -21,6 +21,7 @@ use ring::digest::{SHA256, digest};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::parker;
 use crate::rank::Rank;
 use crate::runtime;
 use crate::transport::LANES;
@@ -150,7 +151,7 @@ fn join_id(id: UniqueId, world: World, config: &Config, patient: bool) -> Result
     let joining = runtime::io(config.threads)?.spawn(join::join(endpoint, id, world, settings));
     // The task keeps its own deadlines; this one is for a defect in it.
     let deadline = Instant::now() + 2 * config.init_timeout + std::time::Duration::from_secs(5);
-    match runtime::block_on(joining, deadline) {
+    match parker::block_on(joining, deadline) {
         Some(Ok(joined)) => joined,
         Some(Err(panic)) => Err(Error::Panic(panic.to_string())),
         None => Err(Error::Panic("initialisation missed its own deadline".to_owned())),

@@ -97,7 +97,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::runtime::block_on;
+    use crate::parker::block_on;
 
     #[test]
     fn a_pass_gives_way_and_ends_at_the_deadline() {

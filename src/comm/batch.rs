@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::{FutureExt, join_all};
 
 use crate::error::{Error, Result};
+use crate::parker;
 use crate::runtime;
 
 use super::Communicator;
@@ -168,7 +169,7 @@ fn run_to_the_end<'a>(
     let ended = catch_unwind(AssertUnwindSafe(|| {
         while let Some(until) = watch.next() {
             let ended = match over_network {
-                false => runtime::block_on(all.as_mut(), until),
+                false => parker::block_on(all.as_mut(), until),
                 // Nobody knows how long its functions take; heartbeats must not wait for them.
                 true if calls_program => runtime::wait(all.as_mut(), until),
                 true => runtime::drive(all.as_mut(), until, leaves_work),

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::transport::{LANES, Lane};
 
 pub(super) struct Lanes<const N: usize = LANES> {

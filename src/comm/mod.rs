@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
 use crate::op::Call;
+use crate::parker;
 use crate::rank::Place;
 use crate::runtime;
 use crate::transport::quic;
@@ -96,7 +97,7 @@ pub fn leave_all() {
             quic::leave_all().await;
             bootstrap::leave().await;
         });
-        let _ = runtime::block_on(leaving, Instant::now() + LEAVE_TIMEOUT);
+        let _ = parker::block_on(leaving, Instant::now() + LEAVE_TIMEOUT);
     }
 }
 

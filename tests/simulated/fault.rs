@@ -229,7 +229,7 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
         error.to_string()
     };
     let both = async { tokio::join!(one_rank(0), one_rank(1)) };
-    let texts = nexar::runtime::block_on(both, Instant::now() + Duration::from_secs(30));
+    let texts = nexar::parker::block_on(both, Instant::now() + Duration::from_secs(30));
     let texts = texts.expect("a rank hangs");
     assert_eq!(texts.0, texts.1);
     assert!(texts.0.starts_with("ranks disagree on call #0"), "{}", texts.0);

@@ -1,0 +1,12 @@
+//! What threads share, under one name: `tests/model` puts a model checker's in the place of the system's.
+
+pub use std::sync::atomic::{AtomicBool, Ordering};
+pub use std::sync::{Mutex, MutexGuard, PoisonError};
+pub use std::thread::{Thread, current, park_timeout};
+
+use std::sync::OnceLock;
+
+pub fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}

@@ -1,0 +1,21 @@
+//! Each of these runs in every order in which its threads can meet.
+
+#[test]
+fn a_wake_is_never_lost() {
+    nexar_model::a_wake_is_never_lost();
+}
+
+#[test]
+fn an_old_wake_hides_no_new_one() {
+    nexar_model::an_old_wake_hides_no_new_one();
+}
+
+#[test]
+fn turns_come_one_by_one_to_all() {
+    nexar_model::turns_come_one_by_one_to_all();
+}
+
+#[test]
+fn an_operation_given_up_blocks_nobody() {
+    nexar_model::an_operation_given_up_blocks_nobody();
+}
