@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fault nccl-oracle valgrind install clean help
+.PHONY: build demo test lint test-rust test-c stress fault nccl-oracle valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -56,8 +56,8 @@ stress: build ## Run programs drawn at random for ten minutes
 	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
 
-fault: build ## Kill, stop and cut off ranks, hundreds of times, and print how long the others took
-	@python3 capi-tests/fault/fault.py $(BUILD)/capi-tests/fault
+fault: build ## Do to ranks what the world does, hundreds of times, and renew the table of RELIABILITY.md
+	@python3 capi-tests/fault/fault.py $(BUILD)/capi-tests/fault --page RELIABILITY.md
 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \
@@ -74,6 +74,12 @@ valgrind: build ## Run the C tests of single calls under valgrind
 	  case $$program in */fork | */environment) leaks=no ;; *) leaks=full ;; esac; \
 	  $$valgrind --leak-check=$$leaks $$program; \
 	done
+
+# The C tests are valgrind's: a program of another compiler cannot be given Rust's sanitizer.
+asan: ## Run the Rust tests of one process with the address sanitizer (nightly Rust, a build of its own)
+	@rustup toolchain list | grep -q nightly || rustup toolchain install nightly --profile minimal; \
+	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 cargo +nightly test --locked \
+	  --target $$(rustc -vV | sed -n 's/host: //p') --target-dir target/asan --lib --test simulated
 
 # Builds only what was never built: `sudo make install` often runs without the user's cargo.
 install: $(if $(wildcard $(BUILD)/lib/libnexar.a),,build) ## Install below PREFIX (with DESTDIR in front)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does to ranks what the world does, and prints how long the others took to know it.
 
-    fault.py PROGRAMS [--quick] [--seed N] [WORDS]
+    fault.py PROGRAMS [--quick] [--page FILE] [--seed N] [WORDS]
 
 PROGRAMS is the directory of the programs built from this one. One row for each kind of fault: how often
 it was tried, the median, the 99th percentile and the longest of the times from the fault to the error of
@@ -32,13 +32,16 @@ def main():
     parser.add_argument("programs", type=Path)
     parser.add_argument("only", nargs="*", metavar="WORDS", help="rows whose name has one of these")
     parser.add_argument("--quick", action="store_true", help="a few of each kind")
+    parser.add_argument("--page", type=Path, help="file in which the table stands, to be renewed")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args(namespace=Options())
+    options = parser.parse_intermixed_args(namespace=Options())
     random.seed(options.seed)
     table = Table(options)
     table.head()
     for section in (deaths,):
         section.add_rows(table, options)
+    if options.page:
+        table.put_into(options.page)
     return 0 if table.all_held else 1
 
 

@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from world import Failed
 
+# Around the table on a page.
+BEGIN, END = "<!-- by make fault -->", "<!-- end -->"
+
 
 def percentile(values, share):
     ordered = sorted(values)
@@ -25,14 +28,24 @@ class Table:
     def __init__(self, options):
         self.options = options
         self.all_held = True
+        self.text = ""
+
+    def say(self, line):
+        print(line, flush=True)
+        self.text += line + "\n"
+
+    def put_into(self, page):
+        """In the place of the table that stands there."""
+        before, rest = page.read_text().split(BEGIN)
+        _, after = rest.split(END)
+        page.write_text(f"{before}{BEGIN}\n{self.text}{END}{after}")
 
     def head(self):
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-        print(
-            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {pages:.0f} GiB, "
-            f"Linux {platform.release()}, seed {self.options.seed}\n\n"
-            "| fault | tried | p50 | p99 | max | bound | |\n|---|---|---|---|---|---|---|",
-            flush=True,
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+        self.say(
+            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {memory:.0f} GiB, "
+            f"Linux {platform.release().split('-')[0]}, seed {self.options.seed}\n\n"
+            "| fault | tried | p50 | p99 | max | bound | |\n|---|---|---|---|---|---|---|"
         )
 
     def wants(self, name):
@@ -50,10 +63,10 @@ class Table:
                 tried += 1
         except Failed as reason:
             self.all_held = False
-            print(f"| {name} | FAILED after {tried}: {reason} |", flush=True)
+            self.say(f"| {name} | FAILED after {tried}: {reason} |")
             return
         worst = percentile(values, 0.99)
         held = worst <= bound
         self.all_held &= held or self.options.quick
         cells = [f"{value:.0f} {unit}" for value in (percentile(values, 0.5), worst, max(values), bound)]
-        print(f"| {name} | {tried} | {' | '.join(cells)} | {'held' if held else 'MISSED'} |", flush=True)
+        self.say(f"| {name} | {tried} | {' | '.join(cells)} | {'held' if held else 'MISSED'} |")
