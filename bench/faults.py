@@ -11,9 +11,9 @@ Each case is a world of four processes on this host that call all-reduce, all at
     operator      max on rank 1, sum on the others
     root          broadcast: rank 0 says root 1, the others root 0
 
-One markdown table: the times are from the fault to the error of each rank that got one. Libraries
-take turns. One world at a time is started, harmed and watched for its first seconds; worlds that do
-no more than wait stand beside it.
+One markdown table: the times are from the fault to the error of each rank that got one; "late" is
+after 10 s or more. Libraries take turns. One world at a time is started, harmed and watched for its
+first seconds; worlds that do no more than wait stand beside it.
 
 A rank is `PROGRAM none|fewer|more|type|operator|root COUNT leave|stay`, its place in NEXAR_RANK,
 NEXAR_NRANKS and NEXAR_COMM_ID. It prints `ready TIME` when all have worked once, and in the end
@@ -48,6 +48,7 @@ SIZE = 4
 START = 60  # seconds until all ranks must have worked once
 WATCHED = 2  # seconds for which a harmed world is alone
 BESIDE = 16  # worlds at a time, all but one of them waiting
+LATE = 10_000  # ms
 
 # name, what the ranks are told to do and to do after an error, signal
 FAULTS = {
@@ -83,20 +84,8 @@ def main():
     load = os.getloadavg()[0]
     ends = try_all(cases, programs, options.limit)
     print(f"load before {load:.1f}, after {os.getloadavg()[0]:.1f}\n")
-    print("| fault | library | tried | p50 ms | max ms | what happened |\n|---|---|---|---|---|---|")
-    for fault in options.faults:
-        for name, program in programs.items():
-            if worlds := ends.get((fault, name)):
-                print(row(fault, name, worlds, options.limit))
-            else:
-                why = program if name not in libraries else "not tried"
-                print(f"| {TITLES[fault]} | {name} | 0 | - | - | {why} |")
-    print("\nWhat was said, the two most frequent texts of each row:\n")
-    for fault in options.faults:
-        for name in libraries:
-            said = [end["text"] for world in ends.get((fault, name), []) for end in world]
-            for text, times in Counter(map(alike, filter(None, said))).most_common(2):
-                print(f"- {TITLES[fault]}, {name}, {times} times: `{text[:250]}`")
+    table(options, programs, libraries, ends)
+    texts(options.faults, libraries, ends)
 
 
 def try_all(cases, programs, limit):
@@ -266,7 +255,7 @@ def try_one(program, fault, turn, limit, alone):
                 began = time.monotonic_ns()
                 world.processes[culprit].send_signal(signal_)
             else:
-                began = int(ready[culprit].split()[1])
+                began = min(int(line.split()[1]) for line in ready.values())  # the first call
             world.lines(watching, 1, time.monotonic() + WATCHED)
         lines = world.lines(watching, 1, began / 1e9 + limit)
         return [judge(world, lines, rank, began, culprit) for rank in watching]
@@ -278,15 +267,37 @@ def judge(world, lines, rank, began, culprit):
     if lines[rank] is None:
         return {"what": "crash", "text": world.crash(rank)}
     moment, code, text = lines[rank].split(" ", 2)
-    if code == "0":
-        return {"what": text, "text": ""}
+    if code == "0" or text.startswith("wrong numbers"):
+        return {"what": " ".join(text.split()[:2]), "text": ""}
     named = {int(other) for other in re.findall(r"\b(?:rank|peer) (\d+)", text)}
-    ms = max(0, (int(moment) - began) / 1e6)
+    ms = (int(moment) - began) / 1e6
     names = "the rank" if culprit in named else "another" if named else "none"
-    return {"what": "error", "ms": ms, "text": text, "names": names}
+    what = "error" if ms >= 0 else "early"
+    return {"what": what, "ms": ms, "text": text, "names": names}
 
 
 # -- reporting -----------------------------------------------------------------------------------
+
+
+def table(options, programs, libraries, ends):
+    print("| fault | library | tried | p50 ms | max ms | what happened |")
+    print("|---|---|---|---|---|---|")
+    for fault in options.faults:
+        for name, program in programs.items():
+            if worlds := ends.get((fault, name)):
+                print(row(fault, name, worlds, options.limit))
+            else:
+                why = program if name not in libraries else "not tried"
+                print(f"| {TITLES[fault]} | {name} | 0 | - | - | {why} |")
+
+
+def texts(faults, libraries, ends):
+    print("\nWhat was said, the two most frequent texts of each row:\n")
+    for fault in faults:
+        for name in libraries:
+            said = [end["text"] for world in ends.get((fault, name), []) for end in world]
+            for text, times in Counter(map(alike, filter(None, said))).most_common(2):
+                print(f"- {TITLES[fault]}, {name}, {times} times: `{text[:250]}`")
 
 
 def alike(text):
@@ -302,8 +313,10 @@ def row(fault, name, worlds, limit):
     if errors:
         names = Counter(end["names"] for end in errors).most_common()
         named = ", ".join(f"{who} in {times}" for who, times in names)
-        told.append(f"error on {len(errors)} of {len(ends)}, names {named}")
+        late = sum(end["ms"] >= LATE for end in errors)
+        told.append(f"error on {len(errors)} of {len(ends)}, late on {late}, names {named}")
     for what, text in (
+        ("early", "error before the fault"),
         ("hang", f"hang past {limit:.0f} s"),
         ("wrong numbers", "no error, wrong numbers"),
         ("right numbers", "no error, right numbers"),
