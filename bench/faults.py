@@ -209,18 +209,18 @@ class World:
         complaint = " ".join(self.file("err", rank).read_text(errors="replace").split())
         return f"ended with {self.processes[rank].returncode}: {complaint}"
 
-    def lines(self, ranks, which, deadline):
-        """That line of each of these ranks; of one that ended without it, or not in time, none."""
+    def lines(self, ranks, wanted, deadline):
+        """The first such line of each of these ranks: None of one that ended without it, nothing of
+        one that did not print it in time."""
         found = {}
         while True:
             late = time.monotonic() > deadline
             for rank in set(ranks) - set(found):
                 ended = self.processes[rank].poll() is not None
                 lines = self.file("out", rank).read_text().split("\n")[:-1]
-                if len(lines) > which:
-                    found[rank] = lines[which]
-                elif ended:
-                    found[rank] = None
+                line = next(filter(wanted, lines), None)
+                if line or ended:
+                    found[rank] = line
             if late or len(found) == len(ranks):
                 return found
             time.sleep(0.02)
@@ -235,6 +235,14 @@ class World:
         self.place.cleanup()
 
 
+def is_ready(line):
+    return line.startswith("ready ")
+
+
+def is_end(line):
+    return not is_ready(line)
+
+
 def try_one(program, fault, turn, limit, alone):
     """How the case ended for each rank. The same turn is the same case for every library."""
     told, ending, signal_ = FAULTS[fault]
@@ -247,18 +255,22 @@ def try_one(program, fault, turn, limit, alone):
     with contextlib.ExitStack() as stack:
         with alone:
             world = stack.enter_context(World(program, told, count, ending))
-            ready = world.lines(range(SIZE), 0, time.monotonic() + START)
-            if not all((ready.get(rank) or "").startswith("ready") for rank in range(SIZE)):
-                return [{"what": "did not start", "text": str(ready)}]
+            begin = world.lines(range(SIZE), bool, time.monotonic() + START)
+            ready = {rank: line for rank, line in begin.items() if line and is_ready(line)}
+            # A rank may hear that others disagree before it has left the call before.
+            spoke = [rank for rank, line in begin.items() if line]
+            if len(ready) < (SIZE if signal_ else 1) or len(spoke) < SIZE:
+                return [{"what": "did not start", "text": str(begin)}]
             if signal_:
                 time.sleep(0.01 * (turn % 5))  # anywhere inside a call
                 began = time.monotonic_ns()
                 world.processes[culprit].send_signal(signal_)
             else:
                 began = min(int(line.split()[1]) for line in ready.values())  # the first call
-            world.lines(watching, 1, time.monotonic() + WATCHED)
-        lines = world.lines(watching, 1, began / 1e9 + limit)
-        return [judge(world, lines, rank, began, culprit) for rank in watching]
+            world.lines(watching, is_end, time.monotonic() + WATCHED)
+        lines = world.lines(watching, is_end, began / 1e9 + limit)
+        ends = [judge(world, lines, rank, began, culprit) for rank in watching]
+        return [end | {"before": rank not in ready} for rank, end in zip(watching, ends)]
 
 
 def judge(world, lines, rank, began, culprit):
@@ -315,6 +327,8 @@ def row(fault, name, worlds, limit):
         named = ", ".join(f"{who} in {times}" for who, times in names)
         late = sum(end["ms"] >= LATE for end in errors)
         told.append(f"error on {len(errors)} of {len(ends)}, late on {late}, names {named}")
+        if before := sum(end["before"] for end in errors):
+            told.append(f"{before} of these out of the call before")
     for what, text in (
         ("early", "error before the fault"),
         ("hang", f"hang past {limit:.0f} s"),
