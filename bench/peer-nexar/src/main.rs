@@ -12,10 +12,9 @@
 //! batch's iterations. `ours.c` measures the same way.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nexar::{ClusterConfig, CpuAdapter, DataType, NexarClient, ReduceOp};
+use nexar::{DataType, NexarClient, ReduceOp};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -56,16 +55,7 @@ fn main() -> Result<(), Error> {
 
 async fn measure(rank: u32, ranks: u32, seed: SocketAddr, plans: Vec<Plan>) -> Result<(), Error> {
     // Reads NEXAR_ENABLE_TCP_BULK_SIDECAR: compare.py sets it to 0.
-    let config = ClusterConfig::new(ranks)
-        .with_bind_addr("127.0.0.1:0".parse()?)
-        .with_cluster_token("a token for the comparison")
-        .with_join_timeout(Duration::from_secs(60))
-        .with_nexar(nexar::NexarConfig::from_env());
-    let adapter = Arc::new(CpuAdapter::new());
-    let client = match rank {
-        0 => NexarClient::bootstrap_seed(seed, &config, adapter).await?,
-        _ => NexarClient::bootstrap_join(seed, &config, adapter).await?,
-    };
+    let client = peer_nexar::connect(rank, ranks, seed, nexar::NexarConfig::from_env()).await?;
     for plan in &plans {
         let mut buffer = vec![1_f32; plan.bytes / size_of::<f32>()];
         all_reduce(&client, &mut buffer).await?;
