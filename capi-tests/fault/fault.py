@@ -15,7 +15,9 @@ import random
 import sys
 from pathlib import Path
 
+import calls
 import deaths
+import mismatches
 from table import Table
 
 
@@ -37,7 +39,11 @@ def main():
     random.seed(options.seed)
     table = Table(options)
     table.head()
-    for section in (deaths,):
+    for section in (
+        deaths,
+        mismatches,
+        calls,
+    ):
         section.add_rows(table, options)
     return 0 if table.all_held else 1
 

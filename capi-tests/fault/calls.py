@@ -1,0 +1,104 @@
+"""Calls that end communicators, handles that are none, children, and communicators that come and go."""
+
+import functools
+import shutil
+import subprocess
+
+from world import Failed, World
+
+INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 4, 5, 6
+# As the target valgrind of the Makefile.
+MEMCHECK = (
+    "--quiet --error-exitcode=1 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
+).split()
+
+
+def leaves(options, how, own_code, code):
+    """The time of the rank that ends the communicator, and those of the others, for each try."""
+    tries = options.tries(104, quick=8)
+    with World(4, [options.program("leave"), how, tries]) as world:
+        for of_ranks in zip(*world.outputs(), strict=True):
+            lines = [line.split("|", 4) for line in of_ranks]
+            leaver = int(lines[0][0])
+            if int(lines[leaver][3]) == INVALID_ARGUMENT:
+                continue  # its call came after its abort and met a dead handle
+            began = max(int(began) for _, began, *_ in lines)
+            others = []
+            for rank, (_, own_began, ended, got, text) in enumerate(lines):
+                wrong_text = rank != leaver and code == REMOTE_ERROR and f"rank {leaver} " not in text
+                if int(got) != (own_code if rank == leaver else code) or wrong_text:
+                    raise Failed(f"rank {leaver} left, rank {rank} got {got} {text}")
+                if rank == leaver:
+                    own = (int(ended) - int(own_began)) / 1e6
+                else:
+                    others.append(max(0, int(ended) - began) / 1e6)
+            yield own, others
+
+
+def wrong_codes(options, tries, wrapper=()):
+    """How often each function took a number for a handle."""
+    command = [*wrapper, options.program("handles"), tries]
+    command = [str(word) for word in command]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if ran.returncode != 0:
+        raise Failed(f"handles ended with {ran.returncode}: {ran.stderr.strip()}")
+    for line in ran.stdout.splitlines():
+        yield [int(line.rsplit("|", 1)[1])]
+
+
+def forks(options):
+    with World(4, [options.program("fork"), options.tries(1000, quick=40)]) as world:
+        for of_ranks in zip(*world.outputs(seconds=60), strict=True):
+            yield [int(wrong) for wrong in of_ranks]
+
+
+def renewals(options, tries):
+    """By how much each rank has grown: files, threads, memory."""
+    command = [options.program("renew"), options.tries(50, quick=10), tries]
+    with World(4, command) as world:
+        return [[int(number) for number in lines[0].split("|")] for lines in world.outputs(seconds=240)]
+
+
+def add_rows_of_leaving(table, options):
+    rows = (
+        ("nexarCommAbort while inside calls", "abort", INVALID_USAGE, REMOTE_ERROR),
+        ("nexarCommAbort with calls queued on streams", "abort_queued", INVALID_USAGE, REMOTE_ERROR),
+        ("nexarCommDestroy while others wait", "destroy", 0, REMOTE_ERROR),
+        ("nexarCommDestroy with calls queued on streams", "destroy_queued", 0, 0),
+    )
+    for name, how, own_code, code in rows:
+        tries = leaves(options, how, own_code, code)
+        table.row(f"{name}, 4 ranks", 100, ([own, *others] for own, others in tries))
+    in_vain = lambda: leaves(options, "abort_init", 0, REMOTE_ERROR)
+    table.row("nexarCommAbort while it is made", 100, ([own] for own, _ in in_vain()))
+    table.row("nexarCommAbort while it is made, other ranks", 1000, (others for _, others in in_vain()))
+
+
+def add_rows_of_handles(table, options):
+    row = functools.partial(table.row, bound=0, unit="wrong codes")
+    tries = options.tries(1_000_000, quick=1_000)
+    row(f"{tries:,} stale and random handles to each function", cases=wrong_codes(options, tries))
+    tries = options.tries(400, quick=10)
+    name = f"{tries:,} of them under valgrind"
+    if valgrind := shutil.which("valgrind"):
+        row(name, cases=wrong_codes(options, tries, [valgrind, *MEMCHECK]))
+    elif table.wants(name):
+        print(f"| {name} | skipped: there is no valgrind |")
+
+
+def add_rows_of_renewals(table, options):
+    tries = options.tries(1_000, quick=20)
+    growth = functools.cache(lambda: renewals(options, tries))
+
+    def of(column):
+        yield [of_rank[column] for of_rank in growth()]
+
+    for column, (unit, bound) in enumerate((("files", 0), ("threads", 0), ("KiB", 256))):
+        table.row(f"init and destroy {tries:,} times, 4 ranks: {unit}", bound, of(column), unit=unit)
+
+
+def add_rows(table, options):
+    add_rows_of_leaving(table, options)
+    add_rows_of_handles(table, options)
+    table.row("fork: the child refused and silent, 4 ranks go on", 0, forks(options), unit="wrong")
+    add_rows_of_renewals(table, options)
