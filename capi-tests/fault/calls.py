@@ -62,10 +62,16 @@ def forks(options):
 
 
 def renewals(options, tries):
-    """By how much each rank has grown: files, threads, memory."""
+    """By how much each rank has grown: files, threads, KiB of memory."""
     command = [options.program("renew"), options.tries(50, quick=10), tries]
     with World(4, command) as world:
         return [[int(number) for number in lines[0].split("|")] for lines in world.outputs(seconds=240)]
+
+
+def values(measure, choose):
+    """Chosen ones of each try of a measurement, which is made when the first are asked for."""
+    for one in measure():
+        yield choose(*one)
 
 
 def add_rows_of_leaving(table, options):
@@ -77,13 +83,13 @@ def add_rows_of_leaving(table, options):
     )
     for name, how, own_code, code in rows:
         table.row(f"{name}, 4 ranks", 100, all_times(leaves(options, how, own_code, code)))
+
+    unmade = functools.cache(lambda: list(leaves(options, "abort_init", 0, REMOTE_ERROR)))
     name = "nexarCommAbort while it is made"
-    if not table.wants(name):
-        return
-    unmade = list(leaves(options, "abort_init", 0, REMOTE_ERROR))
-    table.row(name, 100, ([own] for own, _, _ in unmade))
-    table.row(f"{name}, the others", 1000, (others for _, others, _ in unmade))
-    table.row(f"{name}, the others blame another", 0, ([len(strange)] for _, _, strange in unmade), "ranks")
+    table.row(name, 100, values(unmade, lambda own, others, strange: [own]))
+    table.row(f"{name}, the others", 1000, values(unmade, lambda own, others, strange: others))
+    blamed = values(unmade, lambda own, others, strange: [len(strange)])
+    table.row(f"{name}, the others blame another", 0, blamed, unit="ranks")
 
 
 def add_rows_of_handles(table, options):
@@ -101,12 +107,10 @@ def add_rows_of_handles(table, options):
 def add_rows_of_renewals(table, options):
     tries = options.tries(1_000, quick=20)
     growth = functools.cache(lambda: renewals(options, tries))
-
-    def of(column):
-        yield [of_rank[column] for of_rank in growth()]
-
-    for column, (unit, bound) in enumerate((("files", 0), ("threads", 0), ("KiB", 256))):
-        table.row(f"init and destroy {tries:,} times, 4 ranks: {unit}", bound, of(column), unit=unit)
+    name = f"init and destroy {tries:,} times, 4 ranks"
+    table.row(f"{name}: files", 0, values(growth, lambda files, threads, kib: [files]), unit="files")
+    table.row(f"{name}: threads", 0, values(growth, lambda files, threads, kib: [threads]), unit="threads")
+    table.row(f"{name}: memory", 256, values(growth, lambda files, threads, kib: [kib]), unit="KiB")
 
 
 def add_rows(table, options):
