@@ -110,7 +110,7 @@ def add_rows_of_renewals(table, options):
     name = f"init and destroy {tries:,} times, 4 ranks"
     table.row(f"{name}: files", 0, values(growth, lambda files, threads, kib: [files]), unit="files")
     table.row(f"{name}: threads", 0, values(growth, lambda files, threads, kib: [threads]), unit="threads")
-    table.row(f"{name}: memory in use", 256, values(growth, lambda files, threads, kib: [kib]), unit="KiB")
+    table.row(f"{name}: memory", 256, values(growth, lambda files, threads, kib: [kib]), unit="KiB")
 
 
 def add_rows(table, options):

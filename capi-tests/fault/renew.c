@@ -3,11 +3,9 @@
  *
  *     renew WARM_UPS TRIES
  *
- * Prints by how much the tries have made this process grow: files, threads, KiB of memory. Not counted is
- * what malloc has free and keeps: that grows with the most links that ever ended at the same time.
+ * Prints by how much the tries have made this process grow: files, threads, KiB of memory.
  */
 #include <dirent.h>
-#include <malloc.h>
 
 #include "moment.h"
 #include "ranks.h"
@@ -27,7 +25,6 @@ static int entries_of(const char *path) {
 
 static struct size measure(void) {
   long pages = 0;
-  malloc_trim(0);
   FILE *file = fopen("/proc/self/statm", "r");
   CHECK(file && fscanf(file, "%*d %ld", &pages) == 1);
   if (file) fclose(file);

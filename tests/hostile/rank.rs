@@ -135,7 +135,7 @@ impl Member {
         let error = communicator.run(Op::AllReduce { count: 2, reducer, buffers }).unwrap_err();
         self.seconds = began.elapsed().as_secs_f64();
         communicator.close();
-        (error.code(), error.to_string())
+        (error.code(), error.to_string().replace('\n', " "))
     }
 
     fn joined(&mut self, code: Code, comm: nexarComm_t) -> (Code, String) {
