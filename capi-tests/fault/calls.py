@@ -97,7 +97,7 @@ def add_rows_of_handles(table, options):
     tries = options.tries(1_000_000, quick=1_000)
     row(f"{tries:,} stale and random handles to each function", cases=wrong_codes(options, tries))
     tries = options.tries(400, quick=10)
-    name = f"{tries:,} of them under valgrind"
+    name = f"{tries:,} handles to each function under valgrind"
     if valgrind := shutil.which("valgrind"):
         row(name, cases=wrong_codes(options, tries, [valgrind, *MEMCHECK]))
     elif table.wants(name):

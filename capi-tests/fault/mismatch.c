@@ -14,7 +14,17 @@
 
 enum { RANKS = 4, FEW = 5, MANY = 60001, MOST_ELEMENTS = RANKS * (MANY + 1) };
 
-enum difference { KIND, OPPOSITE_KIND, ORDER, DATATYPE, OP, ROOT, COUNT, COUNT_OF_ZERO, DIFFERENCES };
+enum difference {
+  KIND,
+  OPPOSITE_KIND,
+  ORDER,
+  DATATYPE,
+  OP,
+  ROOT,
+  COUNT,
+  COUNT_OF_ZERO,
+  DIFFERENCES
+};
 
 static const char *const difference_names[] = {
     "kind", "opposite kind", "order", "datatype", "op", "root", "count", "count of 0"};
