@@ -15,7 +15,9 @@ import random
 import sys
 from pathlib import Path
 
+import calls
 import deaths
+import mismatches
 from table import Table
 
 
@@ -38,7 +40,11 @@ def main():
     random.seed(options.seed)
     table = Table(options)
     table.head()
-    for section in (deaths,):
+    for section in (
+        deaths,
+        mismatches,
+        calls,
+    ):
         section.add_rows(table, options)
     if options.page:
         table.put_into(options.page)

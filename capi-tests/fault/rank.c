@@ -9,20 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <nexar.h>
+
+#include "moment.h"
 
 static int rank, size;
 static nexarComm_t comm;
 static size_t count;
 static int *sent, *received;
-
-static long long now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1000000000LL + time.tv_nsec;
-}
 
 static int end(nexarResult_t result) {
   printf("%lld %d %s\n", now_ns(), (int)result, nexarGetLastError(comm));

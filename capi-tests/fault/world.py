@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 DEADLINE = 40  # seconds, for one case
 
@@ -113,6 +114,22 @@ class World:
                     found[key.data] = key.fileobj.readline().strip()
                     selector.unregister(key.fileobj)
         return found
+
+    def outputs(self, seconds=DEADLINE):
+        """All lines of each rank, when it has ended well."""
+
+        def output(rank):
+            process = self.ranks[rank]
+            try:
+                text, _ = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise Failed(f"rank {rank} has not ended after {seconds} s") from None
+            if process.returncode != 0:
+                raise Failed(f"rank {rank} ended with {process.returncode}")
+            return text.splitlines()
+
+        with ThreadPoolExecutor(self.size) as pool:
+            return list(pool.map(output, range(self.size)))
 
     def process_of(self, rank):
         """The rank itself: in a namespace of processes it is a child of what was started."""

@@ -1,4 +1,4 @@
-//! Ranks that are lost, stop, abort or leave while others need them.
+//! Ranks that are lost, stop, abort, panic or leave while others need them.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,11 +9,12 @@ use super::Case;
 use super::process::{Answer, Process, ask_all, slowest, world};
 use super::{report, times};
 
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 11] = [
     ("a_rank_killed_inside_an_all_reduce_is_named_by_the_others", killed),
     ("a_rank_that_stops_is_lost_after_the_peer_timeout", stopped),
     ("a_short_stop_is_no_loss", stopped_shortly),
     ("an_abort_ends_the_operations_of_the_others", aborted),
+    ("a_panic_inside_an_operation_is_an_internal_error_on_every_rank", panicked),
     ("a_rank_that_left_is_named_by_who_still_needs_it", left),
     ("a_process_that_ends_after_its_last_collective_takes_no_result_with_it", ended_together),
     ("a_result_outlives_the_process_that_sent_it", ended_first),
@@ -114,6 +115,26 @@ fn aborted() {
     for rank in ranks {
         assert!(rank.end().success());
     }
+}
+
+fn panicked() {
+    let mut ranks: Vec<_> = (0..4).map(|_| Process::start(&[])).collect();
+    let mut times_of_all = Vec::new();
+    for turn in 0..times(8, 100) {
+        let (id, culprit) = (ranks[0].id(), turn % 4);
+        for (rank, process) in ranks.iter_mut().enumerate() {
+            process.tell(&format!("panic {id} {rank} 4 {culprit}"));
+        }
+        let words = format!("rank {culprit}, AllReduce(2 x int32, sum) #1: a panic inside nexar");
+        for rank in &mut ranks {
+            times_of_all.push(rank.hear().failed(Code::InternalError, &[&words]).ms);
+        }
+    }
+    times_of_all.sort_by(f64::total_cmp);
+    let [middle, late] = [50, 99].map(|share| times_of_all[times_of_all.len() * share / 100]);
+    let longest = times_of_all[times_of_all.len() - 1];
+    report(format!("all know it after {middle:.1} ms, p99 {late:.1} ms, max {longest:.1} ms"));
+    assert!(late <= 100.0);
 }
 
 fn left() {

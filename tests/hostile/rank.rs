@@ -7,6 +7,8 @@ use std::fs;
 use std::io::Write;
 use std::time::Instant;
 
+use nexar::bootstrap::World;
+use nexar::buffer::Buffers;
 use nexar::capi::collective::{nexarAllReduce, nexarBarrier, nexarBcast, nexarReduce};
 use nexar::capi::comm::{
     nexarCommAbort, nexarCommCount, nexarCommDestroy, nexarCommInitFromEnv, nexarCommInitRank,
@@ -15,9 +17,11 @@ use nexar::capi::comm::{
 use nexar::capi::message::{nexarRecv, nexarSend};
 use nexar::capi::types::{nexarComm_t, nexarUniqueId};
 use nexar::capi::version::nexarGetLastError;
+use nexar::config;
 use nexar::dtype::DataType;
 use nexar::error::Code;
-use nexar::op::RedOp;
+use nexar::op::{Fold, Op, RedOp, Reducer};
+use nexar::rank::Rank;
 
 /// What a broadcast carries, over and over: easy to find where it should not be.
 pub const PATTERN: &[u8; 64] = b"I am the payload that nobody but the members of this world sees.";
@@ -76,6 +80,7 @@ impl Member {
             "broadcast" => self.broadcast(number(1), number(2)),
             // SAFETY: a barrier has no buffers.
             "barrier" => self.plain(|| unsafe { nexarBarrier(comm, std::ptr::null_mut()) }),
+            "panic" => self.panic(words[1], number(2), number(3), number(4)),
             "abort" => self.plain(|| nexarCommAbort(comm)),
             "destroy" => {
                 self.comms.pop();
@@ -108,13 +113,34 @@ impl Member {
     }
 
     fn join(&mut self, id: &str, rank: usize, size: usize) -> (Code, String) {
-        let byte = |i: usize| u8::from_str_radix(&id[2 * i..2 * i + 2], 16).unwrap() as c_char;
-        let id = nexarUniqueId { internal: std::array::from_fn(byte) };
+        let id = nexarUniqueId { internal: id_of(id).map(|byte| byte as c_char) };
         let mut comm = std::ptr::null_mut();
         // SAFETY: `comm` is a place for a handle.
         let code =
             self.timed(|| unsafe { nexarCommInitRank(&mut comm, size as i32, id, rank as i32) });
         self.joined(code, comm)
+    }
+
+    /// Joins a communicator, works with it once, and makes a call in which the culprit panics: its buffers
+    /// break a rule that no C call can break.
+    fn panic(&mut self, id: &str, rank: usize, size: usize, culprit: usize) -> (Code, String) {
+        std::panic::set_hook(Box::new(|_| ())); // the error tells it
+        let world = World { rank: Rank(rank), size };
+        let communicator = nexar::comm::join(&id_of(id), world, config::get().unwrap()).unwrap();
+        let input = vec![0; if rank == culprit { 4 } else { 8 }];
+        let buffers = Buffers::Apart { input: &input, output: &mut [0; 8] };
+        let reducer = Reducer::Known(Fold::new(DataType::Int32, RedOp::Sum).unwrap());
+        let mut began = Instant::now();
+        // A slow rank may still be inside the first call when it hears of the second.
+        let worked = communicator.run(Op::Barrier);
+        let panicked = worked.and_then(|()| {
+            began = Instant::now();
+            communicator.run(Op::AllReduce { count: 2, reducer, buffers })
+        });
+        let error = panicked.unwrap_err();
+        self.seconds = began.elapsed().as_secs_f64();
+        communicator.close();
+        (error.code(), error.to_string().replace('\n', " "))
     }
 
     fn joined(&mut self, code: Code, comm: nexarComm_t) -> (Code, String) {
@@ -193,6 +219,11 @@ impl Member {
             _ => (code, last_error(code)),
         }
     }
+}
+
+/// From hexadecimal.
+fn id_of(text: &str) -> [u8; 128] {
+    std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
 }
 
 fn last_error(code: Code) -> String {

@@ -1,0 +1,13 @@
+/* Moments that all processes of a host can compare. */
+#ifndef MOMENT_H
+#define MOMENT_H
+
+#include <time.h>
+
+static inline long long now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * Makes a communicator, works with it and destroys it, over and over:
+ *
+ *     renew WARM_UPS TRIES
+ *
+ * Prints by how much the tries have made this process grow: files, threads, KiB of memory.
+ */
+#include <dirent.h>
+
+#include "moment.h"
+#include "ranks.h"
+
+struct size {
+  int files, threads, kib;
+};
+
+static int entries_of(const char *path) {
+  DIR *directory = opendir(path);
+  int entries = 0;
+  CHECK(directory != NULL);
+  while (directory && readdir(directory)) entries++;
+  if (directory) closedir(directory);
+  return entries;
+}
+
+static struct size measure(void) {
+  long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  CHECK(file && fscanf(file, "%*d %ld", &pages) == 1);
+  if (file) fclose(file);
+  return (struct size){entries_of("/proc/self/fd"), entries_of("/proc/self/task"),
+                       (int)(pages * sysconf(_SC_PAGESIZE) / 1024)};
+}
+
+static void renew(int rank, int n, int times) {
+  for (int i = 0; i < times && !check_failures; i++) {
+    nexarComm_t comm = join_another(rank, n, world);
+    check_it_works(rank, n, comm);
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
+  }
+}
+
+/* The links of the last one end in the background. All ranks look until all are as at first. */
+static struct size measure_settled(struct size at_first) {
+  long long deadline = now_ns() + 5000000000LL;
+  for (;;) {
+    struct size now = measure();
+    bool settled = now.files <= at_first.files && now.threads <= at_first.threads;
+    int8_t done = settled || now_ns() > deadline;
+    nexarResult_t all = nexarAllReduce(&done, &done, 1, nexarInt8, nexarMin, world, NULL);
+    CHECK_CODE(nexarSuccess, all);
+    if (done || all != nexarSuccess) return now;
+  }
+}
+
+int main(int argc, char **argv) {
+  int rank = 0, n = 0;
+  if (argc != 3 || !ranks_are_processes()) return 2;
+  CHECK_CODE(nexarSuccess, nexarCommUserRank(world, &rank));
+  CHECK_CODE(nexarSuccess, nexarCommCount(world, &n));
+  struct size at_first = measure();
+  renew(rank, n, atoi(argv[1]));
+  struct size before = measure_settled(at_first);
+  renew(rank, n, atoi(argv[2]));
+  struct size after = measure_settled(at_first);
+  printf("%d|%d|%d\n", after.files - before.files, after.threads - before.threads,
+         after.kib - before.kib);
+  return check_failures != 0;
+}
