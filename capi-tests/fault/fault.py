@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import deaths
+import joins
 from table import Table
 
 
@@ -33,11 +34,14 @@ def main():
     parser.add_argument("only", nargs="*", metavar="WORDS", help="rows whose name has one of these")
     parser.add_argument("--quick", action="store_true", help="a few of each kind")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args(namespace=Options())
+    options = parser.parse_intermixed_args(namespace=Options())
     random.seed(options.seed)
     table = Table(options)
     table.head()
-    for section in (deaths,):
+    for section in (
+        deaths,
+        joins,
+    ):
         section.add_rows(table, options)
     return 0 if table.all_held else 1
 

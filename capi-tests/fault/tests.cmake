@@ -1,8 +1,10 @@
 # Ranks that die, stand still, are cut off or contradict each other: a few of each kind. `make fault`
 # tries all.
 
-nexar_program(fault rank fault/rank.c)
-target_link_libraries(fault.rank PRIVATE nexar::nexar)
+foreach(name IN ITEMS rank join)
+  nexar_program(fault ${name} fault/${name}.c)
+  target_link_libraries(fault.${name} PRIVATE nexar::nexar)
+endforeach()
 if(Python3_FOUND)
   nexar_test(fault quick ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/fault/fault.py
     $<TARGET_FILE_DIR:fault.rank> --quick)
