@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does to ranks what the world does, and prints how long the others took to know it.
 
-    fault.py PROGRAMS [--quick] [--seed N] [WORDS]
+    fault.py PROGRAMS [--hostile PROGRAM] [--quick] [--seed N] [WORDS]
 
 PROGRAMS is the directory of the programs built from this one. One row for each kind of fault: how often
 it was tried, the median, the 99th percentile and the longest of the times from the fault to the error of
@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 
 import deaths
+import hostile
 import joins
+import load
 from table import Table
 
 
@@ -32,6 +34,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=Path)
     parser.add_argument("only", nargs="*", metavar="WORDS", help="rows whose name has one of these")
+    parser.add_argument("--hostile", type=Path, help="the program of tests/hostile")
     parser.add_argument("--quick", action="store_true", help="a few of each kind")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_intermixed_args(namespace=Options())
@@ -41,6 +44,8 @@ def main():
     for section in (
         deaths,
         joins,
+        hostile,
+        load,
     ):
         section.add_rows(table, options)
     return 0 if table.all_held else 1

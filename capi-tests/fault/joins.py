@@ -82,4 +82,5 @@ def add_rows(table, options):
     table.row(name, 500, tries(missing, 4, quick=2))
     table.row("duplicate rank, 5 processes", 1000, tries(duplicate, 1, quick=2))
     table.row("different number of ranks, 4 processes", 1000, tries(different_size, 1, quick=2))
-    table.row("wrong secret beside 3 ranks, which wait for the right one", 1000, tries(wrong_secret, 1, quick=2))
+    name = "wrong secret beside 3 ranks, which wait for the right one"
+    table.row(name, 1000, tries(wrong_secret, 1, quick=2))

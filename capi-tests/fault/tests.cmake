@@ -1,7 +1,7 @@
 # Ranks that die, stand still, are cut off or contradict each other: a few of each kind. `make fault`
 # tries all.
 
-foreach(name IN ITEMS rank join)
+foreach(name IN ITEMS rank join steady)
   nexar_program(fault ${name} fault/${name}.c)
   target_link_libraries(fault.${name} PRIVATE nexar::nexar)
 endforeach()
