@@ -10,6 +10,7 @@
 //! the processes of others.
 
 mod forger;
+mod garbage;
 mod join;
 mod loss;
 mod member;
@@ -40,13 +41,14 @@ fn main() -> ExitCode {
     }
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
-    let modules: [&[Case]; 8] = [
+    let modules: [&[Case]; 9] = [
         &join::CASES,
         &loss::CASES,
         &message::CASES,
         &mismatch::CASES,
         &member::CASES,
         &stranger::CASES,
+        &garbage::CASES,
         &wire::CASES,
         &resource::CASES,
     ];
