@@ -79,7 +79,7 @@ def add_rows(table, options):
         return together(at_once, [lambda: case(options)] * count)
 
     name = f"missing rank, 3 of 4, beyond NEXAR_INIT_TIMEOUT_MS={PATIENCE_MS}"
-    table.row(name, 500, tries(missing, 4, quick=2))
+    table.row(name, 500, tries(missing, 8, quick=2))
     table.row("duplicate rank, 5 processes", 1000, tries(duplicate, 1, quick=2))
     table.row("different number of ranks, 4 processes", 1000, tries(different_size, 1, quick=2))
     name = "wrong secret beside 3 ranks, which wait for the right one"

@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 DEADLINE = 40  # seconds, for one case
@@ -68,9 +69,13 @@ def free_address(hosts=None):
     return f"127.0.0.1:{free_port()}"
 
 
+# A process that is being started holds a copy of every socket for a moment, and so its port.
+STARTING = threading.Lock()
+
+
 def free_port():
     while True:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as free:
+        with STARTING, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as free:
             port = next(PORTS)
             try:
                 free.bind(("::", port))
@@ -94,15 +99,16 @@ class World:
         shared = {**os.environ, **self.settings}
         self.ranks = []
         for rank in range(size):
-            process = subprocess.Popen(
-                (hosts.command(rank) if hosts else []) + [str(word) for word in command],
-                env={**shared, "NEXAR_RANK": str(rank), **(own[rank] if own else {})},
-                stdout=subprocess.PIPE,
-                # What makes the namespaces complains there about signals that nobody sent.
-                stderr=subprocess.DEVNULL if hosts else None,
-                start_new_session=True,
-                text=True,
-            )
+            with STARTING:
+                process = subprocess.Popen(
+                    (hosts.command(rank) if hosts else []) + [str(word) for word in command],
+                    env={**shared, "NEXAR_RANK": str(rank), **(own[rank] if own else {})},
+                    stdout=subprocess.PIPE,
+                    # What makes the namespaces complains there about signals that nobody sent.
+                    stderr=subprocess.DEVNULL if hosts else None,
+                    start_new_session=True,
+                    text=True,
+                )
             self.ranks.append(process)
 
     def lines(self, ranks=None, seconds=DEADLINE):
