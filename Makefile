@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fault nccl-oracle valgrind asan install clean help
+.PHONY: build demo test lint test-rust test-c stress fault soak nccl-oracle valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -56,8 +56,17 @@ stress: build ## Run programs drawn at random for ten minutes
 	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
 
-fault: build ## Do to ranks what the world does, hundreds of times, and renew the table of RELIABILITY.md
-	@python3 capi-tests/fault/fault.py $(BUILD)/capi-tests/fault --page RELIABILITY.md
+# Strangers, liars and bad networks are made by a program of the Rust tests.
+HOSTILE = $$(cargo test --locked --test hostile --no-run --message-format=json \
+  | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+FAULT = hostile=$(HOSTILE); python3 capi-tests/fault/fault.py $(BUILD)/capi-tests --hostile "$$hostile" \
+  --page RELIABILITY.md
+
+fault: build ## Do to ranks what the world does, hundreds of times, and renew the table of RELIABILITY.md (70 min)
+	@$(FAULT)
+
+soak: build ## The last row of that alone: random programs over bad links, and their memory (30 min)
+	@$(FAULT) soak
 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \

@@ -100,8 +100,8 @@ def add_rows_of_handles(table, options):
     name = f"{tries:,} handles to each function under valgrind"
     if valgrind := shutil.which("valgrind"):
         row(name, cases=wrong_codes(options, tries, [valgrind, *MEMCHECK]))
-    elif table.wants(name):
-        print(f"| {name} | skipped: there is no valgrind |")
+    else:
+        table.skip(name, "there is no valgrind")
 
 
 def add_rows_of_renewals(table, options):

@@ -140,4 +140,4 @@ def add_rows(table, options):
         table.row("kill -9, 4 ranks of 4 hosts", 1000, kills_between_hosts(options))
         table.row("cable cut between 2 of 4 hosts", 6000, cuts(options))
     else:
-        table.say("| ranks of 4 hosts | skipped: only root can make hosts of namespaces |")
+        table.skip("ranks of 4 hosts", "only root can make hosts of namespaces")

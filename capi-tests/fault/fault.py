@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Does to ranks what the world does, and prints how long the others took to know it.
 
-    fault.py PROGRAMS [--quick] [--page FILE] [--seed N] [WORDS]
+    fault.py PROGRAMS [--hostile PROGRAM] [--quick] [--page FILE] [--seed N] [WORDS]
 
-PROGRAMS is the directory of the programs built from this one. One row for each kind of fault: how often
+PROGRAMS is the directory of what is built from capi-tests. One row for each kind of fault: how often
 it was tried, the median, the 99th percentile and the longest of the times from the fault to the error of
 each rank, and the bound. WORDS choose the rows whose name has one of them. The exit code is 1 if a rank
 blamed another, got anything but its error, or never got it; and, but for a quick run, if a bound was
@@ -17,13 +17,17 @@ from pathlib import Path
 
 import calls
 import deaths
+import hostile
+import joins
+import load
 import mismatches
-from table import Table
+import soak
+from table import LINE, Table
 
 
 class Options(argparse.Namespace):
     def program(self, name):
-        return self.programs / name
+        return self.programs / "fault" / name
 
     def tries(self, full, quick):
         return quick if self.quick else full
@@ -33,17 +37,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=Path)
     parser.add_argument("only", nargs="*", metavar="WORDS", help="rows whose name has one of these")
+    parser.add_argument("--hostile", type=Path, help="the program of tests/hostile")
     parser.add_argument("--quick", action="store_true", help="a few of each kind")
     parser.add_argument("--page", type=Path, help="file in which the table stands, to be renewed")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_intermixed_args(namespace=Options())
     random.seed(options.seed)
     table = Table(options)
-    table.head()
+    print(f"seed {options.seed}\n\n{table.head()}{LINE}", flush=True)
     for section in (
         deaths,
         mismatches,
+        joins,
+        hostile,
         calls,
+        load,
+        soak,
     ):
         section.add_rows(table, options)
     if options.page:

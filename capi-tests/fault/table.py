@@ -9,6 +9,11 @@ from world import Failed
 
 # Around the table on a page.
 BEGIN, END = "<!-- by make fault -->", "<!-- end -->"
+LINE = "|---|---|---|---|---|---|---|"
+
+
+def name_of(row):
+    return row.split("|")[1].strip()
 
 
 def percentile(values, share):
@@ -28,28 +33,41 @@ class Table:
     def __init__(self, options):
         self.options = options
         self.all_held = True
-        self.text = ""
+        self.rows = []
 
-    def say(self, line):
-        print(line, flush=True)
-        self.text += line + "\n"
+    def say(self, row):
+        print(row, flush=True)
+        self.rows.append(row)
 
     def put_into(self, page):
-        """In the place of the table that stands there."""
+        """Renews the table that stands there, or some rows of one that was measured on the same day and
+        machine."""
         before, rest = page.read_text().split(BEGIN)
-        _, after = rest.split(END)
-        page.write_text(f"{before}{BEGIN}\n{self.text}{END}{after}")
+        table, after = rest.split(END)
+        head, _, old = table.strip("\n").partition(LINE)
+        rows = {name_of(row): row for row in old.strip("\n").split("\n") if row} if head == self.head() else {}
+        rows.update((name_of(row), row) for row in self.rows)
+        table = "\n".join(rows.values())
+        page.write_text(f"{before}{BEGIN}\n{self.head()}{LINE}\n{table}\n{END}{after}")
 
     def head(self):
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-        self.say(
-            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {memory:.0f} GiB, "
-            f"Linux {platform.release().split('-')[0]}, seed {self.options.seed}\n\n"
-            "| fault | tried | p50 | p99 | max | bound | |\n|---|---|---|---|---|---|---|"
+        system = platform.release().split("-")[0]
+        return (
+            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {system}\n\n"
+            "| fault | tried | p50 | p99 | max | bound | |\n"
         )
 
     def wants(self, name):
         return any(word in name for word in self.options.only) or not self.options.only
+
+    def fail(self, name, reason):
+        self.all_held = False
+        self.say(f"| {name} | FAILED: {reason} |")
+
+    def skip(self, name, reason):
+        if self.wants(name):
+            self.say(f"| {name} | skipped: {reason} |")
 
     def row(self, name, bound, cases, unit="ms"):
         """`cases` gives the values of one try at a time. Unless this is a quick run the 99th percentile of
@@ -62,9 +80,7 @@ class Table:
                 values += case
                 tried += 1
         except Failed as reason:
-            self.all_held = False
-            self.say(f"| {name} | FAILED after {tried}: {reason} |")
-            return
+            return self.fail(name, f"after {tried}: {reason}")
         worst = percentile(values, 0.99)
         held = (worst if unit == "ms" else max(values)) <= bound
         self.all_held &= held or self.options.quick

@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -61,41 +62,57 @@ def run(*command, check=True):
     subprocess.run(command, check=check, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-# Another each time: a process of the case before may hold its port for a moment longer.
-PORTS_OF_HOSTS = itertools.count(random.randrange(20000, 30000))
+# Another each time: a process of the case before may hold its port for a moment longer. And none that
+# the system hands out: a rank of a world that begins at the same moment may get it.
+PORTS = itertools.count(random.randrange(12000, 28000))
 
 
 def free_address(hosts=None):
     if hosts:
-        return f"10.78.0.1:{next(PORTS_OF_HOSTS)}"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        return "127.0.0.1:%d" % free.getsockname()[1]
+        return f"10.78.0.1:{next(PORTS)}"
+    return f"127.0.0.1:{free_port()}"
+
+
+# A process that is being started holds a copy of every socket for a moment, and so its port.
+STARTING = threading.Lock()
+
+
+def free_port():
+    while True:
+        with STARTING, socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as free:
+            port = next(PORTS)
+            try:
+                free.bind(("::", port))
+                return port
+            except OSError:
+                continue
 
 
 class World:
-    """The ranks of one case: processes of one program with the same arguments."""
+    """The ranks of one case: processes of one program with the same arguments. `own` has settings of
+    each process alone."""
 
-    def __init__(self, size, command, hosts=None, settings=()):
+    def __init__(self, size, command, hosts=None, settings=(), own=None):
         self.size = size
-        shared = {
-            **os.environ,
+        self.settings = {
             "NEXAR_NRANKS": str(size),
             "NEXAR_COMM_ID": free_address(hosts),
             "NEXAR_COMM_SECRET": secrets.token_hex(16),
             **dict(settings),
         }
+        shared = {**os.environ, **self.settings}
         self.ranks = []
         for rank in range(size):
-            process = subprocess.Popen(
-                (hosts.command(rank) if hosts else []) + [str(word) for word in command],
-                env={**shared, "NEXAR_RANK": str(rank)},
-                stdout=subprocess.PIPE,
-                # What makes the namespaces complains there about signals that nobody sent.
-                stderr=subprocess.DEVNULL if hosts else None,
-                start_new_session=True,
-                text=True,
-            )
+            with STARTING:
+                process = subprocess.Popen(
+                    (hosts.command(rank) if hosts else []) + [str(word) for word in command],
+                    env={**shared, "NEXAR_RANK": str(rank), **(own[rank] if own else {})},
+                    stdout=subprocess.PIPE,
+                    # What makes the namespaces complains there about signals that nobody sent.
+                    stderr=subprocess.DEVNULL if hosts else None,
+                    start_new_session=True,
+                    text=True,
+                )
             self.ranks.append(process)
 
     def lines(self, ranks=None, seconds=DEADLINE):

@@ -5,11 +5,15 @@
 //! bound a time. A case waits for what it is told, never for time to pass, and ends by itself.
 //!
 //! `cargo test --test hostile [-- words]` runs the cases whose name contains one of the words;
-//! with `HOSTILE_FULL=1` as often as the acceptance asks.
+//! with `HOSTILE_FULL=1` as often as the acceptance asks. With `HOSTILE_ROWS=1` there are lines for
+//! `capi-tests/fault/hostile.py`, which makes rows of its table of them. `hostile relay` is a relay for
+//! the processes of others.
 
 mod forger;
+mod garbage;
 mod join;
 mod loss;
+mod member;
 mod message;
 mod mismatch;
 mod process;
@@ -31,14 +35,20 @@ fn main() -> ExitCode {
         rank::obey();
         return ExitCode::SUCCESS;
     }
+    if let Some("relay") = std::env::args().nth(1).as_deref() {
+        relay::serve(std::env::args().skip(2));
+        return ExitCode::SUCCESS;
+    }
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
-    let modules: [&[Case]; 7] = [
+    let modules: [&[Case]; 9] = [
         &join::CASES,
         &loss::CASES,
         &message::CASES,
         &mismatch::CASES,
+        &member::CASES,
         &stranger::CASES,
+        &garbage::CASES,
         &wire::CASES,
         &resource::CASES,
     ];
@@ -70,6 +80,22 @@ static FIGURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// A measurement, shown under the name of the case.
 fn report(figure: String) {
     FIGURES.lock().unwrap().push(figure);
+}
+
+/// A row of the acceptance table, for those who ask for rows: what a number of tries gave, all of it at
+/// most `bound`.
+fn row(name: &str, tries: usize, bound: f64, unit: &str, values: &[f64]) {
+    let worst = values.iter().copied().fold(0.0, f64::max);
+    report(format!("{name}: {tries} tries, at most {worst:.1} {unit}"));
+    if std::env::var_os("HOSTILE_ROWS").is_some() {
+        let values: Vec<_> = values.iter().map(f64::to_string).collect();
+        report(format!("row\t{name}\t{tries}\t{bound}\t{unit}\t{}", values.join(" ")));
+    }
+}
+
+/// Of what is drawn by dice.
+fn seed() -> u64 {
+    std::env::var("HOSTILE_SEED").map_or(1, |seed| seed.parse().expect("a number"))
 }
 
 /// How often: `few` in every run, `many` if asked for.

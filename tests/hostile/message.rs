@@ -63,7 +63,7 @@ fn gone_unmet() {
 }
 
 fn bad_network() {
-    let trouble = Trouble { lost: 5, doubled: 5, late: 5, changed: 1, bytes_per_ms: 0 };
+    let trouble = Trouble { lost: 5, doubled: 5, late: 5, changed: 1, ..Trouble::default() };
     let (mut ranks, _relays, _) = relayed(trouble);
     for length in [0, 1, 5000, 16384, 16385, 1_000_003] {
         ranks[0].tell(&format!("send {length} 1"));

@@ -110,6 +110,13 @@ impl Process {
         text.split(' ').map(pair).collect()
     }
 
+    /// The most memory it ever had, in KiB. Seen from outside: it may be inside a call.
+    pub fn most_resident(&self) -> i64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Where this process's socket is, on loopback.
     pub fn address(&mut self) -> SocketAddr {
         ([127, 0, 0, 1], self.measure()["port"] as u16).into()
@@ -118,6 +125,11 @@ impl Process {
     pub fn signal(&self, signal: i32) {
         let (signal, process) = (format!("-{signal}"), self.child.id().to_string());
         assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
+    }
+
+    /// What a process that is about to end still says.
+    pub fn last_lines(self) -> impl Iterator<Item = String> {
+        std::iter::from_fn(move || self.answers.recv_timeout(PATIENCE).ok())
     }
 
     /// Lets the process come to its end.

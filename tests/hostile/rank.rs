@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use nexar::bootstrap::World;
 use nexar::buffer::Buffers;
-use nexar::capi::collective::{nexarAllReduce, nexarBarrier, nexarBcast, nexarReduce};
+use nexar::capi::collective::{
+    nexarAllGather, nexarAllReduce, nexarAllToAll, nexarBarrier, nexarBcast, nexarReduce,
+};
 use nexar::capi::comm::{
     nexarCommAbort, nexarCommCount, nexarCommDestroy, nexarCommInitFromEnv, nexarCommInitRank,
     nexarCommUserRank, nexarGetUniqueId,
@@ -77,6 +79,8 @@ impl Member {
             "reduce" => self.reduce(number(1), number(2)),
             "send" => self.send(number(1), number(2)),
             "recv" => self.recv(number(1), number(2)),
+            "allgather" => self.all_gather(number(1)),
+            "alltoall" => self.all_to_all(number(1)),
             "broadcast" => self.broadcast(number(1), number(2)),
             // SAFETY: a barrier has no buffers.
             "barrier" => self.plain(|| unsafe { nexarBarrier(comm, std::ptr::null_mut()) }),
@@ -173,6 +177,32 @@ impl Member {
         }
     }
 
+    fn all_gather(&mut self, count: usize) -> (Code, String) {
+        let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
+        let part = |rank: u32| (0..count).map(move |i| (i as u32 * 31 + rank * 7) as u8);
+        let sent: Vec<_> = part(self.rank).collect();
+        let mut data = vec![0; count * self.size as usize];
+        let (from, to, dtype) =
+            (sent.as_ptr().cast(), data.as_mut_ptr().cast(), DataType::Uint8 as i32);
+        // SAFETY: the buffers are as long as the call says and live until it returns.
+        let code = self.timed(|| unsafe { nexarAllGather(from, to, count, dtype, comm, null) });
+        compared(code, data.into_iter().eq((0..self.size).flat_map(part)))
+    }
+
+    fn all_to_all(&mut self, count: usize) -> (Code, String) {
+        let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
+        let part =
+            |from: u32, to: u32| (0..count).map(move |i| (i as u32 * 31 + from * 7 + to * 3) as u8);
+        let sent: Vec<_> = (0..self.size).flat_map(|to| part(self.rank, to)).collect();
+        let mut data = vec![0; sent.len()];
+        let (from, to, dtype) =
+            (sent.as_ptr().cast(), data.as_mut_ptr().cast(), DataType::Uint8 as i32);
+        // SAFETY: the buffers are as long as the call says and live until it returns.
+        let code = self.timed(|| unsafe { nexarAllToAll(from, to, count, dtype, comm, null) });
+        let me = self.rank;
+        compared(code, data.into_iter().eq((0..self.size).flat_map(|from| part(from, me))))
+    }
+
     fn reduce(&mut self, count: usize, root: usize) -> (Code, String) {
         let (input, mut output) = (vec![1_u8; count], vec![0_u8; count]);
         let (from, to) = (input.as_ptr().cast(), output.as_mut_ptr().cast());
@@ -197,13 +227,7 @@ impl Member {
         let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
         // SAFETY: `data` has `count` bytes and lives until the call returns.
         let code = self.timed(|| unsafe { nexarRecv(at, count, dtype, from as i32, comm, null) });
-        match code {
-            Code::Success if data.iter().eq(PATTERN.iter().cycle().take(count)) => {
-                (code, "exact".to_owned())
-            }
-            Code::Success => (code, "wrong".to_owned()),
-            _ => (code, last_error(code)),
-        }
+        compared(code, data.iter().eq(PATTERN.iter().cycle().take(count)))
     }
 
     fn broadcast(&mut self, count: usize, root: usize) -> (Code, String) {
@@ -213,11 +237,15 @@ impl Member {
         let (comm, null) = (*self.comms.last().unwrap(), std::ptr::null_mut());
         // SAFETY: `data` has `count` bytes and lives until the call returns.
         let code = self.timed(|| unsafe { nexarBcast(at, count, dtype, root, comm, null) });
-        match code {
-            Code::Success if data == payload => (code, "exact".to_owned()),
-            Code::Success => (code, "wrong".to_owned()),
-            _ => (code, last_error(code)),
-        }
+        compared(code, data == payload)
+    }
+}
+
+/// What is said of a call whose result was compared.
+fn compared(code: Code, exact: bool) -> (Code, String) {
+    match code {
+        Code::Success => (code, if exact { "exact" } else { "wrong" }.to_owned()),
+        _ => (code, last_error(code)),
     }
 }
 

@@ -40,8 +40,9 @@ pub const BODY: u8 = 4;
 const SMALL: usize = 1024;
 /// How much of a long message is handed over at once.
 pub const PART: usize = 128 << 10;
-/// Contexts of which a peer may have opened streams before this rank has made them, and those made.
-const MOST_CONTEXTS: usize = 1 << 16;
+/// Contexts that this rank has yet to make may be known to a peer: one for each split that is under way,
+/// of which a context has at most one in each lane; and some more, so that nobody counts them.
+const MOST_EARLY: usize = 1024;
 
 pub struct Link {
     pub connection: Connection,
@@ -122,9 +123,12 @@ impl Link {
 
     /// As `streams`, for what the peer says. It may not name contexts without end.
     pub fn streams_of_peer(&self, context: ContextId) -> Result<Arc<Streams>, LinkError> {
-        if lock(&self.contexts).len() >= MOST_CONTEXTS {
+        let most = MOST_EARLY + (LANES + 1) * *lock(&self.allowed);
+        let contexts = lock(&self.contexts);
+        if contexts.len() >= most && !contexts.contains_key(&context) {
             return Err(LinkError::Protocol("named too many communicators".to_owned()));
         }
+        drop(contexts);
         Ok(self.streams(context))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{ConnectionError, RecvStream, SendStream};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::debug;
 
 use crate::error::Error;
@@ -20,6 +20,8 @@ use super::peer::LEFT;
 
 /// Where a host says that its process has died, it says so to the next heartbeat.
 const HEARTBEAT: Duration = Duration::from_millis(250);
+/// Contexts that a peer may leave while one of its streams is looked at.
+const MOST_LEAVES: usize = 1 << 14;
 
 /// Writes this side's control frames, and a heartbeat four times a second.
 pub(super) async fn speak(
@@ -75,7 +77,7 @@ pub(super) async fn attend(
     link: Arc<Link>,
     theirs: Option<RecvStream>,
 ) {
-    let (leave, mut leaves) = mpsc::unbounded_channel();
+    let (leave, mut leaves) = mpsc::channel(MOST_LEAVES);
     let listen = |control| {
         let (links, link, leave) = (Arc::clone(&links), Arc::clone(&link), leave.clone());
         tokio::spawn(async move {
@@ -152,7 +154,7 @@ async fn listen(
     links: &Links,
     peer: Rank,
     mut control: RecvStream,
-    leave: &mpsc::UnboundedSender<ContextId>,
+    leave: &mpsc::Sender<ContextId>,
 ) -> Result<(), LinkError> {
     loop {
         match read_frame(&mut control).await? {
@@ -169,7 +171,9 @@ async fn listen(
                 links.told(context, Error::Told { code, text });
             }
             Frame::Leave(context) => {
-                let _ = leave.send(context);
+                if let Err(TrySendError::Full(_)) = leave.try_send(context) {
+                    return Err(LinkError::Protocol("left too many communicators".to_owned()));
+                }
             }
             Frame::Bye => return Ok(()),
             Frame::Welcome => return Err(LinkError::Protocol("welcomed us twice".to_owned())),

@@ -1,0 +1,51 @@
+"""Strangers, liars, malicious members and bad networks: cases of tests/hostile, which prints their rows."""
+
+import os
+import subprocess
+
+from world import Failed
+
+DEADLINE = 300  # seconds, for one case
+
+# Cases by words of their names, and how the names of their rows begin.
+CASES = {
+    "strangers_in_bulk": ["strangers with a key of their own"],
+    "false_roots": ["false roots"],
+    "a_member_cannot_dial": ["a member that dials as another rank"],
+    "a_member_cannot_be_dialled": ["a member that is dialled as another rank"],
+    "a_join_that_is_sent_again": ["a join that is sent again"],
+    "garbage_at_every_port": ["garbage at every port"],
+    "a_member_that_breaks_the_protocol": ["malicious member"],
+    "a_member_takes_no_more_memory": ["malicious member: memory that its unread data takes"],
+    "a_member_that_reads_nothing": ["malicious member: memory for what it does not read"],
+    "a_network_that_does_anything": ["network, "],
+}
+
+
+def run(options, case):
+    """The rows of a case: name, tries, bound, unit, values."""
+    settings = {"HOSTILE_ROWS": "1", "HOSTILE_SEED": str(options.seed)}
+    if not options.quick:
+        settings["HOSTILE_FULL"] = "1"
+    command = [options.hostile, case]
+    environment = {**os.environ, **settings}
+    ran = subprocess.run(command, env=environment, timeout=DEADLINE, capture_output=True, text=True)
+    for line in ran.stdout.splitlines():
+        if line.strip().startswith("row\t"):
+            name, tries, bound, unit, values = line.split("\t")[1:]
+            yield name, int(tries), float(bound), unit, [float(value) for value in values.split()]
+    if ran.returncode != 0:
+        raise Failed(ran.stdout.strip().replace("\n", "; "))
+
+
+def add_rows(table, options):
+    wanted = [case for case, names in CASES.items() if any(map(table.wants, names))]
+    if wanted and not options.hostile:
+        return table.skip(f"{len(wanted)} cases of tests/hostile", "no --hostile")
+    for case in wanted:
+        try:
+            for name, tries, bound, unit, values in run(options, case):
+                cases = [values[one::tries] for one in range(tries)]
+                table.row(name, bound, cases, unit)
+        except (Failed, subprocess.TimeoutExpired) as reason:
+            table.fail(case, reason)

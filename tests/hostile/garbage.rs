@@ -1,0 +1,156 @@
+//! Garbage at every port: how much longer ranks take to find each other and to reduce.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::process::{Process, ask_all, slowest};
+use super::relay::{Dice, Relay};
+use super::wire::behind;
+use super::{Case, report, row, times};
+
+pub const CASES: [Case; 1] = [("garbage_at_every_port_disturbs_nobody", garbage)];
+
+/// Where datagrams of nobody go.
+#[derive(Clone, Copy, PartialEq)]
+enum Flood {
+    None,
+    /// To a port that nobody reads: what sending them costs the machine.
+    Elsewhere,
+    AtRanks,
+}
+
+/// Datagrams a second, to all ports in turn.
+const FLOOD: f64 = 10_000.0;
+
+/// Quiet and flooded rounds in turn: how long it takes to find each other, and to reduce.
+fn garbage() {
+    let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
+    // Making an id opens the socket.
+    ranks.iter_mut().for_each(|rank| drop(rank.id()));
+    let ports: Vec<_> = ranks.iter_mut().map(Process::address).collect();
+    let unread = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let elsewhere = [unread.local_addr().unwrap()];
+    let garbage = Arc::new(garbage_of_all_kinds());
+    let mut joins: [Vec<f64>; 3] = Default::default();
+    let mut reductions: [Vec<f64>; 3] = Default::default();
+    let (mut before, mut sent) = (Vec::new(), 0);
+    for round in 0..=times(1, 24) {
+        for flood in [Flood::None, Flood::Elsewhere, Flood::AtRanks] {
+            let flooder = match flood {
+                Flood::None => None,
+                Flood::Elsewhere => Some(Flooder::start(&elsewhere, &garbage)),
+                Flood::AtRanks => Some(Flooder::start(&ports, &garbage)),
+            };
+            let hex = ranks[0].id();
+            for (number, rank) in ranks.iter_mut().enumerate() {
+                rank.tell(&format!("join {hex} {number} 3"));
+            }
+            let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+            let mut spans = Vec::new();
+            for _ in 0..4 {
+                let answers = ask_all(&mut ranks, "allreduce 1000000");
+                assert!(answers.iter().all(|answer| answer.text == "exact"), "{answers:?}");
+                spans.push(slowest(&answers));
+            }
+            ask_all(&mut ranks, "destroy");
+            sent += flooder.map_or(0, Flooder::end);
+            // The first round is for the memory that a rank has anyway.
+            if round > 0 {
+                joins[flood as usize].push(slowest(&joined));
+                reductions[flood as usize].extend(spans);
+            }
+        }
+        if round == 0 {
+            before = ranks.iter().map(Process::most_resident).collect();
+        }
+    }
+    let grown = ranks.iter().zip(&before).map(|(rank, before)| rank.most_resident() - before);
+    let grown: Vec<_> = grown.map(|kib| kib as f64).collect();
+    let rounds = joins[0].len();
+    let (joins, reductions) = (joins.map(median), reductions.map(median));
+    report(format!("{sent} datagrams sent"));
+    report(format!("to join, quiet, flooded elsewhere, flooded: {joins:.1?} ms"));
+    report(format!("4 MB all-reduce, quiet, flooded elsewhere, flooded: {reductions:.1?} ms"));
+    for (name, against) in [("the same flood elsewhere", 1), ("quiet", 0)] {
+        let longer = 100.0 * joins[2] / joins[against];
+        let name_of_joins = format!("garbage at every port: time to join, against {name}");
+        row(&name_of_joins, rounds, 200.0, "%", &[longer]);
+        let lost = 100.0 * (1.0 - reductions[against] / reductions[2]);
+        let name_of_loss = format!("garbage at every port: throughput lost, against {name}");
+        row(&name_of_loss, rounds, 10.0, "%", &[lost.max(0.0)]);
+    }
+    row("garbage at every port: memory", rounds, 16384.0, "KiB", &grown);
+    ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Sends garbage at a steady pace until it is ended.
+struct Flooder {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+impl Flooder {
+    fn start(targets: &[SocketAddr], garbage: &Arc<Vec<Vec<u8>>>) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let (targets, garbage, stop) = (targets.to_vec(), Arc::clone(garbage), Arc::clone(&ended));
+        let thread = std::thread::spawn(move || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (began, mut sent) = (Instant::now(), 0);
+            let mut datagrams = garbage.iter().cycle().zip(targets.iter().cycle());
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+                let due = (began.elapsed().as_secs_f64() * FLOOD) as usize;
+                for (datagram, target) in datagrams.by_ref().take(due - sent) {
+                    let _ = socket.send_to(datagram, target);
+                }
+                sent = due;
+            }
+            sent
+        });
+        Self { ended, thread }
+    }
+
+    fn end(self) -> usize {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Random bytes, real packets of another communicator, and such packets cut short.
+fn garbage_of_all_kinds() -> Vec<Vec<u8>> {
+    let relays = [(); 2].map(|()| Relay::watching());
+    let (mut ranks, _) = behind(&relays);
+    ask_all(&mut ranks, "allreduce 10000").into_iter().for_each(|answer| drop(answer.succeeded()));
+    let mut dice = Dice::new(3);
+    let mut garbage: Vec<_> = (0..1000).map(|_| rubbish(&mut dice)).collect();
+    for packet in relays.iter().flat_map(|relay| relay.captured().to_target) {
+        let cut = packet[..dice.below(packet.len() as u64) as usize].to_vec();
+        garbage.extend([cut, packet]);
+    }
+    garbage
+}
+
+/// Random bytes; half of them begin as a QUIC packet would.
+fn rubbish(dice: &mut Dice) -> Vec<u8> {
+    let length = dice.below(1500) as usize;
+    let mut bytes: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
+    let begin: &[u8] = match dice.below(6) {
+        0 => &[0xc3, 0, 0, 0, 1, 8],          // Initial
+        1 => &[0xe3, 0, 0, 0, 1, 20],         // Handshake
+        2 => &[0xf0, 0, 0, 0, 1, 8],          // Retry
+        3 => &[0x80, 0, 0, 0, 0, 8],          // version negotiation
+        4 => &[0xc0, 0xfa, 0xce, 0xb0, 0x0c], // a version nobody speaks
+        _ => &[],
+    };
+    let shared = begin.len().min(length);
+    bytes[..shared].copy_from_slice(&begin[..shared]);
+    bytes
+}

@@ -1,0 +1,448 @@
+//! A member that joined in good order and then breaks the protocol on its own connections.
+//!
+//! It is rank 0 and dials all others, so that everything it sends is written here, byte by byte.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use futures_util::future;
+use nexar::dtype::DataType;
+use nexar::error::Code;
+use nexar::op::Call;
+use nexar::rank::Rank;
+use nexar::transport::quic::endpoint::Endpoint;
+use nexar::transport::quic::key::{Identity, PublicKey};
+use nexar::transport::{Header, Note, Past};
+use quinn::{Connection, RecvStream, SendStream};
+use tokio::time::timeout;
+
+use super::process::{Process, ask_all, join_all};
+use super::relay::Dice;
+use super::stranger::{Id, PATIENCE, open_endpoint, runtime};
+use super::{Case, row, times};
+
+pub const CASES: [Case; 3] = [
+    ("a_member_that_breaks_the_protocol_is_named_at_once", expelled),
+    ("a_member_takes_no_more_memory_of_the_others_than_its_window", memory),
+    ("a_member_that_reads_nothing_is_waited_for_and_takes_little_memory", never_reads),
+];
+
+/// Ranks besides the member. Each of them is its neighbour.
+const OTHERS: usize = 3;
+/// A rank in the table: its key, how many addresses it has, room for two, and its process.
+const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28;
+/// Whatever it sends: what the stream it goes through may hold, and a bit.
+const MEMORY_KIB: f64 = (5 << 10) as f64;
+/// What the others may have of one member unread: 9 streams of 4 MiB each, 64 KiB of the control stream,
+/// and a quarter more.
+const WINDOW_KIB: f64 = ((9 * 4096 + 64) * 5 / 4) as f64;
+
+struct Member {
+    /// By rank, beginning with 1. The control stream of the peer is open, but not read.
+    links: Vec<Link>,
+    context: u64,
+    dice: Dice,
+    _endpoint: std::sync::Arc<Endpoint>,
+}
+
+struct Link {
+    connection: Connection,
+    control: SendStream,
+    _theirs: RecvStream,
+}
+
+impl Member {
+    /// Joins as rank 0, as `src/bootstrap/message.rs` draws it, and connects to all others.
+    async fn join(id: &Id, root: SocketAddr) -> Self {
+        let (endpoint, me) = (open_endpoint(), Identity::random().unwrap());
+        let key = id.join_identity();
+        let dialled = endpoint.dial(root, &id.service(), &key, id.root(), PATIENCE).await;
+        let connection = dialled.expect("the key of the id is taken");
+        let (mut send, mut recv) = connection.accept_bi().await.unwrap();
+        assert_eq!(message(&mut recv).await.0, 1, "Hello");
+        let mut fields = Vec::new();
+        fields.extend(0_u32.to_le_bytes());
+        fields.extend((1 + OTHERS as u32).to_le_bytes());
+        fields.extend(30_000_u32.to_le_bytes());
+        fields.extend(&sha256(b"nexar/1 lanes 4 algo ")[..8]);
+        let mut entry = [0; ENTRY_BYTES];
+        entry[..32].copy_from_slice(me.public().bytes());
+        entry[32] = 1;
+        entry[33..49].copy_from_slice(&std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets());
+        entry[49..51].copy_from_slice(&endpoint.port().to_le_bytes());
+        fields.extend(entry);
+        let mut binding = [0; 32];
+        connection
+            .export_keying_material(&mut binding, b"EXPORTER-nexar-join-1", &id.nonce())
+            .unwrap();
+        let signature = me.sign(&[&b"nexar/1 join"[..], &binding, &fields].concat());
+        let body = [&fields[..], &signature].concat();
+        send.write_all(&[&[2, 0, 0, 0][..], &length(&body), &body].concat()).await.unwrap();
+        let (kind, table) = message(&mut recv).await;
+        assert_eq!((kind, table.len()), (4, ENTRY_BYTES * (1 + OTHERS)), "Table");
+        let hash = sha256(&table);
+        send.write_all(&[&[5, 0, 0, 0, 32, 0, 0, 0], &hash[..]].concat()).await.unwrap();
+        assert_eq!(message(&mut recv).await.0, 6, "Go");
+        connection.close(0_u8.into(), b"");
+
+        let context = u64::from_le_bytes(hash[..8].try_into().unwrap());
+        let mut links = Vec::new();
+        for (rank, entry) in table.chunks(ENTRY_BYTES).enumerate().skip(1) {
+            let ip: [u8; 16] = entry[33..49].try_into().unwrap();
+            let port = u16::from_le_bytes([entry[49], entry[50]]);
+            let address = SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port);
+            let key = PublicKey::parse(entry[..32].try_into().unwrap()).unwrap();
+            let service = format!("r{rank}.{context:016x}.nexar");
+            let connection = endpoint.dial(address, &service, &me, key, PATIENCE).await.unwrap();
+            // Their first stream is the control stream, and its first frame the welcome.
+            let mut theirs = connection.accept_uni().await.unwrap();
+            theirs.read_exact(&mut [0; 20]).await.unwrap();
+            let control = connection.open_uni().await.unwrap();
+            let mut link = Link { connection, control, _theirs: theirs };
+            link.control.write_all(&preamble(CONTROL, 0, 0)).await.unwrap();
+            links.push(link);
+        }
+        Self { links, context, dice: Dice::new(context), _endpoint: endpoint }
+    }
+
+    /// One of the others.
+    fn victim(&mut self) -> &mut Link {
+        let one = self.dice.below(OTHERS as u64) as usize;
+        &mut self.links[one]
+    }
+
+    fn garbage(&mut self, bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|_| self.dice.below(256) as u8).collect()
+    }
+
+    /// Writes to a new stream of every other, and leaves it open.
+    async fn open(&mut self, bytes: &[u8]) {
+        for link in &self.links {
+            let Ok(mut stream) = link.connection.open_uni().await else { continue };
+            let _ = stream.write_all(bytes).await;
+            // Dropping it would end it.
+            std::mem::forget(stream);
+        }
+    }
+
+    async fn say(&mut self, frame: &[u8]) {
+        let _ = self.victim().control.write_all(frame).await;
+    }
+
+    /// The header of a barrier's message in place of the one that is expected.
+    async fn barrier(&mut self, header: Header) {
+        let lane = (header.seq % 4) as u8;
+        let bytes = [&preamble(DATA, lane, self.context)[..], &header.encode()].concat();
+        self.open(&bytes).await;
+    }
+
+    async fn note(&mut self, head: &[u8]) {
+        let bytes = [&preamble(NOTES, 0, self.context)[..], head].concat();
+        self.open(&bytes).await;
+    }
+}
+
+const CONTROL: u8 = 1;
+const DATA: u8 = 2;
+const NOTES: u8 = 3;
+const BODY: u8 = 4;
+
+fn preamble(kind: u8, lane: u8, context: u64) -> Vec<u8> {
+    [&[kind, lane, 0, 0, 0, 0, 0, 0][..], &context.to_le_bytes()].concat()
+}
+
+fn leave(context: u64) -> [u8; 12] {
+    let mut frame = [5, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    frame[4..].copy_from_slice(&context.to_le_bytes());
+    frame
+}
+
+fn length(body: &[u8]) -> [u8; 4] {
+    (body.len() as u32).to_le_bytes()
+}
+
+async fn message(recv: &mut RecvStream) -> (u8, Vec<u8>) {
+    let mut head = [0; 8];
+    recv.read_exact(&mut head).await.unwrap();
+    let mut body = vec![0; u32::from_le_bytes(head[4..].try_into().unwrap()) as usize];
+    recv.read_exact(&mut body).await.unwrap();
+    (head[0], body)
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().to_vec()
+}
+
+/// The others' call before the one that is disturbed. It needs no message.
+const FIRST: Call = Call::Broadcast { count: 0, dtype: DataType::Uint8, root: Rank(0) };
+
+/// What the member does.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    WrongLength,
+    WrongStep,
+    NumberOfThePast,
+    NumberOfTheFuture,
+    GarbledHeader,
+    GarbledFrame,
+    LongFrame,
+    ReservedBitOfAFrame,
+    SecondWelcome,
+    ReservedBitOfAStream,
+    StreamOfNoKind,
+    LaneThatIsNone,
+    LaneTwice,
+    ControlTwice,
+    GarbledNote,
+    ReservedBitOfANote,
+    MessageOutOfOrder,
+    MessagesBeyondCredit,
+    ReadyForNothing,
+    CreditForNothing,
+    BytesUnasked,
+    CommunicatorsWithoutEnd,
+    CommunicatorsBehindHalfAStream,
+}
+
+use Deed::*;
+
+const KINDS: [(&str, &[Deed]); 4] = [
+    ("wrong lengths and numbers", &[WrongLength, WrongStep, NumberOfThePast, NumberOfTheFuture]),
+    (
+        "garbage and reserved bits",
+        &[
+            GarbledHeader,
+            GarbledFrame,
+            LongFrame,
+            ReservedBitOfAFrame,
+            SecondWelcome,
+            ReservedBitOfAStream,
+            StreamOfNoKind,
+            LaneThatIsNone,
+            GarbledNote,
+            ReservedBitOfANote,
+        ],
+    ),
+    (
+        "messages nobody asked for",
+        &[MessageOutOfOrder, ReadyForNothing, CreditForNothing, BytesUnasked],
+    ),
+    (
+        "floods of streams, notes and frames",
+        &[
+            LaneTwice,
+            ControlTwice,
+            MessagesBeyondCredit,
+            CommunicatorsWithoutEnd,
+            CommunicatorsBehindHalfAStream,
+        ],
+    ),
+];
+
+impl Deed {
+    /// The others are in a barrier, which is their second call.
+    async fn done_by(self, member: &mut Member) {
+        let context = member.context;
+        let past = Past::default().then(&FIRST);
+        let right = Header { seq: 1, call: Call::Barrier, past, step: 0, bytes: 0 };
+        match self {
+            WrongLength => member.barrier(Header { bytes: 1 << 40, ..right }).await,
+            WrongStep => member.barrier(Header { step: 7, ..right }).await,
+            NumberOfThePast => {
+                let first = Header { seq: 0, past: Past::default(), call: FIRST, ..right };
+                let lane = preamble(DATA, 1, context);
+                member.open(&[&lane[..], &first.encode()].concat()).await;
+            }
+            NumberOfTheFuture => member.barrier(Header { seq: 1 + (4 << 20), ..right }).await,
+            GarbledHeader => {
+                let garbage = member.garbage(200);
+                let lane = preamble(DATA, 1, context);
+                member.open(&[&lane[..], &garbage].concat()).await;
+            }
+            GarbledFrame => {
+                let garbage = member.garbage(5000);
+                member.say(&garbage).await;
+            }
+            LongFrame => member.say(&[2, 0, 0xff, 0xff]).await,
+            ReservedBitOfAFrame => member.say(&[2, 1, 0, 0]).await,
+            SecondWelcome => member.say(&[1, 0, 0, 0]).await,
+            ReservedBitOfAStream => {
+                let mut lane = preamble(DATA, 1, context);
+                lane[5] = 0x40;
+                member.open(&lane).await;
+            }
+            StreamOfNoKind => member.open(&preamble(77, 0, context)).await,
+            LaneThatIsNone => member.open(&preamble(DATA, 4, context)).await,
+            LaneTwice => {
+                member.open(&preamble(DATA, 2, context)).await;
+                member.open(&preamble(DATA, 2, context)).await;
+            }
+            ControlTwice => member.open(&preamble(CONTROL, 0, 0)).await,
+            GarbledNote => {
+                let garbage = member.garbage(24);
+                member.note(&garbage).await;
+            }
+            ReservedBitOfANote => {
+                let mut head = Note::Ready { id: 0 }.encode();
+                head[3] = 1;
+                member.note(&head).await;
+            }
+            MessageOutOfOrder => member.note(&eager(5)).await,
+            MessagesBeyondCredit => {
+                let notes: Vec<_> = (0..20).flat_map(eager).collect();
+                member.note(&notes).await;
+            }
+            ReadyForNothing => member.note(&Note::Ready { id: 0 }.encode()).await,
+            CreditForNothing => member.note(&Note::Credit { bytes: 1 }.encode()).await,
+            BytesUnasked => {
+                let bytes = [preamble(BODY, 0, context), vec![0; 8 + 4096]].concat();
+                member.open(&bytes).await;
+            }
+            CommunicatorsWithoutEnd => {
+                let leaves: Vec<_> = (1..1 << 17).flat_map(|one| leave(context ^ one)).collect();
+                member.say(&leaves).await;
+            }
+            CommunicatorsBehindHalfAStream => {
+                member.open(&preamble(DATA, 2, context)[..7]).await;
+                let leaves: Vec<_> = (1..1 << 20).flat_map(|one| leave(context ^ one)).collect();
+                member.say(&leaves).await;
+            }
+        }
+    }
+}
+
+/// A message of 16 KiB with its envelope.
+fn eager(id: u64) -> Vec<u8> {
+    let mut head = [0; 24];
+    (head[0], head[1]) = (1, DataType::Uint8 as u8);
+    head[8..16].copy_from_slice(&id.to_le_bytes());
+    head[16..].copy_from_slice(&(16_u64 << 10).to_le_bytes());
+    [&head[..], &[7; 16 << 10]].concat()
+}
+
+/// The others, once they are in a communicator with a member.
+async fn world(ranks: &mut [Process]) -> Member {
+    let hex = ranks[0].id();
+    let root = ranks[0].address();
+    for (rank, process) in ranks.iter_mut().enumerate() {
+        process.tell(&format!("join {hex} {} {}", rank + 1, OTHERS + 1));
+    }
+    let member = timeout(PATIENCE, Member::join(&Id::parse(&hex), root)).await.expect("in time");
+    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    member
+}
+
+fn others(environment: &[(&str, &str)]) -> Vec<Process> {
+    (0..OTHERS).map(|_| Process::start(environment)).collect()
+}
+
+fn most_resident(ranks: &[Process]) -> Vec<f64> {
+    ranks.iter().map(|rank| rank.most_resident() as f64).collect()
+}
+
+fn expelled() {
+    let mut ranks = others(&[]);
+    runtime().block_on(async {
+        // What a rank needs anyway is not the member's doing.
+        let _ = disturbed(&mut ranks, WrongLength).await;
+        for (kind, deeds) in KINDS {
+            let tries = deeds.len() * times(1, 100_usize.div_ceil(deeds.len()));
+            let (mut spans, before) = (Vec::new(), most_resident(&ranks));
+            for deed in deeds.iter().cycle().take(tries) {
+                spans.extend(disturbed(&mut ranks, *deed).await);
+            }
+            row(&format!("malicious member: {kind}"), tries, 100.0, "ms", &spans);
+            let grown = most_resident(&ranks).into_iter().zip(before);
+            let grown: Vec<_> = grown.map(|(now, before)| now - before).collect();
+            row(&format!("malicious member: memory, {kind}"), tries, MEMORY_KIB, "KiB", &grown);
+        }
+    });
+}
+
+/// How many milliseconds each of the others took to name the member.
+async fn disturbed(ranks: &mut [Process], deed: Deed) -> Vec<f64> {
+    let mut member = world(ranks).await;
+    ask_all(ranks, "broadcast 0 0");
+    ranks.iter_mut().for_each(|rank| rank.tell("barrier"));
+    let began = Instant::now();
+    timeout(PATIENCE, deed.done_by(&mut member)).await.expect("in time");
+    let mut spans = Vec::new();
+    for answer in ranks.iter_mut().map(Process::hear) {
+        spans.push(began.elapsed().as_secs_f64() * 1e3);
+        let named = answer.text.contains("rank 0 broke the protocol");
+        assert!(named && answer.code == Code::RemoteError, "{deed:?}: {answer:?}");
+    }
+    ask_all(ranks, "destroy");
+    spans
+}
+
+/// Streams that nobody reads, full, as many as there may be.
+fn memory() {
+    let tries = times(1, 5);
+    let mut grown = Vec::new();
+    for _ in 0..tries {
+        let mut ranks = others(&[]);
+        runtime().block_on(async {
+            // What a rank needs anyway is not the member's doing.
+            join_all(&mut ranks);
+            ask_all(&mut ranks, "allreduce 10000");
+            let member = world(&mut ranks).await;
+            let before = most_resident(&ranks);
+            ranks.iter_mut().for_each(|rank| rank.tell("barrier"));
+            let filling = member.links.iter().map(|link| fill(link, member.context));
+            let _open = future::join_all(filling).await;
+            let now = most_resident(&ranks).into_iter();
+            grown.extend(now.zip(before).map(|(now, before)| now - before));
+        });
+        // The member has gone with its endpoint.
+        for rank in &mut ranks {
+            rank.hear().failed(Code::RemoteError, &["rank 0 "]);
+        }
+    }
+    let bound = WINDOW_KIB + 1024.0;
+    row("malicious member: memory that its unread data takes", tries, bound, "KiB", &grown);
+}
+
+/// Opens data streams until there are no more to open, and writes until nothing more goes in.
+async fn fill(link: &Link, context: u64) -> Vec<SendStream> {
+    let mut open = Vec::new();
+    for number in 0_u8.. {
+        let opened = timeout(FULL, link.connection.open_uni()).await;
+        let Ok(Ok(mut stream)) = opened else { break };
+        let another = context + u64::from(number / 4);
+        stream.write_all(&preamble(DATA, number % 4, another)).await.unwrap();
+        // The lane of the barrier is read, and stays empty.
+        let is_read = number == 0;
+        while !is_read && timeout(FULL, stream.write(&[0; 1 << 16])).await.is_ok() {}
+        open.push(stream);
+    }
+    open
+}
+
+/// How long nothing moves in a stream that is full.
+const FULL: Duration = Duration::from_millis(100);
+/// What waits at its sender, and a bit.
+const SEND_WINDOW_KIB: f64 = (6 << 10) as f64;
+
+fn never_reads() {
+    const BYTES: usize = 32 << 20;
+    let tries = times(1, 5);
+    let mut grown = Vec::new();
+    for _ in 0..tries {
+        let mut ranks = others(&[("NEXAR_OP_TIMEOUT_MS", "1500")]);
+        runtime().block_on(async {
+            let _member = world(&mut ranks).await;
+            let before = ranks[0].most_resident();
+            ranks.iter_mut().for_each(|rank| rank.tell(&format!("broadcast {BYTES} 1")));
+            let answers: Vec<_> = ranks.iter_mut().map(Process::hear).collect();
+            let blamed = answers.iter().filter(|answer| answer.code == Code::Timeout);
+            assert!(blamed.clone().all(|answer| answer.text.contains("rank 0 ")), "{answers:?}");
+            assert!(blamed.count() > 0, "{answers:?}");
+            // The payload, and the buffer that it is compared with.
+            let own = 2 * (BYTES as i64 >> 10);
+            grown.push((ranks[0].most_resident() - before - own) as f64);
+        });
+    }
+    let bound = SEND_WINDOW_KIB + 1024.0;
+    row("malicious member: memory for what it does not read", tries, bound, "KiB", &grown);
+}
