@@ -33,6 +33,9 @@ const ENTRY_BYTES: usize = PROCESS_AT + 28;
 const PROCESS_AT: usize = 32 + 1 + 18 * MOST_ADDRESSES;
 /// Longest frame but for the table, whose length follows from the number of ranks.
 const LONGEST: usize = 4096;
+pub const HEAD_BYTES: usize = 8;
+/// The kind of a table.
+const TABLE: u8 = 4;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -81,12 +84,12 @@ impl Message {
         Self::Refused { code: error.code(), text }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let (kind, body): (u8, Vec<u8>) = match self {
             Self::Hello => (1, Vec::new()),
             Self::Join(join) => (2, [&join.fields()[..], &join.signature].concat()),
             Self::Refused { code, text } => (3, [&[*code as u8], text.as_bytes()].concat()),
-            Self::Table(members) => (4, encode_table(members)),
+            Self::Table(members) => (TABLE, encode_table(members)),
             Self::Seen(hash) => (5, hash.to_vec()),
             Self::Go => (6, Vec::new()),
         };
@@ -94,7 +97,16 @@ impl Message {
         [&[kind, 0, 0, 0], &length[..], &body].concat()
     }
 
-    fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+    /// Kind and length of the body, from the head of a frame; a table may have `ranks` entries, anything
+    /// else is short.
+    pub fn head(bytes: [u8; HEAD_BYTES], ranks: usize) -> Option<(u8, usize)> {
+        let [kind, 0, 0, 0, a, b, c, d] = bytes else { return None };
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        let most = if kind == TABLE { ranks * ENTRY_BYTES } else { LONGEST };
+        (length <= most).then_some((kind, length))
+    }
+
+    pub fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let mut reader = Reader(body);
         let message = match kind {
             1 => Self::Hello,
@@ -113,7 +125,7 @@ impl Message {
                 let text = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
                 Self::Refused { code, text }
             }
-            4 => {
+            TABLE => {
                 let mut members = Vec::new();
                 while !reader.0.is_empty() {
                     members.push(decode_member(&mut reader)?);
@@ -132,16 +144,11 @@ impl Message {
         stream.write_all(&self.encode()).await.map_err(|error| gone(&error))
     }
 
-    /// Reads one message; a table may have `ranks` entries, anything else is short.
+    /// Reads one message, of at most `ranks` entries if it is a table.
     pub async fn read(stream: &mut RecvStream, ranks: usize) -> Result<Self> {
-        let mut head = [0; 8];
+        let mut head = [0; HEAD_BYTES];
         stream.read_exact(&mut head).await.map_err(|error| gone(&error))?;
-        let [kind, 0, 0, 0, a, b, c, d] = head else { return Err(malformed()) };
-        let length = u32::from_le_bytes([a, b, c, d]) as usize;
-        let most = if kind == 4 { ranks * ENTRY_BYTES } else { LONGEST };
-        if length > most {
-            return Err(malformed());
-        }
+        let (kind, length) = Self::head(head, ranks).ok_or_else(malformed)?;
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.map_err(|error| gone(&error))?;
         Self::decode(kind, &body).ok_or_else(malformed)
