@@ -178,6 +178,8 @@ fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
 }
 
 fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
+    let bytes: [u8; ENTRY_BYTES] = reader.array()?;
+    let mut reader = Reader(&bytes);
     let key = PublicKey::parse(reader.array()?)?;
     let count = usize::from(reader.u8()?);
     (1..=MOST_ADDRESSES).contains(&count).then_some(())?;
@@ -188,7 +190,9 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
     reader.zeros(18 * (MOST_ADDRESSES - count))?;
     let process = Process { host: reader.array()?, number: reader.u32()?, began: reader.u64()? };
     let process = Some(process).filter(|process| process.number != 0);
-    Some(Member { key, addresses, process })
+    let member = Member { key, addresses, process };
+    // Fields the member lacks must be zero: one member has one encoding, and all ranks hash that.
+    (encode_member(&member) == bytes).then_some(member)
 }
 
 fn gone(error: &dyn std::fmt::Display) -> Error {
@@ -241,5 +245,18 @@ mod tests {
             }
             assert_ne!(Message::decode(bytes[0], &[body, &[0]].concat()), Some(message));
         }
+    }
+
+    #[test]
+    fn a_process_without_a_number_has_nothing_else() {
+        let key = Identity::random().unwrap().public();
+        let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 5))];
+        let entry = encode_member(&Member { key, addresses, process: None });
+        for at in (PROCESS_AT..PROCESS_AT + 16).chain(PROCESS_AT + 20..ENTRY_BYTES) {
+            let mut wrong = entry;
+            wrong[at] = 1;
+            assert_eq!(Message::decode(TABLE, &wrong), None, "byte {at}");
+        }
+        assert!(Message::decode(TABLE, &entry).is_some());
     }
 }
