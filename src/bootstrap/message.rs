@@ -119,8 +119,7 @@ impl Message {
                 signature: reader.array()?,
             }),
             3 => {
-                let code = reader.u8()?;
-                let code = Code::ALL.into_iter().find(|known| *known as u8 == code)?;
+                let code = Code::of_failure(reader.u8()?)?;
                 let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
                 let text = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
                 Self::Refused { code, text }
@@ -258,5 +257,13 @@ mod tests {
             assert_eq!(Message::decode(TABLE, &wrong), None, "byte {at}");
         }
         assert!(Message::decode(TABLE, &entry).is_some());
+    }
+
+    #[test]
+    fn nobody_is_refused_with_success() {
+        for code in [Code::Success, Code::InProgress] {
+            let bytes = Message::Refused { code, text: String::new() }.encode();
+            assert_eq!(Message::decode(bytes[0], &bytes[HEAD_BYTES..]), None);
+        }
     }
 }
