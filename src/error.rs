@@ -47,6 +47,13 @@ impl Code {
         Self::InProgress,
         Self::Timeout,
     ];
+
+    /// The code of a failure, as another rank tells of it: whatever it says, a call that has failed does
+    /// not return as if it had not.
+    pub fn of_failure(byte: u8) -> Option<Self> {
+        let is_failure = |code: &Self| !matches!(code, Self::Success | Self::InProgress);
+        Self::ALL.into_iter().filter(is_failure).find(|code| *code as u8 == byte)
+    }
 }
 
 /// Variants by what happened. Clone, because one fact is returned on many ranks.

@@ -33,6 +33,9 @@ const ENTRY_BYTES: usize = PROCESS_AT + 28;
 const PROCESS_AT: usize = 32 + 1 + 18 * MOST_ADDRESSES;
 /// Longest frame but for the table, whose length follows from the number of ranks.
 const LONGEST: usize = 4096;
+pub const HEAD_BYTES: usize = 8;
+/// The kind of a table.
+const TABLE: u8 = 4;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -81,12 +84,12 @@ impl Message {
         Self::Refused { code: error.code(), text }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let (kind, body): (u8, Vec<u8>) = match self {
             Self::Hello => (1, Vec::new()),
             Self::Join(join) => (2, [&join.fields()[..], &join.signature].concat()),
             Self::Refused { code, text } => (3, [&[*code as u8], text.as_bytes()].concat()),
-            Self::Table(members) => (4, encode_table(members)),
+            Self::Table(members) => (TABLE, encode_table(members)),
             Self::Seen(hash) => (5, hash.to_vec()),
             Self::Go => (6, Vec::new()),
         };
@@ -94,7 +97,16 @@ impl Message {
         [&[kind, 0, 0, 0], &length[..], &body].concat()
     }
 
-    fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+    /// Kind and length of the body, from the head of a frame; a table may have `ranks` entries, anything
+    /// else is short.
+    pub fn head(bytes: [u8; HEAD_BYTES], ranks: usize) -> Option<(u8, usize)> {
+        let [kind, 0, 0, 0, a, b, c, d] = bytes else { return None };
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        let most = if kind == TABLE { ranks * ENTRY_BYTES } else { LONGEST };
+        (length <= most).then_some((kind, length))
+    }
+
+    pub fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let mut reader = Reader(body);
         let message = match kind {
             1 => Self::Hello,
@@ -107,13 +119,12 @@ impl Message {
                 signature: reader.array()?,
             }),
             3 => {
-                let code = reader.u8()?;
-                let code = Code::ALL.into_iter().find(|known| *known as u8 == code)?;
+                let code = Code::of_failure(reader.u8()?)?;
                 let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
                 let text = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
                 Self::Refused { code, text }
             }
-            4 => {
+            TABLE => {
                 let mut members = Vec::new();
                 while !reader.0.is_empty() {
                     members.push(decode_member(&mut reader)?);
@@ -132,16 +143,11 @@ impl Message {
         stream.write_all(&self.encode()).await.map_err(|error| gone(&error))
     }
 
-    /// Reads one message; a table may have `ranks` entries, anything else is short.
+    /// Reads one message, of at most `ranks` entries if it is a table.
     pub async fn read(stream: &mut RecvStream, ranks: usize) -> Result<Self> {
-        let mut head = [0; 8];
+        let mut head = [0; HEAD_BYTES];
         stream.read_exact(&mut head).await.map_err(|error| gone(&error))?;
-        let [kind, 0, 0, 0, a, b, c, d] = head else { return Err(malformed()) };
-        let length = u32::from_le_bytes([a, b, c, d]) as usize;
-        let most = if kind == 4 { ranks * ENTRY_BYTES } else { LONGEST };
-        if length > most {
-            return Err(malformed());
-        }
+        let (kind, length) = Self::head(head, ranks).ok_or_else(malformed)?;
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.map_err(|error| gone(&error))?;
         Self::decode(kind, &body).ok_or_else(malformed)
@@ -171,6 +177,8 @@ fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
 }
 
 fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
+    let bytes: [u8; ENTRY_BYTES] = reader.array()?;
+    let mut reader = Reader(&bytes);
     let key = PublicKey::parse(reader.array()?)?;
     let count = usize::from(reader.u8()?);
     (1..=MOST_ADDRESSES).contains(&count).then_some(())?;
@@ -181,7 +189,9 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
     reader.zeros(18 * (MOST_ADDRESSES - count))?;
     let process = Process { host: reader.array()?, number: reader.u32()?, began: reader.u64()? };
     let process = Some(process).filter(|process| process.number != 0);
-    Some(Member { key, addresses, process })
+    let member = Member { key, addresses, process };
+    // Fields the member lacks must be zero: one member has one encoding, and all ranks hash that.
+    (encode_member(&member) == bytes).then_some(member)
 }
 
 fn gone(error: &dyn std::fmt::Display) -> Error {
@@ -233,6 +243,27 @@ mod tests {
                 assert_ne!(short.as_ref(), Some(&message));
             }
             assert_ne!(Message::decode(bytes[0], &[body, &[0]].concat()), Some(message));
+        }
+    }
+
+    #[test]
+    fn a_process_without_a_number_has_nothing_else() {
+        let key = Identity::random().unwrap().public();
+        let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 5))];
+        let entry = encode_member(&Member { key, addresses, process: None });
+        for at in (PROCESS_AT..PROCESS_AT + 16).chain(PROCESS_AT + 20..ENTRY_BYTES) {
+            let mut wrong = entry;
+            wrong[at] = 1;
+            assert_eq!(Message::decode(TABLE, &wrong), None, "byte {at}");
+        }
+        assert!(Message::decode(TABLE, &entry).is_some());
+    }
+
+    #[test]
+    fn nobody_is_refused_with_success() {
+        for code in [Code::Success, Code::InProgress] {
+            let bytes = Message::Refused { code, text: String::new() }.encode();
+            assert_eq!(Message::decode(bytes[0], &bytes[HEAD_BYTES..]), None);
         }
     }
 }

@@ -7,9 +7,9 @@
 //! rank is who owns its key.
 
 mod address;
-mod id;
+pub mod id;
 mod join;
-mod message;
+pub mod message;
 mod root;
 
 use std::collections::HashSet;

@@ -34,6 +34,11 @@ pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Com
     meshes.into_iter().map(communicator).collect()
 }
 
+/// A communicator over a mesh made by the caller, for tests that play another of its ranks themselves.
+pub fn create_on(mesh: AnyMesh, config: &Config) -> Result<Arc<Communicator>> {
+    Communicator::new(&new_name(config), mesh, config)
+}
+
 /// This process's rank in a communicator of processes that share a unique id.
 pub fn join(
     id: &[u8; bootstrap::BYTES],

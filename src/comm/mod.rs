@@ -38,7 +38,7 @@ use crate::transport::quic;
 use crate::transport::{AnyMesh, Mesh, Past};
 
 pub use batch::{Request, run_together};
-pub use create::{create_in_process, create_over, join, join_environment};
+pub use create::{create_in_process, create_on, create_over, join, join_environment};
 pub use making::{Making, Queued};
 pub use split::{SplitRequest, Wish, split};
 pub use stream::Stream;

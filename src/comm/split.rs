@@ -113,14 +113,14 @@ fn members(wishes: &[Wish], color: u32) -> Vec<Rank> {
 }
 
 impl Wish {
-    fn encode(self) -> [u8; WISH_BYTES] {
+    pub fn encode(self) -> [u8; WISH_BYTES] {
         // A color is not negative, so that it differs from none.
         let color = self.color.map_or(-1, |color| color as i32).to_le_bytes();
         let key = self.key.to_le_bytes();
         std::array::from_fn(|i| if i < 4 { color[i] } else { key[i - 4] })
     }
 
-    fn decode(bytes: &[u8]) -> Self {
+    pub fn decode(bytes: &[u8]) -> Self {
         let number = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         Self { color: u32::try_from(number(0)).ok(), key: number(4) }
     }

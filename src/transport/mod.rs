@@ -30,7 +30,7 @@ use crate::rank::{Place, Rank};
 pub use any::AnyMesh;
 pub use header::{Header, Past};
 pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit};
-pub use note::{EAGER, Form, Note};
+pub use note::{EAGER, Form, NOTE_HEAD_BYTES, Note};
 
 /// What a peer that left in good order has done.
 const HAS_LEFT: &str = "has left the communicator";

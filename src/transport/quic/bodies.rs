@@ -13,8 +13,9 @@ use quinn::{Connection, SendStream};
 use tokio::sync::Semaphore;
 
 use super::context::ContextId;
-use super::link::{self, LinkError, PART, open};
+use super::link::{LinkError, PART, open};
 use super::lock;
+use super::preamble::Preamble;
 use super::reader::StreamReader;
 
 /// Bodies under way to one peer at once; others wait for their turn.
@@ -50,7 +51,7 @@ impl Bodies {
         bytes: &[u8],
     ) -> Result<(), LinkError> {
         let _free = self.free.acquire().await.map_err(|_| LinkError::Lost)?;
-        let mut stream = open(connection, link::BODY, 0, context).await?;
+        let mut stream = open(connection, Preamble::Body(context)).await?;
         stream.write_all(&id.to_le_bytes()).await?;
         for part in bytes.chunks(PART) {
             stream.write_chunk(Bytes::copy_from_slice(part)).await?;

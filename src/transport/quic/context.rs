@@ -27,7 +27,7 @@ use super::peer::Peer;
 
 /// A number that the members of a communicator, and no others over the same links, know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ContextId(pub u64);
+pub struct ContextId(pub u64);
 
 pub(super) struct Context {
     pub id: ContextId,

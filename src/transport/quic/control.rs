@@ -90,8 +90,7 @@ impl Frame {
                 Self::Heartbeat(entered)
             }
             3 => {
-                let (context, code) = (ContextId(reader.u64()?), reader.u8()?);
-                let code = Code::ALL.into_iter().find(|known| *known as u8 == code)?;
+                let (context, code) = (ContextId(reader.u64()?), Code::of_failure(reader.u8()?)?);
                 let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
                 let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
                 Self::Fault { context, code, text: shown.collect() }
@@ -141,5 +140,13 @@ mod tests {
         assert_eq!(Frame::decode(2, &[0; 31]), None);
         assert_eq!(Frame::head([2, 1, 0, 0]), None);
         assert_eq!(Frame::head([2, 0, 0xff, 0xff]), None);
+    }
+
+    #[test]
+    fn a_fault_that_is_none_is_nothing() {
+        for code in [Code::Success, Code::InProgress] {
+            let fault = Frame::Fault { context: ContextId(1), code, text: String::new() };
+            assert_eq!(Frame::decode(3, &fault.encode()[HEAD_BYTES..]), None, "{code:?}");
+        }
     }
 }

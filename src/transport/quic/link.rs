@@ -1,13 +1,7 @@
 //! A connection to one peer: for each context a stream per lane and direction, one for notes and one for
 //! each body under way; and one control stream for all.
 //!
-//! Streams are one-way. The first bytes of each, its preamble, say what it carries:
-//!
-//! ```text
-//! preamble   0                            1        2 .. 8  8                     16
-//!            1 control, 2 data, 3 notes,  lane u8  zero    context u64, or zero  id u64 of a body
-//!            4 body
-//! ```
+//! Leaves to `preamble` how a stream says what it carries.
 //!
 //! A receive is the read itself: no task stands between the connection and the caller, flow
 //! control is the back-pressure. Lanes see to it that at most one caller reads and one writes a
@@ -28,14 +22,10 @@ use super::bodies::Bodies;
 use super::context::ContextId;
 use super::control::{Frame, HEAD_BYTES};
 use super::notes::Notes;
+use super::preamble::{PREAMBLE_BYTES, Preamble};
 use super::reader::StreamReader;
 use super::{endpoint, lock};
 
-pub const PREAMBLE_BYTES: usize = 16;
-const CONTROL: u8 = 1;
-const DATA: u8 = 2;
-pub const NOTES: u8 = 3;
-pub const BODY: u8 = 4;
 /// A message up to this long travels in one piece with its header.
 const SMALL: usize = 1024;
 /// How much of a long message is handed over at once.
@@ -156,7 +146,7 @@ impl Streams {
         let taken = lock(&self.senders[lane.0]).take();
         let mut stream = match taken {
             Some(stream) => stream,
-            None => open(&self.connection, DATA, lane.0 as u8, self.context).await?,
+            None => open(&self.connection, Preamble::Data(self.context, lane)).await?,
         };
         let header = header.encode();
         if bytes.len() <= SMALL {
@@ -242,46 +232,28 @@ pub async fn opened(mut stream: RecvStream) -> Result<Opened, LinkError> {
     let mut preamble = [0; PREAMBLE_BYTES];
     stream.read_exact(&mut preamble).await.map_err(|_| LinkError::Lost)?;
     let malformed = || LinkError::Protocol(format!("opened a stream with preamble {preamble:?}"));
-    let [kind, lane, 0, 0, 0, 0, 0, 0, context @ ..] = preamble else { return Err(malformed()) };
-    let context = ContextId(u64::from_le_bytes(context));
-    match kind {
-        CONTROL if lane == 0 && context == ContextId(0) => Ok(Opened::Control(stream)),
-        DATA if usize::from(lane) < LANES => {
-            Ok(Opened::Data(context, Lane(lane.into()), StreamReader::new(stream)))
-        }
-        NOTES if lane == 0 => Ok(Opened::Notes(context, StreamReader::new(stream))),
-        BODY if lane == 0 => {
+    Ok(match Preamble::decode(&preamble).ok_or_else(malformed)? {
+        Preamble::Control => Opened::Control(stream),
+        Preamble::Data(context, lane) => Opened::Data(context, lane, StreamReader::new(stream)),
+        Preamble::Notes(context) => Opened::Notes(context, StreamReader::new(stream)),
+        Preamble::Body(context) => {
             let mut id = [0; 8];
             stream.read_exact(&mut id).await.map_err(|_| LinkError::Lost)?;
-            Ok(Opened::Body(context, u64::from_le_bytes(id), StreamReader::new(stream)))
+            Opened::Body(context, u64::from_le_bytes(id), StreamReader::new(stream))
         }
-        _ => Err(malformed()),
-    }
-}
-
-fn preamble(kind: u8, lane: u8, context: ContextId) -> [u8; PREAMBLE_BYTES] {
-    let mut bytes = [0; PREAMBLE_BYTES];
-    bytes[0] = kind;
-    bytes[1] = lane;
-    bytes[8..].copy_from_slice(&context.0.to_le_bytes());
-    bytes
+    })
 }
 
 /// Opens a stream of this side's.
-pub async fn open(
-    connection: &Connection,
-    kind: u8,
-    lane: u8,
-    context: ContextId,
-) -> Result<SendStream, LinkError> {
+pub async fn open(connection: &Connection, preamble: Preamble) -> Result<SendStream, LinkError> {
     let mut stream = connection.open_uni().await?;
-    stream.write_all(&preamble(kind, lane, context)).await?;
+    stream.write_all(&preamble.encode()).await?;
     Ok(stream)
 }
 
 /// Opens this side's control stream.
 pub async fn open_control(connection: &Connection) -> Result<SendStream, LinkError> {
-    let stream = open(connection, CONTROL, 0, ContextId(0)).await?;
+    let stream = open(connection, Preamble::Control).await?;
     // Heartbeats and failures go before data.
     let _ = stream.set_priority(1);
     Ok(stream)

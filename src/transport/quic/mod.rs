@@ -11,13 +11,14 @@
 
 mod bodies;
 mod context;
-mod control;
+pub mod control;
 pub mod endpoint;
 pub mod key;
 mod link;
 mod links;
 mod notes;
 mod peer;
+pub mod preamble;
 pub mod process;
 mod reader;
 mod socket;
@@ -36,12 +37,14 @@ use crate::rank::{Place, Rank};
 
 use super::mem::bodies::Key;
 use super::{Header, Inbox, Lane, Mesh, Missing, Note, Split};
-use context::{Context, ContextId};
+use context::Context;
 use endpoint::Endpoint;
 use key::{Identity, PublicKey};
 use link::Link;
 use links::{EXITING, Links};
 use process::Process;
+
+pub use context::ContextId;
 
 /// One rank as all others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,8 +18,9 @@ use crate::transport::note::{NOTE_HEAD_BYTES, Note};
 use super::context::{Context, ContextId, gone_from};
 use super::link::{Link, LinkError, open};
 use super::links::Links;
+use super::lock;
+use super::preamble::Preamble;
 use super::reader::StreamReader;
-use super::{link, lock};
 
 /// The notes of one context to and from one peer.
 #[derive(Default)]
@@ -56,7 +57,7 @@ impl Notes {
     ) -> Result<(), LinkError> {
         let mut outgoing = self.outgoing.lock().await;
         let mut stream = match std::mem::replace(&mut *outgoing, Outgoing::Busy) {
-            Outgoing::Unopened => open(connection, link::NOTES, 0, context).await?,
+            Outgoing::Unopened => open(connection, Preamble::Notes(context)).await?,
             Outgoing::Open(stream) => stream,
             Outgoing::Busy => return Err(LinkError::Lost),
         };
