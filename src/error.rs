@@ -155,6 +155,17 @@ impl Error {
         }
     }
 
+    /// Whether ranks made calls that do not fit together: several of them may see it, each in its words.
+    pub fn is_disagreement(&self) -> bool {
+        matches!(
+            self,
+            Self::Mismatch { .. }
+                | Self::Lengths { .. }
+                | Self::MessageMismatch { .. }
+                | Self::Past { .. }
+        )
+    }
+
     /// What a caught panic said.
     pub fn from_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

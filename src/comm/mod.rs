@@ -160,14 +160,10 @@ impl Communicator {
         state.past = past.then(&call);
         state.running += 1;
         let behind = state.stream_batches;
-        let announced = self.mesh.announce(seq, call); // under the lock: in the order of the numbers
+        self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
         let doing = Doing::Collective { seq, call };
-        let ticket = Ticket::new(Arc::clone(self), doing, past, behind);
-        match announced {
-            Ok(()) => Ok(ticket),
-            Err(mismatch) => Err(ticket.end(Err(mismatch)).expect_err("it was an error")),
-        }
+        Ok(Ticket::new(Arc::clone(self), doing, past, behind))
     }
 
     /// Notes that a message is asked for, unless the communicator takes no more.

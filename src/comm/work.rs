@@ -64,6 +64,15 @@ impl Work<'_> {
 
     /// Does it, with the ticket of its beginning.
     pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
+        match self.try_perform(ticket).await {
+            Err(error) if error.is_disagreement() => {
+                Err(ticket.communicator.mesh.agree(error).await)
+            }
+            result => result,
+        }
+    }
+
+    async fn try_perform(self, ticket: &Ticket) -> Result<()> {
         let mesh = &ticket.communicator.mesh;
         match self {
             // In a box: messages, of which a group may have thousands, are much smaller.
@@ -110,7 +119,7 @@ pub(super) async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
     };
     let Communicator { name, mesh, selection, lanes, .. } = &*ticket.communicator;
     lanes.turn(seq).await;
-    if let Some(fault) = mesh.fault() {
+    if let Some(fault) = mesh.settled_fault().await {
         return Err(fault);
     }
     let Place { rank, size } = mesh.place();

@@ -86,10 +86,24 @@ impl Mesh for AnyMesh {
         }
     }
 
-    fn announce(&self, seq: u64, call: Call) -> Result<()> {
+    fn announce(&self, seq: u64, call: Call) {
         match self {
             Self::Mem(mesh) => mesh.announce(seq, call),
             Self::Quic(mesh) => mesh.announce(seq, call),
+        }
+    }
+
+    async fn agree(&self, disagreement: Error) -> Error {
+        match self {
+            Self::Mem(mesh) => mesh.agree(disagreement).await,
+            Self::Quic(mesh) => mesh.agree(disagreement).await,
+        }
+    }
+
+    async fn settled_fault(&self) -> Option<Error> {
+        match self {
+            Self::Mem(mesh) => mesh.settled_fault().await,
+            Self::Quic(mesh) => mesh.settled_fault().await,
         }
     }
 

@@ -114,7 +114,14 @@ pub trait Mesh: Sized {
 
     /// Tells all ranks which call this rank makes as its number `seq`, so that ranks which never
     /// exchange a message in it still learn that they disagree.
-    fn announce(&self, seq: u64, call: Call) -> Result<()>;
+    fn announce(&self, seq: u64, call: Call);
+
+    /// This rank has found that ranks disagree. Fails the communicator on all of them, with the same
+    /// words, which it returns: others may have found other ones.
+    fn agree(&self, disagreement: Error) -> impl Future<Output = Error>;
+
+    /// The fault; where ranks disagree, when there are words for it.
+    fn settled_fault(&self) -> impl Future<Output = Option<Error>>;
 
     /// Ranks that have not announced call number `seq` yet, and those of which nothing is known.
     fn missing(&self, seq: u64) -> Missing;

@@ -301,8 +301,20 @@ impl Mesh for MemMesh {
         Ok(Self { world, place: Place::new(rank, size) })
     }
 
-    fn announce(&self, seq: u64, call: Call) -> Result<()> {
-        self.world.board().enter(self.place.rank, seq, call)
+    fn announce(&self, seq: u64, call: Call) {
+        let noted = self.world.board().enter(self.place.rank, seq, call);
+        if let Err(mismatch) = noted {
+            self.fail(mismatch);
+        }
+    }
+
+    /// The first word is everybody's: they share it.
+    async fn agree(&self, disagreement: Error) -> Error {
+        self.fail(disagreement)
+    }
+
+    async fn settled_fault(&self) -> Option<Error> {
+        self.fault()
     }
 
     fn missing(&self, seq: u64) -> Missing {

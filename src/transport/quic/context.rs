@@ -3,13 +3,17 @@
 //! Knows its members by their ranks in the roster, and what has become of the communicator. Leaves
 //! to `links` who is connected and to `link` the streams. Invariants:
 //! - the first fault this rank learns of is passed on to every member it is connected to, once;
+//! - of several disagreements that ranks find at once, one member chooses what all are told;
 //! - a context that is left has nothing of its own in any link any more.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 use tracing::info;
 
 use crate::error::{Error, Result};
@@ -24,6 +28,9 @@ use super::link::{Link, LinkError, Streams};
 use super::links::Links;
 use super::lock;
 use super::peer::Peer;
+
+/// How long a disagreement waits for the one who chooses its words.
+const PATIENCE_WITH_JUDGE: Duration = Duration::from_millis(50);
 
 /// A number that the members of a communicator, and no others over the same links, know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +50,8 @@ pub(super) struct Context {
     latest: Mutex<Vec<(u64, Call)>>,
     fault: OnceLock<Error>,
     failed: Notify,
+    /// The first disagreement this rank has heard of, which may not be the one that is told.
+    disagreement: OnceLock<Error>,
     has_left: AtomicBool,
     /// Set when the leave is complete.
     is_gone: watch::Sender<bool>,
@@ -64,6 +73,7 @@ impl Context {
             latest: Mutex::default(),
             fault: OnceLock::new(),
             failed: Notify::new(),
+            disagreement: OnceLock::new(),
             has_left: AtomicBool::new(false),
             is_gone: watch::Sender::new(false),
         });
@@ -104,12 +114,50 @@ impl Context {
         lock(&self.board).enter(self.place.rank, seq, call)
     }
 
-    /// A member has made a call.
-    pub fn entered(&self, rank: Rank, seq: u64, call: Call) {
+    /// A member has made a call. Must be called inside the runtime.
+    pub fn entered(self: &Arc<Self>, rank: Rank, seq: u64, call: Call) {
         let noted = lock(&self.board).enter(rank, seq, call);
         if let Err(mismatch) = noted {
-            self.learn(mismatch);
+            self.propose(mismatch);
         }
+    }
+
+    /// Ranks disagree, as this one has found or was told. The judge takes the first such word for the
+    /// fault; others pass theirs on until it comes to the judge, and wait for the fault. Must be called
+    /// inside the runtime.
+    pub fn propose(self: &Arc<Self>, disagreement: Error) {
+        if self.judge() == self.place.rank {
+            self.learn(disagreement);
+            return;
+        }
+        if self.fault().is_some() || self.disagreement.set(disagreement.clone()).is_err() {
+            return;
+        }
+        for link in self.member_links() {
+            let _ = link.control.send(Frame::disagreement(self.id, &disagreement));
+        }
+        let context = Arc::downgrade(self);
+        tokio::spawn(async move {
+            sleep(PATIENCE_WITH_JUDGE).await;
+            if let Some(context) = context.upgrade() {
+                context.learn(disagreement);
+            }
+        });
+    }
+
+    /// The first member that is still there.
+    fn judge(&self) -> Rank {
+        let is_there = |rank: &Rank| {
+            let peer = self.peer(*rank);
+            let has_left = |link: Arc<Link>| link.streams(self.id).has_left();
+            *rank == self.place.rank || !peer.has_ended() && !peer.link().is_some_and(has_left)
+        };
+        (0..self.place.size).map(Rank).find(is_there).unwrap_or(self.place.rank)
+    }
+
+    /// Whether ranks are known to disagree and the fault is yet to come.
+    pub fn is_disputed(&self) -> bool {
+        self.disagreement.get().is_some()
     }
 
     /// This rank's latest calls, newest first.
@@ -162,6 +210,13 @@ impl Context {
                 .await
                 .map_or_else(|fault| fault, |how| Error::PeerLost { peer, how })),
         }
+    }
+
+    /// Waits for the fault.
+    pub async fn failed(&self) -> Error {
+        self.or_fault(std::future::pending::<Infallible>())
+            .await
+            .map_or_else(|fault| fault, |no| match no {})
     }
 
     /// Runs something until it ends or the communicator fails.

@@ -30,10 +30,12 @@ const ENTERED_BYTES: usize = 32;
 pub enum Frame {
     /// The accepting side's first word: it has taken the connection.
     Welcome,
-    /// Sent twice a second: the latest calls the sender has entered, newest first in each context.
+    /// Sent four times a second: the latest calls the sender has entered, newest first in each context.
     Heartbeat(Vec<Entered>),
     /// The communicator has failed.
     Fault { context: ContextId, code: Code, text: String },
+    /// Its ranks disagree; the fault will come from one of them.
+    Disagreement { context: ContextId, text: String },
     /// The sender has left the communicator in good order; its peers have all it sent there.
     Leave(ContextId),
     /// The sender has left all communicators of this connection; nothing follows.
@@ -42,13 +44,11 @@ pub enum Frame {
 
 impl Frame {
     pub fn fault(context: ContextId, error: &Error) -> Self {
-        let mut text = error.to_string();
-        let mut end = text.len().min(LONGEST - 9);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        Self::Fault { context, code: error.code(), text }
+        Self::Fault { context, code: error.code(), text: short_text(error) }
+    }
+
+    pub fn disagreement(context: ContextId, error: &Error) -> Self {
+        Self::Disagreement { context, text: short_text(error) }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -66,6 +66,9 @@ impl Frame {
             }
             Self::Bye => (4, Vec::new()),
             Self::Leave(context) => (5, context.0.to_le_bytes().to_vec()),
+            Self::Disagreement { context, text } => {
+                (6, [&context.0.to_le_bytes()[..], text.as_bytes()].concat())
+            }
         };
         let length = (body.len() as u16).to_le_bytes();
         [&[kind, 0, length[0], length[1]], &body[..]].concat()
@@ -75,6 +78,14 @@ impl Frame {
     pub fn head(bytes: [u8; HEAD_BYTES]) -> Option<(u8, usize)> {
         let length = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
         (bytes[1] == 0 && length <= LONGEST).then_some((bytes[0], length))
+    }
+
+    /// The first of several frames, and the rest.
+    pub fn first_of(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        let (kind, length) = Self::head(*head)?;
+        let (body, rest) = rest.split_at_checked(length)?;
+        Some((Self::decode(kind, body)?, rest))
     }
 
     pub fn decode(kind: u8, body: &[u8]) -> Option<Self> {
@@ -91,17 +102,36 @@ impl Frame {
             }
             3 => {
                 let (context, code) = (ContextId(reader.u64()?), Code::of_failure(reader.u8()?)?);
-                let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
-                let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-                Self::Fault { context, code, text: shown.collect() }
+                Self::Fault { context, code, text: shown_text(&mut reader)? }
             }
             4 => Self::Bye,
             5 => Self::Leave(ContextId(reader.u64()?)),
+            6 => {
+                let context = ContextId(reader.u64()?);
+                Self::Disagreement { context, text: shown_text(&mut reader)? }
+            }
             _ => return None,
         };
         reader.end()?;
         Some(frame)
     }
+}
+
+/// As much of an error's text as fits.
+fn short_text(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut end = text.len().min(LONGEST - 9);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+/// The rest of a body, fit to be printed.
+fn shown_text(reader: &mut Reader<'_>) -> Option<String> {
+    let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
+    Some(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
 
 #[cfg(test)]
@@ -117,7 +147,8 @@ mod tests {
             Frame::Heartbeat(vec![entered(7), entered(6)]),
             Frame::Heartbeat(vec![entered(0); MOST_ENTERED]),
             Frame::Heartbeat(Vec::new()),
-            Frame::Fault { context, code: Code::RemoteError, text },
+            Frame::Fault { context, code: Code::RemoteError, text: text.clone() },
+            Frame::Disagreement { context, text },
             Frame::Leave(context),
             Frame::Bye,
         ];

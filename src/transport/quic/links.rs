@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use quinn::{Connection, ConnectionError};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
@@ -50,6 +51,9 @@ const MOST_LAST_TICKS: usize = 50;
 
 const HAS_DIED: &str = "has died";
 
+/// Bytes of the faults that go with the end of a connection: they must fit into one packet.
+const MOST_LAST_WORDS: usize = 1000;
+
 /// Faults that are kept of contexts which this rank has yet to make.
 const MOST_EARLY_FAULTS: usize = 64;
 
@@ -73,9 +77,15 @@ pub(super) struct Links {
 #[derive(Default)]
 struct Contexts {
     open: HashMap<ContextId, Weak<Context>>,
-    /// Those that this rank has left, with the members that have not, as far as is known.
-    left: HashMap<ContextId, Vec<Rank>>,
+    /// Those that this rank has left and others may not have.
+    left: HashMap<ContextId, Left>,
     early_faults: HashMap<ContextId, Error>,
+}
+
+struct Left {
+    /// Who has not left, as far as is known.
+    members: Vec<Rank>,
+    fault: Option<Error>,
 }
 
 impl Links {
@@ -145,9 +155,10 @@ impl Links {
     pub fn declare_dead(&self, peer: Rank, link: &Link) {
         debug!("{peer} of the roster {HAS_DIED}");
         self.lose(peer, HAS_DIED);
+        // It may live after all.
+        link.connection.close(peer::LEFT, &self.last_words(peer));
         self.forget(peer);
         self.peers[peer.0].end(HAS_DIED.to_owned());
-        link.connection.close(peer::LEFT, b"");
     }
 
     pub fn member(&self, peer: Rank) -> &Member {
@@ -196,9 +207,35 @@ impl Links {
         let fault = |context: &Arc<Context>| Some(Frame::fault(context.id, context.fault()?));
         let mut news: Vec<_> = self.contexts_with(peer).iter().filter_map(fault).collect();
         let contexts = lock(&self.contexts);
-        let left = contexts.left.iter().filter(|(_, members)| members.contains(&peer));
-        news.extend(left.map(|(id, _)| Frame::Leave(*id)));
+        for (id, left) in contexts.left.iter().filter(|(_, left)| left.members.contains(&peer)) {
+            news.extend(left.fault.as_ref().map(|fault| Frame::fault(*id, fault)));
+            news.push(Frame::Leave(*id));
+        }
         news
+    }
+
+    /// The faults among them, for a peer to whom there will be no link.
+    pub fn last_words(&self, peer: Rank) -> Vec<u8> {
+        let mut words = Vec::new();
+        for frame in self.news_for(peer) {
+            let encoded = frame.encode();
+            let fits = words.len() + encoded.len() <= MOST_LAST_WORDS;
+            if fits && matches!(frame, Frame::Fault { .. }) {
+                words.extend(encoded);
+            }
+        }
+        words
+    }
+
+    /// What a peer said when it closed its connection.
+    pub fn heed_last_words(&self, connection: &Connection) {
+        if let Some(ConnectionError::ApplicationClosed(close)) = connection.close_reason() {
+            let mut words = &close.reason[..];
+            while let Some((Frame::Fault { context, code, text }, rest)) = Frame::first_of(words) {
+                self.told(context, Error::Told { code, text });
+                words = rest;
+            }
+        }
     }
 
     /// Tells of a context that has failed on another rank.
@@ -242,9 +279,9 @@ impl Links {
     pub fn peer_left(&self, peer: Rank, link: &Link, id: ContextId) -> Result<(), LinkError> {
         let mut contexts = lock(&self.contexts);
         match contexts.left.get_mut(&id) {
-            Some(members) => {
-                members.retain(|member| *member != peer);
-                if members.is_empty() {
+            Some(left) => {
+                left.members.retain(|member| *member != peer);
+                if left.members.is_empty() {
                     contexts.left.remove(&id);
                 }
             }
@@ -267,9 +304,9 @@ impl Links {
 
     /// The connection to `peer` has ended: it will not say which contexts it leaves.
     pub fn forget(&self, peer: Rank) {
-        lock(&self.contexts).left.retain(|_, members| {
-            members.retain(|member| *member != peer);
-            !members.is_empty()
+        lock(&self.contexts).left.retain(|_, left| {
+            left.members.retain(|member| *member != peer);
+            !left.members.is_empty()
         });
     }
 
@@ -287,7 +324,8 @@ impl Links {
             };
             let members: Vec<_> = context.members().iter().filter(stays).copied().collect();
             if !members.is_empty() {
-                contexts.left.insert(context.id, members);
+                let fault = context.fault().cloned();
+                contexts.left.insert(context.id, Left { members, fault });
             }
             contexts.open.is_empty()
         };

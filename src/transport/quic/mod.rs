@@ -249,8 +249,26 @@ impl Mesh for QuicMesh {
         }
     }
 
-    fn announce(&self, seq: u64, call: Call) -> Result<()> {
-        self.context.enter(seq, call)
+    fn announce(&self, seq: u64, call: Call) {
+        if let Err(mismatch) = self.context.enter(seq, call) {
+            let _inside = self.runtime.enter();
+            self.context.propose(mismatch);
+        }
+    }
+
+    async fn agree(&self, disagreement: Error) -> Error {
+        {
+            let _inside = self.runtime.enter();
+            self.context.propose(disagreement);
+        }
+        self.context.failed().await
+    }
+
+    async fn settled_fault(&self) -> Option<Error> {
+        match self.context.is_disputed() {
+            true => Some(self.context.failed().await),
+            false => self.fault(),
+        }
     }
 
     fn missing(&self, seq: u64) -> Missing {

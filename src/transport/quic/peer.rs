@@ -154,7 +154,11 @@ impl Links {
         };
         if !stays {
             let gone = matches!(*state, State::Ended(..));
-            connection.close(if gone { LEFT } else { DUPLICATE }, b"");
+            drop(state);
+            match gone {
+                true => connection.close(LEFT, &self.last_words(peer)),
+                false => connection.close(DUPLICATE, b""),
+            }
             return;
         }
         *state = State::Welcoming;
@@ -177,7 +181,8 @@ impl Links {
         // A rank that closes its links has collected them before this one came up.
         let wanted = matches!(*state, State::Dialling | State::Welcoming);
         if !wanted || self.is_closing() {
-            link.connection.close(LEFT, b"");
+            drop(state);
+            link.connection.close(LEFT, &self.last_words(peer));
             return;
         }
         *state = State::Linked(Arc::clone(&link));
@@ -225,6 +230,7 @@ async fn dial(links: Arc<Links>, peer: Rank) {
                     // The peer keeps its own connection to us, which is on its way.
                     _ if closed_with(&connection, DUPLICATE) => return,
                     _ if closed_with(&connection, LEFT) => {
+                        links.heed_last_words(&connection);
                         return links.end(peer);
                     }
                     _ => last = format!("does not answer at {address}"),

@@ -9,7 +9,7 @@ use quinn::{ConnectionError, RecvStream, SendStream};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::debug;
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::rank::Rank;
 
 use super::context::ContextId;
@@ -135,6 +135,7 @@ pub(super) async fn attend(
     if heard.is_ok() || links.is_closing() {
         return links.end(peer);
     }
+    links.heed_last_words(&link.connection);
     let how = match link.connection.closed().await {
         ConnectionError::TimedOut => {
             format!("was not heard of for {} ms", links.plan.peer_timeout.as_millis())
@@ -169,6 +170,13 @@ async fn listen(
             }
             Frame::Fault { context, code, text } => {
                 links.told(context, Error::Told { code, text });
+            }
+            Frame::Disagreement { context, text } => {
+                let told = Error::Told { code: Code::InvalidUsage, text };
+                match links.context(context) {
+                    Some(context) => context.propose(told),
+                    None => links.told(context, told),
+                }
             }
             Frame::Leave(context) => {
                 if let Err(TrySendError::Full(_)) = leave.try_send(context) {
