@@ -260,17 +260,22 @@ impl Context {
         }
     }
 
+    /// Why a peer is not there: it may have gone because of the fault.
+    fn lost(&self, peer: Rank, how: String) -> Error {
+        self.fault().cloned().unwrap_or(Error::PeerLost { peer, how })
+    }
+
     pub async fn linked(&self, peer: Rank) -> Result<Arc<Link>> {
         match self.or_fault(self.peer(peer).linked()).await? {
             Ok(link) => Ok(link),
-            Err(how) => Err(Error::PeerLost { peer, how }),
+            Err(how) => Err(self.lost(peer, how)),
         }
     }
 
     pub async fn met(&self, peer: Rank) -> Result<()> {
         match self.or_fault(self.peer(peer).met()).await? {
             Ok(()) => Ok(()),
-            Err(how) => Err(Error::PeerLost { peer, how }),
+            Err(how) => Err(self.lost(peer, how)),
         }
     }
 
