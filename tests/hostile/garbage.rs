@@ -37,7 +37,7 @@ fn garbage() {
     let mut joins: [Vec<f64>; 3] = Default::default();
     let mut reductions: [Vec<f64>; 3] = Default::default();
     let (mut before, mut sent) = (Vec::new(), 0);
-    for round in 0..=times(1, 24) {
+    for round in 0..=times(1, 80) {
         for flood in [Flood::None, Flood::Elsewhere, Flood::AtRanks] {
             let flooder = match flood {
                 Flood::None => None,
