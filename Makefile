@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fault nccl-oracle valgrind install clean help
+.PHONY: build demo test lint test-rust test-c stress fuzz fault nccl-oracle valgrind install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -55,6 +55,12 @@ stress: build ## Run programs drawn at random for ten minutes
 	  echo "== $$n processes, seed $(SEED)"; \
 	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
+
+# For each target; 0 runs the corpus alone.
+FUZZ_SECONDS = 300
+
+fuzz: ## Feed what reads the bytes of others with inputs that a fuzzer draws, five minutes each
+	@JOBS=$(JOBS) fuzz/run.sh $(FUZZ_SECONDS)
 
 fault: build ## Kill, stop and cut off ranks, hundreds of times, and print how long the others took
 	@python3 capi-tests/fault/fault.py $(BUILD)/capi-tests/fault/rank
