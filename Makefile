@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fault soak nccl-oracle valgrind asan install clean help
+.PHONY: build demo test lint test-rust test-c stress fuzz fault soak nccl-oracle valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -67,6 +67,13 @@ fault: build ## Do to ranks what the world does, hundreds of times, and renew th
 
 soak: build ## The last row of that alone: random programs over bad links, and their memory (30 min)
 	@$(FAULT) soak
+
+# For each target; 0 runs the corpus alone.
+FUZZ_SECONDS = 300
+
+fuzz: ## Feed what reads the bytes of others with inputs that a fuzzer draws, five minutes each
+	@JOBS=$(JOBS) fuzz/run.sh $(FUZZ_SECONDS)
+
 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \

@@ -10,6 +10,7 @@ private=$(cd "$(dirname "$0")/.." && pwd)/build/tools
 case $tool in
 cmake | ctest) package=cmake wheel=cmake ;;
 pkg-config) package=pkg-config wheel=pkgconf ;;
+c++) package=g++ wheel= ;;
 mpicc | mpirun) package="openmpi-bin libopenmpi-dev" wheel= ;;
 *) package=$tool wheel= ;;
 esac

@@ -149,6 +149,7 @@ fn the_environment_is_read_in_one_file() {
 fn no_file_is_too_long_and_none_has_an_empty_name() {
     let mut paths = files("src", &["rs"]);
     paths.extend(files("tests", &["rs"]));
+    paths.extend(files("fuzz/targets", &["rs"]));
     paths.extend(files("capi-tests", &["c", "h"]));
     paths.extend(files("examples-c", &["c"]));
     for path in paths {
@@ -176,6 +177,20 @@ fn every_algorithm_has_its_card() {
             assert!(text.contains(&format!("//! | {name:<10} |")), "{path} has no row {name}");
         }
         assert!(text.contains("```text"), "{path} has no drawing");
+    }
+}
+
+#[test]
+fn every_fuzz_target_is_built_and_has_a_small_corpus() {
+    let manifest = read("fuzz/Cargo.toml");
+    for path in files("fuzz/targets", &["rs"]) {
+        let name = Path::new(&path).file_stem().unwrap().to_str().unwrap();
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{path} is not built");
+        let inputs = fs::read_dir(root().join("fuzz/corpus").join(name)).into_iter().flatten();
+        let lengths: Vec<_> =
+            inputs.map(|input| input.unwrap().metadata().unwrap().len()).collect();
+        assert!((1..=40).contains(&lengths.len()), "{name} has {} inputs", lengths.len());
+        assert!(lengths.iter().all(|length| *length <= 4096), "{name} has long inputs");
     }
 }
 

@@ -62,8 +62,9 @@ def forks(options):
 
 
 def renewals(options, tries):
-    """By how much each rank has grown: files, threads, KiB of memory."""
-    command = [options.program("renew"), options.tries(50, quick=10), tries]
+    """By how much each rank has grown: files, threads, KiB of memory. A link may end after the next one
+    has begun: it takes hundreds of times until as many have been there at once as ever will be."""
+    command = [options.program("renew"), options.tries(500, quick=10), tries]
     with World(4, command) as world:
         return [[int(number) for number in lines[0].split("|")] for lines in world.outputs(seconds=240)]
 

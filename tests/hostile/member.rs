@@ -35,7 +35,7 @@ const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28;
 const MEMORY_KIB: f64 = (5 << 10) as f64;
 /// What the others may have of one member unread: 9 streams of 4 MiB each, 64 KiB of the control stream,
 /// and a quarter more.
-const WINDOW_KIB: f64 = ((9 * 4096 + 64) * 5 / 4) as f64;
+const WINDOW_KIB: f64 = ((8 * 2560 + 2 * 64) * 7 / 6) as f64;
 
 struct Member {
     /// By rank, beginning with 1. The control stream of the peer is open, but not read.

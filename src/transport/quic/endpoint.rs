@@ -35,11 +35,12 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(600);
 /// Time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Data a peer may have sent that was not read yet, per stream. A connection has for each context as
-/// many streams as lanes, one of notes and some of bodies, and the control stream: its window holds
-/// them all, so none can starve another.
-const STREAM_WINDOW: u32 = 4 << 20;
+/// many streams as lanes, some of bodies and one of notes, and the control stream: its window holds
+/// them all, so none can starve another. Notes and control frames are read at once.
+const STREAM_WINDOW: u32 = 5 << 19;
+const NOTES_WINDOW: u64 = 64 << 10;
 const CONTROL_WINDOW: u64 = 64 << 10;
-/// What a peer may send before its service has taken the connection.
+/// What a peer may send before it is known what it came for: one stream, and not much.
 const FIRST_WINDOW: u32 = 64 << 10;
 /// Written data that the peer has not acknowledged yet, per connection.
 const SEND_WINDOW: u64 = 6 << 20;
@@ -161,10 +162,7 @@ impl Endpoint {
             .connect_with(config, self.reachable(address), service)
             .map_err(|error| DialError::Other(error.to_string()))?;
         match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-            Ok(Ok(connection)) => {
-                set_limits(&connection, 1);
-                Ok(connection)
-            }
+            Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(DialError::from(error)),
             Err(_) => Err(DialError::NoAnswer),
         }
@@ -266,7 +264,6 @@ async fn welcome(incoming: Incoming, services: &Table) -> std::result::Result<()
         Some(entry) if entry.expected.contains(&key) => entry.arrivals.clone(),
         _ => return refuse("this service does not expect the key"),
     };
-    set_limits(&connection, 1);
     let gone = arrivals.send(Arrival { key, connection: connection.clone() }).is_err();
     if gone { refuse("the service has ended") } else { Ok(()) }
 }
@@ -308,10 +305,10 @@ impl Drop for Place {
     }
 }
 
-/// The limits of a connection whose peer is not yet known to belong here.
+/// The limits of a connection until it is a link.
 fn transport(silence: Duration) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
-    config.max_concurrent_uni_streams(0_u8.into());
+    config.max_concurrent_uni_streams(1_u8.into());
     config.max_concurrent_bidi_streams(1_u8.into());
     config.stream_receive_window(STREAM_WINDOW.into());
     config.receive_window(FIRST_WINDOW.into());
@@ -327,15 +324,15 @@ fn transport(silence: Duration) -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// The limits of a connection whose peer has proved to belong here and shares so many contexts.
+/// The limits of a link to a peer that shares so many contexts.
 ///
-/// quinn announces a limit only once it has grown by an eighth: each is a quarter larger than needed.
+/// quinn announces a limit only once it has grown by an eighth: each is a sixth larger than needed.
 pub fn set_limits(connection: &Connection, contexts: usize) {
-    // Of each context: its lanes, its notes, and bodies.
-    let streams = (LANES + 1 + BODIES) as u64 * contexts as u64;
-    let enough = |needed: u64| VarInt::from_u64(needed + needed / 4 + 1).unwrap_or(VarInt::MAX);
-    connection.set_max_concurrent_uni_streams(enough(streams + 1));
-    connection.set_receive_window(enough(streams * u64::from(STREAM_WINDOW) + CONTROL_WINDOW));
+    let (contexts, data_streams) = (contexts as u64, (LANES + BODIES) as u64);
+    let of_context = data_streams * u64::from(STREAM_WINDOW) + NOTES_WINDOW;
+    let enough = |needed: u64| VarInt::from_u64(needed + needed / 6 + 1).unwrap_or(VarInt::MAX);
+    connection.set_max_concurrent_uni_streams(enough(contexts * (data_streams + 1) + 1));
+    connection.set_receive_window(enough(contexts * of_context + CONTROL_WINDOW));
 }
 
 /// A UDP socket on the first free port of the range, for both address families if the host has

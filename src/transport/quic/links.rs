@@ -228,20 +228,23 @@ impl Links {
     }
 
     /// What a peer said when it closed its connection.
-    pub fn heed_last_words(&self, connection: &Connection) {
+    pub fn heed_last_words(&self, peer: Rank, connection: &Connection) {
         if let Some(ConnectionError::ApplicationClosed(close)) = connection.close_reason() {
             let mut words = &close.reason[..];
             while let Some((Frame::Fault { context, code, text }, rest)) = Frame::first_of(words) {
-                self.told(context, Error::Told { code, text });
+                self.told(peer, context, Error::Told { code, text });
                 words = rest;
             }
         }
     }
 
-    /// Tells of a context that has failed on another rank.
-    pub fn told(&self, id: ContextId, fault: Error) {
+    /// `peer` tells of a context that has failed on it. Only a member is believed; who is one of a
+    /// context that is yet to be made cannot be known.
+    pub fn told(&self, peer: Rank, id: ContextId, fault: Error) {
         if let Some(context) = self.context(id) {
-            context.learn(fault);
+            if context.rank_of(peer).is_some() {
+                context.learn(fault);
+            }
             return;
         }
         let mut contexts = lock(&self.contexts);

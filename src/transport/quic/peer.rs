@@ -230,7 +230,7 @@ async fn dial(links: Arc<Links>, peer: Rank) {
                     // The peer keeps its own connection to us, which is on its way.
                     _ if closed_with(&connection, DUPLICATE) => return,
                     _ if closed_with(&connection, LEFT) => {
-                        links.heed_last_words(&connection);
+                        links.heed_last_words(peer, &connection);
                         return links.end(peer);
                     }
                     _ => last = format!("does not answer at {address}"),

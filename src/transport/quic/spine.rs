@@ -135,7 +135,7 @@ pub(super) async fn attend(
     if heard.is_ok() || links.is_closing() {
         return links.end(peer);
     }
-    links.heed_last_words(&link.connection);
+    links.heed_last_words(peer, &link.connection);
     let how = match link.connection.closed().await {
         ConnectionError::TimedOut => {
             format!("was not heard of for {} ms", links.plan.peer_timeout.as_millis())
@@ -169,13 +169,14 @@ async fn listen(
                 }
             }
             Frame::Fault { context, code, text } => {
-                links.told(context, Error::Told { code, text });
+                links.told(peer, context, Error::Told { code, text });
             }
             Frame::Disagreement { context, text } => {
                 let told = Error::Told { code: Code::InvalidUsage, text };
                 match links.context(context) {
-                    Some(context) => context.propose(told),
-                    None => links.told(context, told),
+                    Some(context) if context.rank_of(peer).is_some() => context.propose(told),
+                    Some(_) => {}
+                    None => links.told(peer, context, told),
                 }
             }
             Frame::Leave(context) => {

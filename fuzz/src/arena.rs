@@ -1,0 +1,90 @@
+//! Memory to give to calls: buffers in the middle of bytes that must stay as they are.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::ptr::null_mut;
+
+use arbitrary::Arbitrary;
+use nexar::dtype::DataType;
+
+/// Where a buffer begins.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Place {
+    Left(u8),
+    Right(u8),
+    Null,
+}
+
+/// How many elements.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Count {
+    Small(u8),
+    /// More than there can be of any type.
+    Huge(u16),
+}
+
+impl Count {
+    /// With a displacement as large, and any offset, still inside one side of an arena.
+    pub fn get(self) -> usize {
+        match self {
+            Self::Small(count) => usize::from(count) % 28,
+            Self::Huge(less) => usize::MAX - usize::from(less),
+        }
+    }
+}
+
+/// Two sides for buffers, and what must not change around them.
+pub struct Arena {
+    bytes: Vec<u8>,
+    before: Vec<u8>,
+    may_change: Vec<Range<usize>>,
+}
+
+const SIDE: usize = 512;
+const GUARD: usize = 256;
+const LEFT: usize = GUARD;
+const RIGHT: usize = LEFT + SIDE + GUARD;
+const WHOLE: usize = RIGHT + SIDE + GUARD;
+
+impl Arena {
+    pub fn new() -> Self {
+        let bytes: Vec<u8> = (0..WHOLE).map(|at| (at * 31) as u8).collect();
+        Self { before: bytes.clone(), bytes, may_change: Vec::new() }
+    }
+
+    fn at(place: Place) -> Option<usize> {
+        match place {
+            Place::Left(offset) => Some(LEFT + usize::from(offset) % 64),
+            Place::Right(offset) => Some(RIGHT + usize::from(offset) % 64),
+            Place::Null => None,
+        }
+    }
+
+    pub fn pointer(&mut self, place: Place) -> *mut c_void {
+        Self::at(place).map_or(null_mut(), |at| self.bytes[at..].as_mut_ptr().cast())
+    }
+
+    /// Elements of a buffer, from the first, that the call may write.
+    pub fn may_write(&mut self, place: Place, first: usize, count: usize, datatype: c_int) {
+        let size = DataType::from_code(datatype).map_or(0, DataType::size);
+        let range = |at: usize| {
+            let start = at.checked_add(first.checked_mul(size)?)?;
+            let end = start.checked_add(count.checked_mul(size)?)?;
+            (end <= WHOLE).then_some(start..end)
+        };
+        self.may_change.extend(Self::at(place).and_then(range));
+    }
+
+    /// The call was refused: it writes nothing.
+    pub fn may_write_nothing(&mut self) {
+        self.may_change.clear();
+    }
+
+    /// Nothing may have changed but what the call may write.
+    pub fn check(&self) {
+        for at in 0..WHOLE {
+            let may = self.may_change.iter().any(|range| range.contains(&at));
+            assert!(may || self.bytes[at] == self.before[at], "byte {at} has changed");
+        }
+    }
+}

@@ -1,0 +1,589 @@
+//! Calls of the C API in any order, on a communicator of one rank, with handles, counts, codes and
+//! pointers that are right, wrong or NULL.
+//!
+//! Memory that a call is given is as long as it says, or it says a length that must be refused. A finding
+//! is a panic, memory that was not the call's to write, or a text that is none.
+#![no_main]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null, null_mut, without_provenance_mut};
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use nexar::capi::collective::*;
+use nexar::capi::comm::*;
+use nexar::capi::group::{nexarGroupEnd, nexarGroupStart};
+use nexar::capi::memory::*;
+use nexar::capi::message::*;
+use nexar::capi::redop::*;
+use nexar::capi::split::nexarCommSplit;
+use nexar::capi::stream::*;
+use nexar::capi::types::*;
+use nexar::capi::varying::*;
+use nexar::capi::version::*;
+use nexar::dtype::DataType;
+use nexar::error::Code;
+use nexar_fuzz::arena::{Arena, Count, Place};
+
+const MOST_CALLS: usize = 32;
+/// A receive for which nothing was sent ends soon.
+const OP_TIMEOUT_MS: c_int = 3;
+
+#[derive(Arbitrary, Debug)]
+struct Step {
+    call: Call,
+    comm: Handle,
+    stream: Handle,
+    send: Place,
+    recv: Place,
+    count: Count,
+    other_count: Count,
+    displacement: Count,
+    datatype: Number,
+    op: Number,
+    peer: Number,
+    tag: Number,
+    /// Whether pointers to arrays and to results are NULL.
+    nulls: [bool; 3],
+    config: Option<Settings>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Call {
+    AllReduce,
+    Reduce,
+    Broadcast,
+    Bcast,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    Gather,
+    Scatter,
+    Scan,
+    ExScan,
+    Barrier,
+    Bucketed,
+    AllGatherV,
+    ReduceScatterV,
+    AllToAllV,
+    GatherV,
+    ScatterV,
+    Send,
+    SendTag,
+    Recv,
+    RecvTag,
+    SendRecv,
+    InitAll,
+    InitRank,
+    InitRankConfig([u8; 16]),
+    InitFromEnv,
+    Split,
+    Ask,
+    Finalize,
+    Destroy,
+    Abort,
+    PreMulSum,
+    RedOpCreate,
+    RedOpDestroy,
+    StreamCreate,
+    StreamSynchronize,
+    StreamQuery,
+    StreamDestroy,
+    GroupStart,
+    GroupEnd,
+    MemAlloc,
+    MemFree,
+    Register,
+    Deregister,
+    Texts,
+}
+
+/// One of those that were made in this run, also if it is dead by now; or a number.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Handle {
+    Made(u8),
+    Null,
+    Foreign(u64),
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Number {
+    Small(u8),
+    Any(i32),
+    /// The operator that was created last.
+    Latest,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Settings {
+    size: Count,
+    magic_is_right: bool,
+    blocking: Number,
+    timeout: Number,
+    share: Number,
+    is_named: bool,
+}
+
+/// What the run has made, and what is under way.
+#[derive(Default)]
+struct Run {
+    comms: Vec<nexarComm_t>,
+    streams: Vec<nexarStream_t>,
+    operators: Vec<c_int>,
+    memory: Vec<*mut c_void>,
+    registrations: Vec<*mut c_void>,
+    depth: usize,
+    /// Of the calls of a group, which end with it.
+    grouped: Vec<Box<Arena>>,
+    /// Where splits inside a group put their handles.
+    later: Vec<Box<nexarComm_t>>,
+}
+
+fuzz_target!(
+    init: {
+        // SAFETY: nothing else runs yet.
+        unsafe { std::env::set_var("NEXAR_OP_TIMEOUT_MS", OP_TIMEOUT_MS.to_string()) };
+    },
+    |steps: Vec<Step>| {
+        let mut run = Run::default();
+        run.begin();
+        for step in steps.into_iter().take(MOST_CALLS) {
+            run.step(&step);
+        }
+        run.end();
+    }
+);
+
+/// A panic inside is never an answer.
+fn fine(code: Code) -> Code {
+    if code == Code::InternalError {
+        panic!("{}", text(nexarGetLastError(null_mut())));
+    }
+    code
+}
+
+fn text(text: *const c_char) -> String {
+    assert!(!text.is_null());
+    // SAFETY: the library says that it is a text.
+    unsafe { CStr::from_ptr(text) }.to_str().expect("in UTF-8").to_owned()
+}
+
+unsafe extern "C" fn keep_left(
+    left: *const c_void,
+    right: *mut c_void,
+    count: usize,
+    datatype: c_int,
+    _: *mut c_void,
+) {
+    let size = DataType::from_code(datatype).expect("a type").size();
+    // SAFETY: both have as many elements, and are apart.
+    unsafe { std::ptr::copy_nonoverlapping(left.cast::<u8>(), right.cast(), count * size) };
+}
+
+impl Run {
+    fn begin(&mut self) {
+        let mut comm = null_mut();
+        // SAFETY: a place for one handle.
+        assert_eq!(unsafe { nexarCommInitAll(&raw mut comm, 1, null()) }, Code::Success);
+        self.comms.push(comm);
+    }
+
+    /// Ends groups, waits for streams, and gives back all that is left.
+    fn end(&mut self) {
+        while self.depth > 0 {
+            self.group_end();
+        }
+        for stream in &self.streams {
+            fine(nexarStreamDestroy(*stream));
+        }
+        for comm in &self.comms {
+            fine(nexarCommDestroy(*comm));
+        }
+        for memory in &self.memory {
+            // SAFETY: what is free already is refused.
+            fine(unsafe { nexarMemFree(*memory) });
+        }
+        assert_eq!(nexarGroupEnd(), Code::InvalidUsage, "no group is open");
+    }
+
+    fn group_end(&mut self) -> Code {
+        let code = fine(nexarGroupEnd());
+        self.depth = self.depth.saturating_sub(1);
+        if self.depth == 0 {
+            self.settle();
+            for arena in std::mem::take(&mut self.grouped) {
+                arena.check();
+            }
+            self.comms.extend(std::mem::take(&mut self.later).into_iter().map(|comm| *comm));
+        }
+        code
+    }
+
+    /// Waits for what is queued.
+    fn settle(&self) {
+        for stream in &self.streams {
+            fine(nexarStreamSynchronize(*stream));
+        }
+    }
+
+    fn comm(&self, handle: Handle) -> nexarComm_t {
+        match handle {
+            Handle::Made(which) => made(&self.comms, which).unwrap_or(null_mut()),
+            Handle::Null => null_mut(),
+            Handle::Foreign(number) => without_provenance_mut(number as usize),
+        }
+    }
+
+    /// Most often none.
+    fn stream(&self, handle: Handle) -> nexarStream_t {
+        match handle {
+            Handle::Made(which) => made(&self.streams, which).unwrap_or(null_mut()),
+            Handle::Null => null_mut(),
+            Handle::Foreign(number) => without_provenance_mut(number as usize),
+        }
+    }
+
+    fn number(&self, number: Number) -> c_int {
+        match number {
+            Number::Small(number) => c_int::from(number) % 40 - 1,
+            Number::Any(number) => number,
+            Number::Latest => self.operators.last().copied().unwrap_or(0),
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let mut arena = Box::new(Arena::new());
+        let code = match step.call {
+            Call::Send | Call::SendTag | Call::Recv | Call::RecvTag | Call::SendRecv => {
+                self.message(step, &mut arena)
+            }
+            Call::Bucketed => self.bucketed(step, &mut arena),
+            Call::AllGatherV
+            | Call::ReduceScatterV
+            | Call::AllToAllV
+            | Call::GatherV
+            | Call::ScatterV => self.varying(step, &mut arena),
+            Call::InitAll
+            | Call::InitRank
+            | Call::InitRankConfig(_)
+            | Call::InitFromEnv
+            | Call::Split
+            | Call::Ask
+            | Call::Finalize
+            | Call::Destroy
+            | Call::Abort => self.communicator(step),
+            Call::PreMulSum | Call::RedOpCreate | Call::RedOpDestroy => {
+                self.operator(step, &mut arena)
+            }
+            Call::StreamCreate
+            | Call::StreamSynchronize
+            | Call::StreamQuery
+            | Call::StreamDestroy => self.streaming(step),
+            Call::GroupStart => {
+                self.depth += 1;
+                nexarGroupStart()
+            }
+            Call::GroupEnd => self.group_end(),
+            Call::MemAlloc | Call::MemFree | Call::Register | Call::Deregister => {
+                self.remember(step)
+            }
+            Call::Texts => self.texts(step),
+            _ => self.collective(step, &mut arena),
+        };
+        fine(code);
+        if self.depth > 0 {
+            // A created operator may read its scalar from it until the communicator ends.
+            self.grouped.push(arena);
+            return;
+        }
+        self.settle();
+        if code == Code::InvalidArgument {
+            arena.may_write_nothing();
+        }
+        arena.check();
+    }
+
+    fn collective(&mut self, step: &Step, arena: &mut Arena) -> Code {
+        let (comm, stream) = (self.comm(step.comm), self.stream(step.stream));
+        let (datatype, op) = (self.number(step.datatype), self.number(step.op));
+        let (count, root) = (step.count.get(), self.number(step.peer));
+        let (send, recv) = (arena.pointer(step.send), arena.pointer(step.recv));
+        arena.may_write(step.recv, 0, count, datatype);
+        // SAFETY: both buffers are as long as said, NULL, or must be refused.
+        unsafe {
+            match step.call {
+                Call::AllReduce => nexarAllReduce(send, recv, count, datatype, op, comm, stream),
+                Call::Reduce => nexarReduce(send, recv, count, datatype, op, root, comm, stream),
+                Call::Broadcast => nexarBroadcast(send, recv, count, datatype, root, comm, stream),
+                Call::Bcast => nexarBcast(recv, count, datatype, root, comm, stream),
+                Call::AllGather => nexarAllGather(send, recv, count, datatype, comm, stream),
+                Call::ReduceScatter => {
+                    nexarReduceScatter(send, recv, count, datatype, op, comm, stream)
+                }
+                Call::AllToAll => nexarAllToAll(send, recv, count, datatype, comm, stream),
+                Call::Gather => nexarGather(send, recv, count, datatype, root, comm, stream),
+                Call::Scatter => nexarScatter(send, recv, count, datatype, root, comm, stream),
+                Call::Scan => nexarScan(send, recv, count, datatype, op, comm, stream),
+                Call::ExScan => nexarExScan(send, recv, count, datatype, op, comm, stream),
+                _ => nexarBarrier(comm, stream),
+            }
+        }
+    }
+
+    fn bucketed(&mut self, step: &Step, arena: &mut Arena) -> Code {
+        let (comm, stream) = (self.comm(step.comm), self.stream(step.stream));
+        let (datatype, op) = (self.number(step.datatype), self.number(step.op));
+        let buffs = [arena.pointer(step.send), arena.pointer(step.recv)];
+        let counts = [step.count.get(), step.other_count.get()];
+        arena.may_write(step.send, 0, counts[0], datatype);
+        arena.may_write(step.recv, 0, counts[1], datatype);
+        let [no_buffs, no_counts, _] = step.nulls;
+        // So many that there cannot be only where there are none.
+        let nbuffs = match step.displacement {
+            Count::Small(count) => usize::from(count) % 3,
+            Count::Huge(_) if no_counts => step.displacement.get(),
+            Count::Huge(_) => 2,
+        };
+        let buffs = if no_buffs { null() } else { buffs.as_ptr() };
+        let counts = if no_counts { null() } else { counts.as_ptr() };
+        // SAFETY: the arrays have two elements and are read at once; the buffers are as long as said.
+        unsafe { nexarAllReduceBucketed(buffs, counts, nbuffs, datatype, op, comm, stream) }
+    }
+
+    fn varying(&mut self, step: &Step, arena: &mut Arena) -> Code {
+        let (comm, stream) = (self.comm(step.comm), self.stream(step.stream));
+        let (datatype, op) = (self.number(step.datatype), self.number(step.op));
+        let root = self.number(step.peer);
+        let (send, recv) = (arena.pointer(step.send), arena.pointer(step.recv));
+        let (count, counts) = (step.other_count.get(), [step.count.get()]);
+        let displacements = [step.displacement.get()];
+        let [no_counts, no_sent, no_displacements] = step.nulls;
+        let place =
+            |is_null: bool, array: &[usize; 1]| if is_null { null() } else { array.as_ptr() };
+        let recvcounts = place(no_counts, &counts);
+        let displs = place(no_displacements, &displacements);
+        let first = if no_displacements { 0 } else { displacements[0] };
+        // A scatter's own count is of what it receives, and its blocks are of what it sends.
+        match step.call {
+            Call::ScatterV => arena.may_write(step.recv, 0, count, datatype),
+            Call::ReduceScatterV => arena.may_write(step.recv, 0, counts[0], datatype),
+            _ => arena.may_write(step.recv, first, counts[0], datatype),
+        }
+        // SAFETY: the arrays have one element and are read at once; the buffers are as long as said.
+        unsafe {
+            match step.call {
+                Call::AllGatherV => {
+                    nexarAllGatherV(send, count, recv, recvcounts, displs, datatype, comm, stream)
+                }
+                Call::ReduceScatterV => {
+                    nexarReduceScatterV(send, recv, recvcounts, datatype, op, comm, stream)
+                }
+                Call::AllToAllV => {
+                    let sent = [count];
+                    let sendcounts = place(no_sent, &sent);
+                    nexarAllToAllV(
+                        send, sendcounts, displs, recv, recvcounts, displs, datatype, comm, stream,
+                    )
+                }
+                Call::GatherV => nexarGatherV(
+                    send, count, recv, recvcounts, displs, datatype, root, comm, stream,
+                ),
+                _ => nexarScatterV(
+                    send, recvcounts, displs, recv, count, datatype, root, comm, stream,
+                ),
+            }
+        }
+    }
+
+    fn message(&mut self, step: &Step, arena: &mut Arena) -> Code {
+        let (comm, stream) = (self.comm(step.comm), self.stream(step.stream));
+        let datatype = self.number(step.datatype);
+        let (peer, tag) = (self.number(step.peer), self.number(step.tag));
+        let (count, other) = (step.count.get(), step.other_count.get());
+        let (send, recv) = (arena.pointer(step.send), arena.pointer(step.recv));
+        // SAFETY: both buffers are as long as said, NULL, or must be refused.
+        unsafe {
+            match step.call {
+                Call::Send => nexarSend(send, count, datatype, peer, comm, stream),
+                Call::SendTag => nexarSendTag(send, count, datatype, peer, tag, comm, stream),
+                Call::Recv => {
+                    arena.may_write(step.recv, 0, count, datatype);
+                    nexarRecv(recv, count, datatype, peer, comm, stream)
+                }
+                Call::RecvTag => {
+                    arena.may_write(step.recv, 0, count, datatype);
+                    nexarRecvTag(recv, count, datatype, peer, tag, comm, stream)
+                }
+                _ => {
+                    arena.may_write(step.recv, 0, other, datatype);
+                    let source = self.number(step.tag);
+                    nexarSendRecv(send, count, peer, recv, other, source, datatype, comm, stream)
+                }
+            }
+        }
+    }
+
+    fn communicator(&mut self, step: &Step) -> Code {
+        let comm = self.comm(step.comm);
+        let config = step.config.map(|settings| self.config(settings));
+        let config = config.as_ref().map_or(null(), |config| &raw const *config);
+        let mut place = Box::new(null_mut());
+        let out: *mut nexarComm_t = if step.nulls[0] { null_mut() } else { &raw mut *place };
+        let (nranks, rank) = (self.number(step.peer), self.number(step.tag));
+        let mut internal = [0; NEXAR_UNIQUE_ID_BYTES];
+        if let Call::InitRankConfig(bytes) = step.call {
+            internal[..16].copy_from_slice(&bytes.map(|byte| byte as c_char));
+        }
+        let id = nexarUniqueId { internal };
+        // SAFETY: places are NULL or there until the end of the group; an array has one element.
+        let code = unsafe {
+            match step.call {
+                // One place, one device: more must not be asked for.
+                Call::InitAll => {
+                    let devices = [rank];
+                    let count = if (2..=256).contains(&nranks) { 1 } else { nranks };
+                    let list = if step.nulls[1] { null() } else { devices.as_ptr() };
+                    nexarCommInitAll(out, count, list)
+                }
+                Call::InitRank => nexarCommInitRank(out, nranks, id, rank),
+                Call::InitRankConfig(_) => nexarCommInitRankConfig(out, nranks, id, rank, config),
+                Call::InitFromEnv => nexarCommInitFromEnv(out),
+                Call::Split => nexarCommSplit(comm, nranks, rank, out, config),
+                Call::Finalize => nexarCommFinalize(comm),
+                Call::Destroy => nexarCommDestroy(comm),
+                Call::Abort => nexarCommAbort(comm),
+                _ => return self.ask(comm, step.nulls[0]),
+            }
+        };
+        if matches!(step.call, Call::Split) && self.depth > 0 {
+            self.later.push(place);
+            return code;
+        }
+        let made = matches!(code, Code::Success | Code::InProgress);
+        assert!(made || place.is_null(), "written although it failed");
+        self.comms.extend(Some(*place).filter(|comm| !comm.is_null()));
+        code
+    }
+
+    fn ask(&self, comm: nexarComm_t, is_null: bool) -> Code {
+        let (mut number, mut state) = (c_int::MIN, Code::Success);
+        let out: *mut c_int = if is_null { null_mut() } else { &raw mut number };
+        // SAFETY: NULL or a place for an int.
+        let asked = unsafe {
+            [nexarCommCount(comm, out), nexarCommUserRank(comm, out), nexarCommCuDevice(comm, out)]
+        };
+        let wrote = asked.contains(&Code::Success);
+        assert!(wrote || number == c_int::MIN, "written although it failed");
+        asked.iter().for_each(|code| _ = fine(*code));
+        // SAFETY: a place for a result.
+        unsafe { nexarCommGetAsyncError(comm, if is_null { null_mut() } else { &raw mut state }) }
+    }
+
+    fn config(&self, settings: Settings) -> nexarConfig_t {
+        nexarConfig_t {
+            size: match settings.size {
+                Count::Small(0) => size_of::<nexarConfig_t>(),
+                other => other.get(),
+            },
+            magic: if settings.magic_is_right { NEXAR_API_MAGIC } else { 0 },
+            version: 0,
+            blocking: self.number(settings.blocking),
+            initTimeoutMs: self.number(settings.timeout),
+            opTimeoutMs: self.number(settings.timeout).min(OP_TIMEOUT_MS),
+            peerTimeoutMs: self.number(settings.timeout),
+            splitShare: self.number(settings.share),
+            name: if settings.is_named { c"name".as_ptr() } else { null() },
+        }
+    }
+
+    fn operator(&mut self, step: &Step, arena: &mut Arena) -> Code {
+        let comm = self.comm(step.comm);
+        let (datatype, which) = (self.number(step.datatype), self.number(step.op));
+        let mut op = 0;
+        let out: *mut c_int = if step.nulls[0] { null_mut() } else { &raw mut op };
+        // SAFETY: a scalar that is read later is static; otherwise it is in the arena.
+        let code = unsafe {
+            match step.call {
+                Call::PreMulSum => {
+                    static RESIDENT: [u8; 8] = [1; 8];
+                    let resident = RESIDENT.as_ptr().cast_mut().cast();
+                    let scalar = match (arena.pointer(step.send), which) {
+                        (scalar, _) if scalar.is_null() => scalar,
+                        (scalar, 1) => scalar,
+                        _ => resident,
+                    };
+                    nexarRedOpCreatePreMulSum(out, scalar, datatype, which, comm)
+                }
+                Call::RedOpCreate => {
+                    let fold = (!step.nulls[1]).then_some(keep_left as _);
+                    nexarRedOpCreate(out, fold, null_mut(), which, comm)
+                }
+                _ => nexarRedOpDestroy(which, comm),
+            }
+        };
+        assert!(code == Code::Success || op == 0, "written although it failed");
+        self.operators.extend(Some(op).filter(|op| *op != 0));
+        code
+    }
+
+    fn streaming(&mut self, step: &Step) -> Code {
+        let stream = self.stream(step.stream);
+        match step.call {
+            // Each is a thread.
+            Call::StreamCreate if self.streams.len() < 3 => {
+                let mut made = null_mut();
+                let out: *mut nexarStream_t =
+                    if step.nulls[0] { null_mut() } else { &raw mut made };
+                // SAFETY: NULL or a place for a handle.
+                let code = unsafe { nexarStreamCreate(out) };
+                self.streams.extend(Some(made).filter(|made| !made.is_null()));
+                code
+            }
+            Call::StreamSynchronize => nexarStreamSynchronize(stream),
+            Call::StreamDestroy => nexarStreamDestroy(stream),
+            _ => nexarStreamQuery(stream),
+        }
+    }
+
+    fn remember(&mut self, step: &Step) -> Code {
+        let comm = self.comm(step.comm);
+        let mut made = null_mut();
+        let out: *mut *mut c_void = if step.nulls[0] { null_mut() } else { &raw mut made };
+        let of = |all: &[*mut c_void]| match step.stream {
+            Handle::Made(which) => self::made(all, which).unwrap_or(null_mut()),
+            Handle::Null => null_mut(),
+            Handle::Foreign(number) => without_provenance_mut(number as usize),
+        };
+        let (memory, registration) = (of(&self.memory), of(&self.registrations));
+        // SAFETY: NULL or a place for a pointer; nothing uses the memory.
+        unsafe {
+            match step.call {
+                Call::MemAlloc => {
+                    let code = nexarMemAlloc(out, step.count.get());
+                    self.memory.extend(Some(made).filter(|made| !made.is_null()));
+                    code
+                }
+                Call::MemFree => nexarMemFree(memory),
+                Call::Register => {
+                    let code = nexarCommRegister(comm, memory, step.count.get(), out);
+                    self.registrations.extend(Some(made).filter(|made| !made.is_null()));
+                    code
+                }
+                _ => nexarCommDeregister(comm, registration),
+            }
+        }
+    }
+
+    fn texts(&self, step: &Step) -> Code {
+        text(nexarGetLastError(self.comm(step.comm)));
+        text(nexarGetErrorString(self.number(step.peer)));
+        let mut version = 0;
+        // SAFETY: NULL or a place for an int.
+        unsafe { nexarGetVersion(if step.nulls[0] { null_mut() } else { &raw mut version }) }
+    }
+}
+
+/// One of those that were made.
+fn made<T: Copy>(all: &[T], which: u8) -> Option<T> {
+    all.get(usize::from(which) % all.len().max(1)).copied()
+}

@@ -1,0 +1,36 @@
+//! The header of a message of a collective, and its comparison with the one that is expected.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use nexar::error::Error;
+use nexar::rank::Rank;
+use nexar::transport::Header;
+use nexar::transport::wire::HEADER_BYTES;
+use nexar_fuzz::{same_bytes, watched};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((one, rest)) = data.split_first_chunk() else { return };
+    let Some(one) = decode(one) else { return };
+    let other = rest.first_chunk().and_then(decode).unwrap_or(one);
+    if can_be_expected(&one) {
+        let checked = one.check(Rank(0), Rank(1), &other);
+        assert_eq!(checked.is_ok(), one == other);
+        if let Err(error @ Error::Mismatch { .. }) = checked
+            && can_be_expected(&other)
+        {
+            let there = other.check(Rank(1), Rank(0), &one).unwrap_err();
+            assert_eq!(error.to_string(), there.to_string(), "the same text on both sides");
+        }
+    }
+});
+
+fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+    let header = watched(|| Header::decode(bytes))?;
+    same_bytes(&header.encode(), bytes);
+    Some(header)
+}
+
+/// The first call of a communicator has none before it.
+fn can_be_expected(header: &Header) -> bool {
+    header.seq > 0 || header.past.previous.is_none()
+}

@@ -1,0 +1,43 @@
+//! What has one length: the preamble of a stream, a raw public key as TLS carries it, and a wish of a
+//! split. The first byte says which of them follows.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use nexar::comm::Wish;
+use nexar::transport::quic::key::PublicKey;
+use nexar::transport::quic::preamble::Preamble;
+use nexar_fuzz::{same_bytes, watched};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((which, bytes)) = data.split_first() else { return };
+    match which % 3 {
+        0 => preamble(bytes),
+        1 => public_key(bytes),
+        _ => wish(bytes),
+    }
+});
+
+fn preamble(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk() else { return };
+    if let Some(preamble) = watched(|| Preamble::decode(bytes)) {
+        same_bytes(&preamble.encode(), bytes);
+    }
+}
+
+fn public_key(bytes: &[u8]) {
+    if let Some(key) = watched(|| PublicKey::from_spki(bytes)) {
+        assert_eq!(bytes.len(), 44);
+        same_bytes(key.bytes(), &bytes[12..]);
+        assert!(!key.verify(b"anything", &[0; 64]), "a key that anybody can sign for");
+    }
+}
+
+fn wish(bytes: &[u8]) {
+    let Some(bytes) = bytes.first_chunk::<8>() else { return };
+    let wish = watched(|| Wish::decode(bytes));
+    match wish.color {
+        Some(_) => same_bytes(&wish.encode(), bytes),
+        // Every negative color is none.
+        None => assert!(bytes[3] >= 0x80 && Wish::decode(&wish.encode()) == wish),
+    }
+}

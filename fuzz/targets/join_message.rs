@@ -1,0 +1,32 @@
+//! What the root of an id reads of a rank, and a rank of the root, but for the table.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use nexar::bootstrap::message::{HEAD_BYTES, Message};
+use nexar_fuzz::{has_control_characters, is_failure, same_bytes, watched};
+
+fuzz_target!(|data: &[u8]| {
+    let mut rest = data;
+    while let Some((head, behind)) = rest.split_first_chunk::<HEAD_BYTES>() {
+        let Some((kind, length)) = Message::head(*head, 0) else { return };
+        let Some((body, next)) = behind.split_at_checked(length) else { return };
+        let Some(message) = watched(|| Message::decode(kind, body)) else { return };
+        if let Message::Refused { code, .. } = &message {
+            assert!(is_failure(*code), "refused with code {code:?}");
+        }
+        match &message {
+            // What is signed is all that arrived.
+            Message::Join(join) => {
+                let signed = join.signed(&[7; 32]);
+                assert!(signed.ends_with(&body[..body.len() - join.signature.len()]));
+                same_bytes(&message.encode(), &rest[..HEAD_BYTES + length]);
+            }
+            Message::Refused { .. } if has_control_characters(body) => {
+                let again = message.encode();
+                assert_eq!(Message::decode(kind, &again[HEAD_BYTES..]), Some(message));
+            }
+            _ => same_bytes(&message.encode(), &rest[..HEAD_BYTES + length]),
+        }
+        rest = next;
+    }
+});

@@ -1,0 +1,451 @@
+//! A member of a communicator that sends what it likes, on streams it opens as it likes, while another
+//! makes calls.
+//!
+//! Both are in this process, over real QUIC: rank 1 is a communicator, rank 0 the fuzzer with the key of
+//! rank 0. Every input has connections of its own. A finding is a panic, memory, or a call that does not
+//! end although its peer is gone.
+#![no_main]
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use nexar::blocks::Blocks;
+use nexar::buffer::Buffers;
+use nexar::comm::{Communicator, SplitRequest, Wish, create_on, split};
+use nexar::config::Config;
+use nexar::dtype::DataType;
+use nexar::error::{Code, Result};
+use nexar::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
+use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer, Reduction};
+use nexar::rank::Rank;
+use nexar::transport::quic::control::{Entered, Frame};
+use nexar::transport::quic::endpoint::Endpoint;
+use nexar::transport::quic::key::{Identity, PublicKey, Secret};
+use nexar::transport::quic::preamble::Preamble;
+use nexar::transport::quic::{ContextId, Member, Plan, QuicMesh};
+use nexar::transport::{AnyMesh, Form, Header, LANES, Lane, Note, Past};
+use nexar_fuzz::is_failure;
+use quinn::{Connection, SendStream, VarInt};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
+
+const DTYPE: DataType = DataType::Int32;
+/// Much longer than any wait may last once the peer is gone.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What one member leaves behind goes soon; what stays would pile up.
+const MOST_TASKS: usize = 20_000;
+const MOST_CALLS: usize = 4;
+const MOST_ACTS: usize = 24;
+/// As many as a peer may open, and not so many that one must wait.
+const MOST_STREAMS: usize = 12;
+
+/// What rank 1 calls, and what rank 0 does meanwhile.
+#[derive(Arbitrary, Debug)]
+struct Session {
+    asks: Vec<Ask>,
+    acts: Vec<Act>,
+    farewell: u8,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Ask {
+    Barrier,
+    AllReduce { count: u16 },
+    Broadcast { count: u16, from_peer: bool },
+    AllGather { count: u8 },
+    ReduceScatter { count: u8 },
+    Split { color: u8 },
+    Send { count: u16, tag: Option<u8>, synchronous: bool },
+    Recv { count: u16, tag: Option<u8>, from_any: bool },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Act {
+    Open(Opening),
+    Write {
+        stream: u8,
+        what: What,
+    },
+    Finish {
+        stream: u8,
+    },
+    Reset {
+        stream: u8,
+    },
+    /// Lets rank 1 work.
+    Pause,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Opening {
+    Control,
+    Data { lane: u8, context: Named },
+    Notes { context: Named },
+    Body { context: Named, id: u8 },
+    Anything(Vec<u8>),
+}
+
+/// A context: the communicator's own, or a number.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Named {
+    Ours,
+    Other(u64),
+}
+
+#[derive(Arbitrary, Debug)]
+enum What {
+    Bytes(Vec<u8>),
+    Zeros(u16),
+    /// A header for one of rank 1's calls, right or not.
+    Header {
+        call: u8,
+        seq: Option<u64>,
+        step: u8,
+        bytes: Option<u64>,
+    },
+    Heartbeat {
+        context: Named,
+        call: u8,
+        seq: u64,
+    },
+    Fault {
+        context: Named,
+        text: String,
+    },
+    Leave {
+        context: Named,
+    },
+    Bye,
+    Welcome,
+    Message {
+        id: u8,
+        tag: Option<u8>,
+        count: u16,
+        form: u8,
+    },
+    Announced {
+        id: u8,
+        count: u64,
+    },
+    Ready {
+        id: u8,
+    },
+    Credit {
+        bytes: u32,
+    },
+}
+
+struct World {
+    runtime: Runtime,
+    /// Of rank 0 and of rank 1.
+    endpoints: [Arc<Endpoint>; 2],
+}
+
+static WORLD: LazyLock<World> = LazyLock::new(|| {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let endpoints = {
+        let _inside = runtime.enter();
+        [(); 2].map(|()| Endpoint::open(&(0..=0)).unwrap())
+    };
+    World { runtime, endpoints }
+});
+
+fuzz_target!(
+    // Sockets have large buffers, which are not the input's.
+    init: { LazyLock::force(&WORLD); },
+    |session: Session| {
+        WORLD.runtime.block_on(run(session));
+        let tasks = WORLD.runtime.metrics().num_alive_tasks();
+        assert!(tasks < MOST_TASKS, "{tasks} tasks were left behind");
+    }
+);
+
+async fn run(mut session: Session) {
+    session.asks.truncate(MOST_CALLS);
+    session.acts.truncate(MOST_ACTS);
+    let calls = session.asks.iter().filter_map(Ask::call).collect::<Vec<_>>();
+    let (honest, peer) = meet().await;
+    let context = peer.context;
+    let asking = ask_all(honest, session.asks);
+    let acting = async {
+        let Peer { connection, .. } = peer;
+        let mut acting = Acting { connection: &connection, context, calls, streams: Vec::new() };
+        for act in session.acts {
+            acting.act(act).await;
+        }
+        // What was written still goes out.
+        sleep(Duration::from_millis(1)).await;
+        connection.close(VarInt::from_u32(session.farewell.into()), b"");
+    };
+    let both = async { tokio::join!(asking, acting) };
+    timeout(PATIENCE, both).await.expect("a call waits for a peer that is gone");
+}
+
+/// The fuzzer's end.
+struct Peer {
+    connection: Connection,
+    context: ContextId,
+}
+
+/// A new communicator of two ranks, of which only rank 1 is one.
+async fn meet() -> (Arc<Communicator>, Peer) {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let nonce = NEXT.fetch_add(1, Ordering::Relaxed);
+    let identity = |rank: u8| Identity::from_seed(&Secret::from_bytes([rank + 1; 32])).unwrap();
+    let member = |rank: u8| Member {
+        key: identity(rank).public(),
+        addresses: vec![address(rank)],
+        process: None,
+    };
+    let mesh = QuicMesh::open(Plan {
+        endpoint: Arc::clone(&WORLD.endpoints[1]),
+        me: identity(1),
+        rank: Rank(1),
+        roster: vec![member(0), member(1)],
+        nonce,
+        peer_timeout: PATIENCE,
+        dial_timeout: PATIENCE,
+    });
+    let key: PublicKey = identity(1).public();
+    let name = format!("r1.{nonce:016x}.nexar");
+    let me = identity(0);
+    let dialled = WORLD.endpoints[0].dial(address(1), &name, &me, key, PATIENCE);
+    let (connection, met) = tokio::join!(dialled, mesh.connect_neighbours());
+    let connection = connection.unwrap();
+    met.unwrap();
+    // Nothing that rank 1 sends has to wait.
+    let draining = connection.clone();
+    tokio::spawn(async move {
+        while let Ok(mut stream) = draining.accept_uni().await {
+            tokio::spawn(async move {
+                while let Ok(Some(_)) = stream.read_chunk(1 << 16, false).await {}
+            });
+        }
+    });
+    let config = Config { op_timeout: PATIENCE, ..Config::default() };
+    let honest = create_on(AnyMesh::Quic(mesh), &config).unwrap();
+    (honest, Peer { connection, context: ContextId(nonce) })
+}
+
+fn address(rank: u8) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], WORLD.endpoints[usize::from(rank)].port()))
+}
+
+/// Makes the calls of rank 1, until one fails.
+async fn ask_all(honest: Arc<Communicator>, asks: Vec<Ask>) {
+    for ask in asks {
+        if let Err(error) = ask.perform(&honest).await {
+            assert!(is_failure(error.code()), "{error}");
+            return;
+        }
+    }
+}
+
+fn sum() -> Fold {
+    Fold::new(DTYPE, RedOp::Sum).unwrap()
+}
+
+fn tagged(tag: Option<u8>) -> Tag {
+    tag.map_or(Tag::None, |tag| Tag::Number(tag.into()))
+}
+
+impl Ask {
+    /// As rank 1 tells others of it.
+    fn call(&self) -> Option<Call> {
+        let reduction = Reduction::from(sum());
+        Some(match *self {
+            Self::Barrier => Call::Barrier,
+            Self::AllReduce { count } => Call::AllReduce { count: count.into(), reduction },
+            Self::Broadcast { count, from_peer } => Call::Broadcast {
+                count: count.into(),
+                dtype: DTYPE,
+                root: Rank(usize::from(!from_peer)),
+            },
+            Self::AllGather { count } => {
+                Call::AllGather { counts: Counts::Each(count.into()), dtype: DTYPE }
+            }
+            Self::ReduceScatter { count } => {
+                Call::ReduceScatter { counts: Counts::Each(count.into()), reduction }
+            }
+            Self::Split { .. } => Call::Split,
+            Self::Send { .. } | Self::Recv { .. } => return None,
+        })
+    }
+
+    async fn perform(self, honest: &Arc<Communicator>) -> Result<()> {
+        let bytes = |count: usize| vec![1_u8; count * DTYPE.size()];
+        let reducer = Reducer::Known(sum());
+        match self {
+            Self::Barrier => honest.run_async(Op::Barrier).await,
+            Self::AllReduce { count } => {
+                let count = count.into();
+                let buffers = Buffers::Shared { both: &mut bytes(count) };
+                honest.run_async(Op::AllReduce { count, reducer, buffers }).await
+            }
+            Self::Broadcast { count, from_peer } => {
+                let (count, root) = (count.into(), Rank(usize::from(!from_peer)));
+                let buffers = Buffers::Shared { both: &mut bytes(count) };
+                honest.run_async(Op::Broadcast { count, dtype: DTYPE, root, buffers }).await
+            }
+            Self::AllGather { count } => {
+                let (counts, count) = (Counts::Each(count.into()), usize::from(count));
+                let blocks = Blocks::equal(count * DTYPE.size(), 2);
+                let buffers = Buffers::Shared { both: &mut bytes(2 * count) };
+                let op = Op::AllGather { counts, dtype: DTYPE, blocks, buffers };
+                honest.run_async(op).await
+            }
+            Self::ReduceScatter { count } => {
+                let (counts, count) = (Counts::Each(count.into()), usize::from(count));
+                let blocks = Blocks::equal(count * DTYPE.size(), 2);
+                let buffers = Buffers::Shared { both: &mut bytes(2 * count) };
+                honest.run_async(Op::ReduceScatter { counts, reducer, blocks, buffers }).await
+            }
+            Self::Split { color } => {
+                let wish = Wish { color: Some(color.into()), key: 0 };
+                let config = honest.config().clone();
+                let request = SplitRequest { communicator: Arc::clone(honest), wish, config };
+                let mut made =
+                    tokio::task::spawn_blocking(move || split(&[request])).await.unwrap();
+                made.remove(0).map(drop)
+            }
+            Self::Send { count, tag, synchronous } => {
+                let count = count.into();
+                let envelope = Envelope { tag: tagged(tag), dtype: DTYPE, count };
+                let bytes = &bytes(count)[..];
+                honest.run_async(Outgoing { to: Rank(0), envelope, bytes, synchronous }).await
+            }
+            Self::Recv { count, tag, from_any } => {
+                let count = count.into();
+                let tag = match tag {
+                    Some(u8::MAX) => WantedTag::AnyNumber,
+                    tag => WantedTag::This(tagged(tag)),
+                };
+                let wanted = Wanted { source: (!from_any).then_some(Rank(0)), tag };
+                let into = &mut bytes(count)[..];
+                honest.run_async(Incoming { wanted, dtype: DTYPE, count, into }).await
+            }
+        }
+    }
+}
+
+struct Acting<'a> {
+    connection: &'a Connection,
+    context: ContextId,
+    /// What rank 1 calls, by number.
+    calls: Vec<Call>,
+    streams: Vec<SendStream>,
+}
+
+impl Acting<'_> {
+    async fn act(&mut self, act: Act) {
+        match act {
+            Act::Open(opening) if self.streams.len() < MOST_STREAMS => {
+                let bytes = self.opening(opening);
+                if let Ok(mut stream) = self.connection.open_uni().await {
+                    let _ = stream.write_all(&bytes).await;
+                    self.streams.push(stream);
+                }
+            }
+            Act::Open(_) => {}
+            Act::Write { stream, what } => {
+                let bytes = self.bytes(what);
+                if let Some(stream) = self.stream(stream) {
+                    // All that is written fits the window of a stream.
+                    let _ = stream.write_all(&bytes).await;
+                }
+            }
+            Act::Finish { stream } => {
+                self.stream(stream).map(SendStream::finish);
+            }
+            Act::Reset { stream } => {
+                self.stream(stream).map(|stream| stream.reset(VarInt::from_u32(0)));
+            }
+            Act::Pause => sleep(Duration::from_millis(1)).await,
+        }
+    }
+
+    fn stream(&mut self, number: u8) -> Option<&mut SendStream> {
+        let count = self.streams.len().max(1);
+        self.streams.get_mut(usize::from(number) % count)
+    }
+
+    fn named(&self, named: Named) -> ContextId {
+        match named {
+            Named::Ours => self.context,
+            Named::Other(number) => ContextId(number),
+        }
+    }
+
+    fn opening(&self, opening: Opening) -> Vec<u8> {
+        let preamble = match opening {
+            Opening::Control => Preamble::Control,
+            Opening::Data { lane, context } => {
+                Preamble::Data(self.named(context), Lane(usize::from(lane) % LANES))
+            }
+            Opening::Notes { context } => Preamble::Notes(self.named(context)),
+            Opening::Body { context, id } => {
+                let preamble = Preamble::Body(self.named(context)).encode();
+                return [&preamble[..], &u64::from(id).to_le_bytes()].concat();
+            }
+            Opening::Anything(bytes) => return bytes,
+        };
+        preamble.encode().to_vec()
+    }
+
+    fn bytes(&self, what: What) -> Vec<u8> {
+        let message = |id: u8, tag, count, form| {
+            let envelope = Envelope { tag, dtype: DTYPE, count };
+            Note::Message { id: id.into(), envelope, form }.encode()
+        };
+        match what {
+            What::Bytes(bytes) => bytes,
+            What::Zeros(count) => vec![0; count.into()],
+            What::Header { call, seq, step, bytes } => self.header(call, seq, step, bytes),
+            What::Heartbeat { context, call, seq } => {
+                let (_, call) = self.call(call);
+                let context = self.named(context);
+                Frame::Heartbeat(vec![Entered { context, seq, call }]).encode()
+            }
+            What::Fault { context, text } => {
+                let context = self.named(context);
+                Frame::Fault { context, code: Code::RemoteError, text }.encode()
+            }
+            What::Leave { context } => Frame::Leave(self.named(context)).encode(),
+            What::Bye => Frame::Bye.encode(),
+            What::Welcome => Frame::Welcome.encode(),
+            What::Message { id, tag, count, form } => {
+                let count = usize::from(count) % 4096;
+                let payload = vec![0; count * DTYPE.size()];
+                let form = match form % 3 {
+                    0 => Form::Announced,
+                    eager => Form::Eager { payload, wants_ready: eager == 1 },
+                };
+                message(id, tagged(tag), count, form)
+            }
+            What::Announced { id, count } => {
+                message(id, Tag::None, count as usize, Form::Announced)
+            }
+            What::Ready { id } => Note::Ready { id: id.into() }.encode(),
+            What::Credit { bytes } => Note::Credit { bytes: bytes as usize }.encode(),
+        }
+    }
+
+    /// A call of rank 1 by its number, and all before it.
+    fn call(&self, number: u8) -> (Past, Call) {
+        let number = usize::from(number) % self.calls.len().max(1);
+        let past = self.calls.iter().take(number).fold(Past::default(), Past::then);
+        (past, self.calls.get(number).copied().unwrap_or(Call::Barrier))
+    }
+
+    fn header(&self, call: u8, seq: Option<u64>, step: u8, bytes: Option<u64>) -> Vec<u8> {
+        let number = usize::from(call) % self.calls.len().max(1);
+        let (past, call) = self.call(call);
+        let seq = seq.unwrap_or(number as u64);
+        let bytes = bytes.map_or_else(|| call.bytes(), |bytes| bytes as usize);
+        Header { seq, call, past, step: step.into(), bytes }.encode().to_vec()
+    }
+}

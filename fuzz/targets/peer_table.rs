@@ -1,0 +1,24 @@
+//! The table of all ranks, which a rank gets of the root.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use nexar::bootstrap::message::{HEAD_BYTES, Message};
+use nexar_fuzz::{same_bytes, watched};
+
+const TABLE: u8 = 4;
+
+fuzz_target!(|body: &[u8]| {
+    let length = (body.len() as u32).to_le_bytes();
+    let head = [TABLE, 0, 0, 0, length[0], length[1], length[2], length[3]];
+    // As many entries as a rank waits for, and no byte more.
+    let ranks = body.len() / ENTRY_BYTES;
+    assert_eq!(Message::head(head, ranks).is_some(), ranks * ENTRY_BYTES == body.len());
+    if let Some(message) = watched(|| Message::decode(TABLE, body)) {
+        same_bytes(&message.encode()[HEAD_BYTES..], body);
+        let Message::Table(members) = message else { panic!("not a table: {message:?}") };
+        assert_eq!(members.len(), ranks);
+    }
+});
+
+/// A key, the number of addresses, two addresses, and a process.
+const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28;
