@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(is_failure(*code), "a fault with code {code:?}");
         }
         match &frame {
-            Frame::Fault { .. } if has_control_characters(body) => {
+            Frame::Fault { .. } | Frame::Disagreement { .. } if has_control_characters(body) => {
                 let again = frame.encode();
                 assert_eq!(Frame::decode(kind, &again[HEAD_BYTES..]), Some(frame));
             }

@@ -33,9 +33,9 @@ const OTHERS: usize = 3;
 const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28;
 /// Whatever it sends: what the stream it goes through may hold, and a bit.
 const MEMORY_KIB: f64 = (5 << 10) as f64;
-/// What the others may have of one member unread: 9 streams of 4 MiB each, 64 KiB of the control stream,
-/// and a quarter more.
-const WINDOW_KIB: f64 = ((8 * 2560 + 2 * 64) * 7 / 6) as f64;
+/// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as much of
+/// the control stream, and a sixth more.
+const WINDOW_KIB: f64 = ((8 * 4096 + 2 * 64) * 7 / 6) as f64;
 
 struct Member {
     /// By rank, beginning with 1. The control stream of the peer is open, but not read.
@@ -385,8 +385,9 @@ fn memory() {
         runtime().block_on(async {
             // What a rank needs anyway is not the member's doing.
             join_all(&mut ranks);
-            ask_all(&mut ranks, "allreduce 10000");
+            ask_all(&mut ranks, "allreduce 4000000");
             let member = world(&mut ranks).await;
+            ranks.iter().for_each(Process::forget_most_resident);
             let before = most_resident(&ranks);
             ranks.iter_mut().for_each(|rank| rank.tell("barrier"));
             let filling = member.links.iter().map(|link| fill(link, member.context));

@@ -110,6 +110,11 @@ impl Process {
         text.split(' ').map(pair).collect()
     }
 
+    /// From now on the most memory it ever had is the most since now.
+    pub fn forget_most_resident(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
     /// The most memory it ever had, in KiB. Seen from outside: it may be inside a call.
     pub fn most_resident(&self) -> i64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();

@@ -37,7 +37,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Data a peer may have sent that was not read yet, per stream. A connection has for each context as
 /// many streams as lanes, some of bodies and one of notes, and the control stream: its window holds
 /// them all, so none can starve another. Notes and control frames are read at once.
-const STREAM_WINDOW: u32 = 5 << 19;
+const STREAM_WINDOW: u32 = 4 << 20;
 const NOTES_WINDOW: u64 = 64 << 10;
 const CONTROL_WINDOW: u64 = 64 << 10;
 /// What a peer may send before it is known what it came for: one stream, and not much.
