@@ -59,7 +59,8 @@ stress: build ## Run programs drawn at random for ten minutes
 # Strangers, liars and bad networks are made by a program of the Rust tests.
 HOSTILE = $$(cargo test --locked --test hostile --no-run --message-format=json \
   | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
-FAULT = hostile=$(HOSTILE); python3 capi-tests/fault/fault.py $(BUILD)/capi-tests --hostile "$$hostile" \
+FAULT = cargo test --quiet --locked --test hostile --no-run; hostile=$(HOSTILE); \
+  python3 capi-tests/fault/fault.py $(BUILD)/capi-tests --hostile "$$hostile" \
   --page RELIABILITY.md
 
 fault: build ## Do to ranks what the world does, hundreds of times, and renew the table of RELIABILITY.md (70 min)
@@ -71,9 +72,8 @@ soak: build ## The last row of that alone: random programs over bad links, and t
 # For each target; 0 runs the corpus alone.
 FUZZ_SECONDS = 300
 
-fuzz: ## Feed what reads the bytes of others with inputs that a fuzzer draws, five minutes each
+fuzz: ## Feed what reads the bytes of others with inputs that a fuzzer draws, five minutes each (45 min)
 	@JOBS=$(JOBS) fuzz/run.sh $(FUZZ_SECONDS)
-
 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \

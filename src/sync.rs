@@ -1,4 +1,5 @@
-//! What threads share, under one name: `tests/model` puts a model checker's in the place of the system's.
+//! Locks and threads of the files that `tests/model` tries, under one name: it puts a model checker's in
+//! their place.
 
 pub use std::sync::atomic::{AtomicBool, Ordering};
 pub use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -40,7 +40,7 @@ def errors(world, ranks, began, culprits):
         moment, code, text = line.split(" ", 2)
         named = any(f"rank {culprit} " in text for culprit in culprits)
         if int(code) != REMOTE_ERROR or not named:
-            raise Failed(f"rank {rank} blames not rank {culprits}: {line}")
+            raise Failed(f"rank {rank} does not blame rank {culprits}: {line}")
         times.append((int(moment) - began) / 1e6)
     return times
 

@@ -107,6 +107,5 @@ int main(int argc, char **argv) {
     go_on();
     printf("%d\n", check_failures - before);
   }
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(world));
-  return 0;
+  return nexarCommDestroy(world) != nexarSuccess;
 }

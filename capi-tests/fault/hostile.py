@@ -11,7 +11,7 @@ DEADLINE = 300  # seconds, for one case
 CASES = {
     "strangers_in_bulk": ["strangers with a key of their own"],
     "false_roots": ["false roots"],
-    "a_member_cannot_dial": ["a member that dials as another rank"],
+    "a_member_cannot_dial": ["a member that dials as another, as nobody, or where nobody is"],
     "a_member_cannot_be_dialled": ["a member that is dialled as another rank"],
     "a_join_that_is_sent_again": ["a join that is sent again"],
     "garbage_at_every_port": ["garbage at every port"],
@@ -19,6 +19,7 @@ CASES = {
     "a_member_takes_no_more_memory": ["malicious member: memory that its unread data takes"],
     "a_member_that_reads_nothing": ["malicious member: memory for what it does not read"],
     "a_network_that_does_anything": ["network, "],
+    "a_panic_inside": ["a panic inside an operation"],
 }
 
 
@@ -30,12 +31,11 @@ def run(options, case):
     command = [options.hostile, case]
     environment = {**os.environ, **settings}
     ran = subprocess.run(command, env=environment, timeout=DEADLINE, capture_output=True, text=True)
-    for line in ran.stdout.splitlines():
-        if line.strip().startswith("row\t"):
-            name, tries, bound, unit, values = line.split("\t")[1:]
-            yield name, int(tries), float(bound), unit, [float(value) for value in values.split()]
-    if ran.returncode != 0:
-        raise Failed(ran.stdout.strip().replace("\n", "; "))
+    rows = [line.split("\t")[1:] for line in ran.stdout.splitlines() if line.strip().startswith("row\t")]
+    for name, tries, bound, unit, values in rows:
+        yield name, int(tries), float(bound), unit, [float(value) for value in values.split()]
+    if ran.returncode != 0 or not rows:
+        raise Failed(f"exit code {ran.returncode}, {len(rows)} rows: {ran.stdout}")
 
 
 def add_rows(table, options):
@@ -47,5 +47,7 @@ def add_rows(table, options):
             for name, tries, bound, unit, values in run(options, case):
                 cases = [values[one::tries] for one in range(tries)]
                 table.row(name, bound, cases, unit)
-        except (Failed, subprocess.TimeoutExpired) as reason:
-            table.fail(case, reason)
+        except Failed as reason:
+            table.fail(CASES[case][0], reason)
+        except subprocess.TimeoutExpired:
+            table.fail(CASES[case][0], f"not ended after {DEADLINE} s")

@@ -5,16 +5,11 @@
  * communicator; or for a minute.
  */
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <nexar.h>
 
-static long long now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1000000000LL + time.tv_nsec;
-}
+#include "moment.h"
 
 int main(void) {
   alarm(60);

@@ -12,7 +12,7 @@ IS_IN = (0, ["is in"])
 
 
 def ends(world, wanted, processes=None):
-    """The moments at which processes have ended to join, each with the code and the words that are
+    """The moments at which processes have ended their join, each with the code and the words that are
     wanted."""
     code, words = wanted
     moments = []
@@ -78,9 +78,9 @@ def add_rows(table, options):
         count = options.tries(100, quick)
         return together(at_once, [lambda: case(options)] * count)
 
-    name = f"missing rank, 3 of 4, beyond NEXAR_INIT_TIMEOUT_MS={PATIENCE_MS}"
+    name = f"missing rank (not 0), 3 of 4, beyond NEXAR_INIT_TIMEOUT_MS={PATIENCE_MS}"
     table.row(name, 500, tries(missing, 8, quick=2))
-    table.row("duplicate rank, 5 processes", 1000, tries(duplicate, 1, quick=2))
+    table.row("duplicate rank (not 0), 5 processes", 1000, tries(duplicate, 1, quick=2))
     table.row("different number of ranks, 4 processes", 1000, tries(different_size, 1, quick=2))
-    name = "wrong secret beside 3 ranks, which wait for the right one"
+    name = "wrong secret (not on rank 0) beside 3 ranks, which wait for the right one"
     table.row(name, 1000, tries(wrong_secret, 1, quick=2))

@@ -35,5 +35,5 @@ def add_rows(table, options):
     longest = []
     table.row(f"{name}: errors", 0, under_load(options, seconds, longest), "errors")
     if longest:
-        # As long as a call may take before its rank is taken for lost.
+        # NEXAR_PEER_TIMEOUT_MS: a rank that stands still for longer is taken for lost.
         table.row(f"{name}: longest call", 5000, [longest], "ms")

@@ -8,9 +8,10 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <nexar.h>
+
+#include "moment.h"
 
 enum { MOST = 100000 };
 
@@ -18,22 +19,16 @@ static int rank, size;
 static nexarComm_t comm;
 static int *sent, *received;
 static long calls;
-static double longest;
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
+static long long longest; /* ns */
 
 static void end(const char *what) {
   printf("call %ld: %s\n", calls, what);
   exit(1);
 }
 
-static void ended(nexarResult_t result, double began) {
+static void ended(nexarResult_t result, long long began) {
   if (result != nexarSuccess) end(nexarGetLastError(comm));
-  double took = now() - began;
+  long long took = now_ns() - began;
   if (took > longest) longest = took;
   calls++;
 }
@@ -45,16 +40,16 @@ static void expect(size_t count, int first, int step) {
 
 /* Rank r sends r + 1 everywhere. */
 static void one_of_each(size_t count) {
-  double began = now();
+  long long began = now_ns();
   ended(nexarAllReduce(sent, received, count * (size_t)size, nexarInt32, nexarSum, comm, NULL), began);
   expect(count, size * (size + 1) / 2, 0);
-  began = now();
+  began = now_ns();
   ended(nexarAllToAll(sent, received, count, nexarInt32, comm, NULL), began);
   expect(count, 1, 1);
-  began = now();
+  began = now_ns();
   ended(nexarBroadcast(sent, received, count * (size_t)size, nexarInt32, size - 1, comm, NULL), began);
   expect(count, size, 0);
-  began = now();
+  began = now_ns();
   ended(nexarAllGather(sent, received, count, nexarInt32, comm, NULL), began);
   expect(count, 1, 1);
 }
@@ -69,14 +64,14 @@ int main(int argc, char **argv) {
   if (!sent || !received) return 2;
   for (size_t i = 0; i < MOST * (size_t)size; i++) sent[i] = rank + 1;
   const size_t counts[] = {1, 1000, MOST};
-  double until = now() + atof(argv[1]);
+  long long until = now_ns() + atoll(argv[1]) * 1000000000LL;
   for (int go_on = 1; go_on;) {
     for (int i = 0; i < 3; i++) one_of_each(counts[i]);
-    go_on = now() < until; /* rank 0 decides for all */
-    double began = now();
+    go_on = now_ns() < until; /* rank 0 decides for all */
+    long long began = now_ns();
     ended(nexarBcast(&go_on, 1, nexarInt32, 0, comm, NULL), began);
   }
   if (nexarCommDestroy(comm) != nexarSuccess) end(nexarGetLastError(NULL));
-  printf("%ld calls, the longest %.0f ms\n", calls, longest * 1e3);
+  printf("%ld calls, the longest %lld ms\n", calls, longest / 1000000);
   return 0;
 }

@@ -63,6 +63,8 @@ class Table:
 
     def fail(self, name, reason):
         self.all_held = False
+        # On one line of a table, however long it is.
+        reason = " ".join(str(reason).split()).replace("|", "/")[:300]
         self.say(f"| {name} | FAILED: {reason} |")
 
     def skip(self, name, reason):
@@ -81,6 +83,11 @@ class Table:
                 tried += 1
         except Failed as reason:
             return self.fail(name, f"after {tried}: {reason}")
+        # What a broken rank says may surprise; it must not cost the other rows.
+        except Exception as surprise:
+            return self.fail(name, f"after {tried}: {type(surprise).__name__}: {surprise}")
+        if not values:
+            return self.fail(name, "nothing was measured")
         worst = percentile(values, 0.99)
         held = (worst if unit == "ms" else max(values)) <= bound
         self.all_held &= held or self.options.quick

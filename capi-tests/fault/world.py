@@ -129,6 +129,8 @@ class World:
                     raise Failed(f"ranks {missing} said nothing for {seconds} s")
                 for key, _ in ready:
                     found[key.data] = key.fileobj.readline().strip()
+                    if not found[key.data]:
+                        raise Failed(f"rank {key.data} ended without a word")
                     selector.unregister(key.fileobj)
         return found
 

@@ -80,12 +80,15 @@ fn garbage() {
             let pairs = values[2].iter().zip(&values[against]);
             median(pairs.map(|(flooded, other)| flooded / other).collect())
         };
-        let longer = format!("garbage at every port: time to join, against {name}");
+        let longer =
+            format!("garbage at every port, 10,000 a second in all: time to join, against {name}");
         row(&longer, rounds, 200.0, "%", &[100.0 * ratio(&joins)]);
-        let lost = format!("garbage at every port: throughput lost, against {name}");
+        let lost = format!(
+            "garbage at every port, 10,000 a second in all: throughput lost, against {name}"
+        );
         row(&lost, rounds, 10.0, "%", &[100.0 * (1.0 - 1.0 / ratio(&reductions)).max(0.0)]);
     }
-    row("garbage at every port: memory", rounds, 16384.0, "KiB", &grown);
+    row("garbage at every port, 10,000 a second in all: memory", rounds, 16384.0, "KiB", &grown);
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 

@@ -228,7 +228,7 @@ const KINDS: [(&str, &[Deed]); 4] = [
         &[MessageOutOfOrder, ReadyForNothing, CreditForNothing, BytesUnasked],
     ),
     (
-        "floods of streams, notes and frames",
+        "streams opened twice, floods of notes and frames",
         &[
             LaneTwice,
             ControlTwice,

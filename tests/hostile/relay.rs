@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 pub struct Trouble {
     pub lost: u64,
     pub doubled: u64,
-    /// Let overtake by the next three.
+    /// Overtaken by the next two.
     pub late: u64,
     pub changed: u64,
     /// How many bytes come through in a millisecond each way; 0 for all.

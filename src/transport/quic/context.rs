@@ -30,7 +30,7 @@ use super::lock;
 use super::peer::Peer;
 
 /// How long a disagreement waits for the one who chooses its words.
-const PATIENCE_WITH_JUDGE: Duration = Duration::from_millis(50);
+const PATIENCE_WITH_SPOKESMAN: Duration = Duration::from_millis(50);
 
 /// A number that the members of a communicator, and no others over the same links, know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,11 +122,11 @@ impl Context {
         }
     }
 
-    /// Ranks disagree, as this one has found or was told. The judge takes the first such word for the
-    /// fault; others pass theirs on until it comes to the judge, and wait for the fault. Must be called
+    /// Ranks disagree, as this one has found or was told. The spokesman takes the first such word for the
+    /// fault; others pass theirs on until it comes to the spokesman, and wait for the fault. Must be called
     /// inside the runtime.
     pub fn propose(self: &Arc<Self>, disagreement: Error) {
-        if self.judge() == self.place.rank {
+        if self.spokesman() == self.place.rank {
             self.learn(disagreement);
             return;
         }
@@ -138,7 +138,7 @@ impl Context {
         }
         let context = Arc::downgrade(self);
         tokio::spawn(async move {
-            sleep(PATIENCE_WITH_JUDGE).await;
+            sleep(PATIENCE_WITH_SPOKESMAN).await;
             if let Some(context) = context.upgrade() {
                 context.learn(disagreement);
             }
@@ -146,7 +146,7 @@ impl Context {
     }
 
     /// The first member that is still there.
-    fn judge(&self) -> Rank {
+    fn spokesman(&self) -> Rank {
         let is_there = |rank: &Rank| {
             let peer = self.peer(*rank);
             let has_left = |link: Arc<Link>| link.streams(self.id).has_left();

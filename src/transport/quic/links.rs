@@ -43,8 +43,8 @@ const LEAVE_TICK: Duration = Duration::from_millis(200);
 /// A link over which nothing but heartbeats and their acknowledgements goes sends less in a tick.
 const HEARTBEAT_BYTES: u64 = 1000;
 
-/// How often it is seen whether something still comes from a peer that has died, how often in a row
-/// nothing must have come before nothing is expected any more, and how often at most.
+/// What a peer sent before it died is taken in: how often it is looked for, how many looks in a row must
+/// find nothing new, and how many there are at most.
 const LAST_TICK: Duration = Duration::from_millis(4);
 const LAST_SILENCE: usize = 4;
 const MOST_LAST_TICKS: usize = 50;

@@ -36,7 +36,7 @@ impl Process {
         // SAFETY: opens a descriptor or fails; it is closed on exec.
         let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
         if opened < 0 {
-            return (began(self.number).is_none()).then_some(Watched(None));
+            return began(self.number).is_none().then_some(Watched(None));
         }
         // SAFETY: a descriptor that was just opened and belongs to nobody else.
         let process = unsafe { OwnedFd::from_raw_fd(opened as i32) };

@@ -95,32 +95,32 @@ impl Socket {
     }
 
     /// Remembers the connection that a packet belongs to.
-    fn note(&self, transmit: &Transmit<'_>) {
+    fn remember(&self, transmit: &Transmit<'_>) {
         let Some(id) = id_of(transmit.contents) else { return };
         let mut ids = lock(&self.ids);
         let known = ids.len();
-        match ids.get_mut(&place(transmit.destination)) {
+        match ids.get_mut(&canonical(transmit.destination)) {
             Some([latest, _]) if *latest == id => {}
             Some(both) => *both = [id, both[0]],
             None if known < MOST_ADDRESSES => {
-                ids.insert(place(transmit.destination), [id, id]);
+                ids.insert(canonical(transmit.destination), [id, id]);
             }
             None => {}
         }
     }
 
     fn take(&self, refusal: &Refusal) {
-        let about = lock(&self.ids).get(&place(refusal.packet_to)).copied();
+        let about = lock(&self.ids).get(&canonical(refusal.packet_to)).copied();
         let quoted = id_of(&refusal.quote);
         let is_ours = about.is_some_and(|ids| quoted.is_some_and(|id| ids.contains(&id)));
-        if is_ours && place(refusal.packet_to).0 == refusal.by.to_canonical() {
+        if is_ours && canonical(refusal.packet_to).0 == refusal.by.to_canonical() {
             let _ = self.hints.send(refusal.packet_to);
         }
     }
 }
 
 /// The same however it is written: an IPv4 address may also be written as IPv6.
-pub(super) fn place(address: SocketAddr) -> (IpAddr, u16) {
+pub(super) fn canonical(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
@@ -138,7 +138,7 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.note(transmit);
+        self.remember(transmit);
         for _ in 0..TRIES {
             match self.state.try_send(self.io.get_ref().into(), transmit) {
                 Ok(()) => return Ok(()),
@@ -267,6 +267,7 @@ fn next_refusal(socket: &UdpSocket) -> Option<Refusal> {
         let Some((error, by)) = said else { continue };
         let is_refusal = matches!(
             (error.ee_origin, error.ee_type, error.ee_code),
+            // Port unreachable, as each of the two numbers it.
             (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4)
         );
         if let (true, Some(packet_to), Some(by)) = (is_refusal, packet_to, by) {
@@ -302,15 +303,17 @@ fn next_error(socket: &UdpSocket) -> Option<(Said, Option<SocketAddr>, Vec<u8>)>
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !header.is_null() {
         // SAFETY: a header inside the control data.
-        let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
+        let libc::cmsghdr { cmsg_level: level, cmsg_type: kind, .. } = unsafe { header.read() };
         if matches!(
             (level, kind),
             (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
         ) {
             // SAFETY: the data of such a header is an error, and behind it an address.
             let error = unsafe { libc::CMSG_DATA(header) }.cast::<libc::sock_extended_err>();
+            // SAFETY: as above.
+            let by = unsafe { address(error.add(1).cast()) };
             // SAFETY: as above; it need not be aligned.
-            said = Some(unsafe { (error.read_unaligned(), address(error.add(1).cast())) });
+            said = Some((unsafe { error.read_unaligned() }, by));
         }
         // SAFETY: a header of this message's control data.
         header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
@@ -376,7 +379,7 @@ mod tests {
             let mut hints = socket.hints();
             socket.try_send(&transmit(&packet(0x40), dead)).unwrap();
             let hint = timeout(Duration::from_secs(10), hints.recv()).await.unwrap().unwrap();
-            assert_eq!(place(hint), place(dead));
+            assert_eq!(canonical(hint), canonical(dead));
         }
     }
 
@@ -400,7 +403,7 @@ mod tests {
         let socket = socket("127.0.0.1");
         let (peer, here) = (SocketAddr::from(([192, 0, 2, 1], 7)), IpAddr::from([192, 0, 2, 1]));
         let mapped = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 7));
-        socket.note(&transmit(&packet(0x40), peer));
+        socket.remember(&transmit(&packet(0x40), peer));
         let mut hints = socket.hints();
         let mut hinted = |packet_to, by, quote: &[u8]| {
             socket.take(&Refusal { packet_to, by, quote: quote.to_vec() });
@@ -419,7 +422,7 @@ mod tests {
         assert!(!hinted(peer, here, &other), "another connection");
         // The one before the latest counts, as packets of both may be under way.
         for (count, still) in [(1_u8, true), (2, false)] {
-            socket.note(&transmit(&[&[0x40], &[count; ID_BYTES][..]].concat(), peer));
+            socket.remember(&transmit(&[&[0x40], &[count; ID_BYTES][..]].concat(), peer));
             assert_eq!(hinted(peer, here, &good), still);
         }
     }

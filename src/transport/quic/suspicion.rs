@@ -17,7 +17,7 @@ use super::control::Frame;
 use super::link::Link;
 use super::links::Links;
 use super::peer::Peer;
-use super::socket::place;
+use super::socket::canonical;
 
 /// How often a suspect is asked.
 const STEP: Duration = Duration::from_millis(40);
@@ -73,7 +73,7 @@ impl Links {
     fn suspect(&self, address: SocketAddr, suspects: &mut HashMap<Rank, Suspicion>) {
         let links = self.peers.iter().map(Peer::link).enumerate();
         for (rank, link) in links.filter_map(|(rank, link)| Some((Rank(rank), link?))) {
-            if place(link.connection.remote_address()) == place(address) {
+            if canonical(link.connection.remote_address()) == canonical(address) {
                 let new = || Suspicion::new(link);
                 suspects.entry(rank).or_insert_with(new).hints += 1;
             }

@@ -1,4 +1,4 @@
-//! The files of nexar in which threads meet, built with loom's locks and threads for the system's.
+//! Two files of nexar in which threads wait for each other, built with loom's locks and threads for the system's.
 //!
 //! A library, so that the unit tests inside those files, which know nothing of loom, are left out.
 
@@ -88,7 +88,7 @@ pub fn turns_come_one_by_one_to_all() {
     });
 }
 
-/// One that is given up while it waits lets those behind it in.
+/// One that is given up before its turn lets those behind it in.
 pub fn an_operation_given_up_blocks_nobody() {
     loom::model(|| {
         let lanes = Arc::new(lane::Lanes::<1>::default());
