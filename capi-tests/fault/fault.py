@@ -55,6 +55,8 @@ def main():
         soak,
     ):
         section.add_rows(table, options)
+    if not table.rows:
+        parser.error("no row has one of these words")
     if options.page:
         table.put_into(options.page)
     return 0 if table.all_held else 1

@@ -69,6 +69,7 @@ class Table:
 
     def skip(self, name, reason):
         if self.wants(name):
+            self.all_held &= self.options.quick
             self.say(f"| {name} | skipped: {reason} |")
 
     def row(self, name, bound, cases, unit="ms"):

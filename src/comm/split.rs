@@ -72,7 +72,11 @@ impl Splitting<'_> {
             unreachable!("a split has a number")
         };
         let mut wishes = self.request.wishes();
-        ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }).await)?;
+        let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }).await);
+        if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
+            ticket.communicator.mesh.renounce(seq, color, fault.clone());
+        }
+        known?;
         let _ = self.made.set(self.request.make(seq, &wishes).await);
         Ok(())
     }

@@ -86,6 +86,13 @@ impl Mesh for AnyMesh {
         }
     }
 
+    fn renounce(&self, seq: u64, color: u32, fault: Error) {
+        match self {
+            Self::Mem(mesh) => mesh.renounce(seq, color, fault),
+            Self::Quic(mesh) => mesh.renounce(seq, color, fault),
+        }
+    }
+
     fn announce(&self, seq: u64, call: Call) {
         match self {
             Self::Mem(mesh) => mesh.announce(seq, call),

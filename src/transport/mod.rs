@@ -112,6 +112,10 @@ pub trait Mesh: Sized {
     /// A mesh of this rank's part. Every member asks for it.
     fn split(&self, split: Split) -> impl Future<Output = Result<Self>>;
 
+    /// This rank does not know who is in its part, because call number `seq` has failed here: whoever
+    /// has made the mesh of that color is told, so that it does not wait for this rank.
+    fn renounce(&self, seq: u64, color: u32, fault: Error);
+
     /// Tells all ranks which call this rank makes as its number `seq`, so that ranks which never
     /// exchange a message in it still learn that they disagree.
     fn announce(&self, seq: u64, call: Call);

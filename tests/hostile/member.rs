@@ -347,6 +347,7 @@ fn expelled() {
         let _ = disturbed(&mut ranks, WrongLength).await;
         for (kind, deeds) in KINDS {
             let tries = deeds.len() * times(1, 100_usize.div_ceil(deeds.len()));
+            ranks.iter().for_each(Process::forget_most_resident);
             let (mut spans, before) = (Vec::new(), most_resident(&ranks));
             for deed in deeds.iter().cycle().take(tries) {
                 spans.extend(disturbed(&mut ranks, *deed).await);

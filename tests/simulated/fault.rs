@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nexar::buffer::Buffers;
 use nexar::collective::select::Row;
+use nexar::comm::{Communicator, SplitRequest, Wish, create_over, split};
 use nexar::config::Config;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Error};
@@ -310,6 +311,33 @@ fn an_abort_never_mixes_the_messages_of_two_calls_in_one_lane() {
         });
         if let Some(Ok(got)) = &results[1] {
             assert!(got.iter().all(|byte| *byte == 0xbb), "aborted after {moment} turns");
+        }
+    }
+}
+
+#[test]
+fn who_got_through_a_split_waits_for_nobody_who_did_not() {
+    // Long enough to be told from a call that is ended by its failure.
+    let config = Config { op_timeout: Duration::from_secs(20), ..Config::default() };
+    for at in 0..20 {
+        let world = MemWorld::new(4, Trouble::kill(Rank(3), at)).unwrap();
+        let ranks = create_over(&world, &config).unwrap();
+        let split_and_meet = |communicator: &Arc<Communicator>| {
+            let color = Some(communicator.place().rank.0 as u32 / 2);
+            let (communicator, config) = (Arc::clone(communicator), config.clone());
+            let wish = Wish { color, key: 0 };
+            let request = SplitRequest { communicator, wish, config: config.clone() };
+            let part = split(&[request]).pop().unwrap()?.expect("it has a color");
+            part.run(Op::Barrier)
+        };
+        let ended: Vec<_> = std::thread::scope(|scope| {
+            let ranks: Vec<_> =
+                ranks.iter().map(|rank| scope.spawn(|| split_and_meet(rank))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        for (rank, ended) in ended.iter().enumerate() {
+            let code = ended.as_ref().map_or_else(Error::code, |()| Code::Success);
+            assert_ne!(code, Code::Timeout, "rank {rank}, rank 3 killed at {at}: {ended:?}");
         }
     }
 }

@@ -42,9 +42,16 @@ pub struct MemWorld {
     /// Killed ranks: they tell nobody anything any more.
     dead: Vec<AtomicBool>,
     trouble: Trouble,
-    /// Worlds split off this one that not all their ranks have entered yet, by number of the call
-    /// and color.
-    splits: Mutex<HashMap<(u64, u32), Entering>>,
+    splits: Mutex<Splits>,
+}
+
+/// Worlds split off another, by number of the call and color.
+#[derive(Default)]
+struct Splits {
+    /// Those that not all their ranks have entered yet.
+    entering: HashMap<(u64, u32), Entering>,
+    /// Those that a rank will never enter.
+    renounced: HashMap<(u64, u32), Error>,
 }
 
 /// A world that so many ranks have yet to enter.
@@ -146,6 +153,25 @@ impl MemWorld {
     fn queue(&self, lane: Lane, from: Rank, to: Rank) -> &Queue {
         let index = (lane.0 * self.size + from.0) * self.size + to.0;
         self.queues[index].get_or_init(Box::default)
+    }
+
+    /// The first fault is everybody's.
+    fn fail(&self, fault: Error) -> Error {
+        let mut first = false;
+        let fault = self.fault.get_or_init(|| {
+            first = true;
+            fault
+        });
+        if first {
+            self.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
+            self.inboxes.iter().for_each(|inbox| inbox.fail(fault.clone()));
+            self.bodies.wake();
+        }
+        fault.clone()
+    }
+
+    fn splits(&self) -> MutexGuard<'_, Splits> {
+        self.splits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_failed(&self) -> bool {
@@ -285,20 +311,31 @@ impl Mesh for MemMesh {
     }
 
     async fn split(&self, split: Split) -> Result<Self> {
-        let size = split.members.len();
-        let mut splits = self.world.splits.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut entering = match splits.remove(&(split.seq, split.color)) {
+        let (size, name) = (split.members.len(), (split.seq, split.color));
+        let mut splits = self.world.splits();
+        let mut entering = match splits.entering.remove(&name) {
             Some(entering) => entering,
             None => Entering { world: MemWorld::new(size, Trouble::default())?, missing: size },
         };
         entering.missing -= 1;
         let world = Arc::clone(&entering.world);
         if entering.missing > 0 {
-            splits.insert((split.seq, split.color), entering);
+            splits.entering.insert(name, entering);
+        }
+        if let Some(fault) = splits.renounced.get(&name) {
+            world.fail(fault.clone());
         }
         let rank = split.members.iter().position(|member| *member == self.place.rank);
         let rank = Rank(rank.expect("this rank is a member"));
         Ok(Self { world, place: Place::new(rank, size) })
+    }
+
+    fn renounce(&self, seq: u64, color: u32, fault: Error) {
+        let mut splits = self.world.splits();
+        if let Some(entering) = splits.entering.get(&(seq, color)) {
+            entering.world.fail(fault.clone());
+        }
+        splits.renounced.entry((seq, color)).or_insert(fault);
     }
 
     fn announce(&self, seq: u64, call: Call) {
@@ -325,17 +362,7 @@ impl Mesh for MemMesh {
         if self.world.dead[self.place.rank.0].load(Ordering::Relaxed) {
             return fault;
         }
-        let mut first = false;
-        let fault = self.world.fault.get_or_init(|| {
-            first = true;
-            fault
-        });
-        if first {
-            self.world.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
-            self.world.inboxes.iter().for_each(|inbox| inbox.fail(fault.clone()));
-            self.world.bodies.wake();
-        }
-        fault.clone()
+        self.world.fail(fault)
     }
 
     fn fault(&self) -> Option<Error> {

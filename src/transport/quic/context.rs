@@ -29,7 +29,7 @@ use super::links::Links;
 use super::lock;
 use super::peer::Peer;
 
-/// How long a disagreement waits for the one who chooses its words.
+/// How long a disagreement waits for the one who chooses its words, besides the time of a few packets.
 const PATIENCE_WITH_SPOKESMAN: Duration = Duration::from_millis(50);
 
 /// A number that the members of a communicator, and no others over the same links, know it by.
@@ -136,9 +136,11 @@ impl Context {
         for link in self.member_links() {
             let _ = link.control.send(Frame::disagreement(self.id, &disagreement));
         }
+        let slowest = self.member_links().iter().map(|link| link.connection.rtt()).max();
+        let patience = PATIENCE_WITH_SPOKESMAN + 4 * slowest.unwrap_or_default();
         let context = Arc::downgrade(self);
         tokio::spawn(async move {
-            sleep(PATIENCE_WITH_SPOKESMAN).await;
+            sleep(patience).await;
             if let Some(context) = context.upgrade() {
                 context.learn(disagreement);
             }

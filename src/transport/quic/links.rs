@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use quinn::{Connection, ConnectionError};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use crate::error::Error;
@@ -37,6 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const EXIT_PATIENCE: Duration = Duration::from_secs(2);
 const FAILED_PATIENCE: Duration = Duration::from_millis(200);
 
+/// What flows may belong to others: not longer than this in any case.
+const LONGEST_LEAVE: Duration = Duration::from_secs(600);
+
 /// How often it looks.
 const LEAVE_TICK: Duration = Duration::from_millis(200);
 
@@ -50,12 +53,16 @@ const LAST_SILENCE: usize = 4;
 const MOST_LAST_TICKS: usize = 50;
 
 const HAS_DIED: &str = "has died";
+/// Of a process with which this one was not connected: it may have left in good order.
+pub(super) const HAS_ENDED: &str = "has ended";
 
 /// Bytes of the faults that go with the end of a connection: they must fit into one packet.
 const MOST_LAST_WORDS: usize = 1000;
+/// Of each, so that the longest fits.
+const MOST_LAST_CHARS: usize = 240;
 
 /// Faults that are kept of contexts which this rank has yet to make.
-const MOST_EARLY_FAULTS: usize = 64;
+const MOST_EARLY_FAULTS: usize = 1024;
 
 /// The process ends.
 pub(super) static EXITING: AtomicBool = AtomicBool::new(false);
@@ -133,7 +140,7 @@ impl Links {
         let Some(link) = self.peers[peer.0].link() else {
             // It may have left in good order, without a word to those it never spoke with: only who
             // waits for it has lost something.
-            return self.gone(peer, "has ended");
+            return self.gone(peer, HAS_ENDED);
         };
         // What it sent before may lie in our socket, also that it leaves: that is taken in first.
         let heard = || link.connection.stats().udp_rx.datagrams;
@@ -158,7 +165,6 @@ impl Links {
         // It may live after all.
         link.connection.close(peer::LEFT, &self.last_words(peer));
         self.forget(peer);
-        self.peers[peer.0].end(HAS_DIED.to_owned());
     }
 
     pub fn member(&self, peer: Rank) -> &Member {
@@ -182,6 +188,10 @@ impl Links {
             if let Some(link) = peer.readable() {
                 link.allow(self.contexts_with(*member).len());
                 notes::watch(self, context, *member, &link);
+            }
+            let has_left = |link: Arc<Link>| link.streams(context.id).has_left();
+            if peer.readable().is_some_and(has_left) {
+                continue;
             }
             if let Some(how) = peer.lost() {
                 context.learn(Error::PeerLost { peer: Rank(rank), how });
@@ -218,9 +228,10 @@ impl Links {
     pub fn last_words(&self, peer: Rank) -> Vec<u8> {
         let mut words = Vec::new();
         for frame in self.news_for(peer) {
-            let encoded = frame.encode();
-            let fits = words.len() + encoded.len() <= MOST_LAST_WORDS;
-            if fits && matches!(frame, Frame::Fault { .. }) {
+            let Frame::Fault { context, code, text } = frame else { continue };
+            let text = text.chars().take(MOST_LAST_CHARS).collect();
+            let encoded = Frame::Fault { context, code, text }.encode();
+            if words.len() + encoded.len() <= MOST_LAST_WORDS {
                 words.extend(encoded);
             }
         }
@@ -241,13 +252,14 @@ impl Links {
     /// `peer` tells of a context that has failed on it. Only a member is believed; who is one of a
     /// context that is yet to be made cannot be known.
     pub fn told(&self, peer: Rank, id: ContextId, fault: Error) {
-        if let Some(context) = self.context(id) {
+        let mut contexts = lock(&self.contexts);
+        if let Some(context) = contexts.open.get(&id).and_then(Weak::upgrade) {
+            drop(contexts);
             if context.rank_of(peer).is_some() {
                 context.learn(fault);
             }
             return;
         }
-        let mut contexts = lock(&self.contexts);
         if !contexts.left.contains_key(&id) && contexts.early_faults.len() < MOST_EARLY_FAULTS {
             contexts.early_faults.entry(id).or_insert(fault);
         }
@@ -293,8 +305,21 @@ impl Links {
         Ok(())
     }
 
+    /// A context that this rank will never make: whoever is in it is told, and told to whoever of its
+    /// parent's members is connected later.
+    pub fn renounce(&self, id: ContextId, parents: &[Rank], fault: Error) {
+        let others = parents.iter().copied().filter(|member| *member != self.place.rank);
+        let members: Vec<_> = others.filter(|member| !self.peers[member.0].has_ended()).collect();
+        for link in members.iter().filter_map(|member| self.peers[member.0].link()) {
+            let _ = link.control.send(Frame::fault(id, &fault));
+        }
+        lock(&self.contexts).left.insert(id, Left { members, fault: Some(fault) });
+    }
+
     /// The connection to `peer` is lost: every context that needs it has failed.
     pub fn lose(&self, peer: Rank, how: &str) {
+        // Before the contexts are looked through: one that is opened later sees it.
+        self.peers[peer.0].end(how.to_owned());
         let link = self.peers[peer.0].readable();
         for context in self.contexts_with(peer) {
             let has_left = |link: &Arc<Link>| link.streams(context.id).has_left();
@@ -366,10 +391,10 @@ impl Links {
         if !self.while_it_flows(&links, self.is_hurried(), closed).await {
             debug!("{} leaves without its peers' acknowledgement", self.place.rank);
         }
-        for link in &links {
-            link.connection.close(peer::LEFT, b"");
-        }
-        for peer in &self.peers {
+        for (rank, peer) in self.peers.iter().enumerate() {
+            if let Some(link) = peer.link() {
+                link.connection.close(peer::LEFT, &self.last_words(Rank(rank)));
+            }
             peer.end("is not connected any more".to_owned());
         }
     }
@@ -390,13 +415,14 @@ impl Links {
             || -> u64 { links.iter().map(|link| link.connection.stats().udp_tx.bytes).sum() };
         tokio::pin!(io);
         let (mut before, mut still) = (sent(), Duration::ZERO);
+        let last = Instant::now() + LONGEST_LEAVE;
         while timeout(LEAVE_TICK, &mut io).await.is_err() {
             let now = sent();
             // Heartbeats do not count.
             let flows = now - before > HEARTBEAT_BYTES * links.len() as u64;
             still = if flows { Duration::ZERO } else { still + LEAVE_TICK };
             before = now;
-            if still >= patience(failed) {
+            if still >= patience(failed) || Instant::now() >= last {
                 return false;
             }
         }

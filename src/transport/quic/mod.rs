@@ -225,7 +225,7 @@ impl Mesh for QuicMesh {
 
     async fn split(&self, split: Split) -> Result<Self> {
         let members = split.members.iter().map(|rank| self.context.in_roster(*rank)).collect();
-        let id = split_id(self.context.id, &split);
+        let id = split_id(self.context.id, split.seq, split.color);
         let mesh = {
             let _inside = self.runtime.enter();
             Self::new(
@@ -247,6 +247,11 @@ impl Mesh for QuicMesh {
                 Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
             }
         }
+    }
+
+    fn renounce(&self, seq: u64, color: u32, fault: Error) {
+        let id = split_id(self.context.id, seq, color);
+        self.context.links.renounce(id, self.context.members(), fault);
     }
 
     fn announce(&self, seq: u64, call: Call) {
@@ -296,8 +301,8 @@ impl Drop for QuicMesh {
 
 /// A number that follows from what all members know, so that they need not agree on it, and that no
 /// other split over the same links has.
-fn split_id(parent: ContextId, split: &Split) -> ContextId {
-    let known = [parent.0, split.seq, split.color as u64].map(u64::to_le_bytes);
+fn split_id(parent: ContextId, seq: u64, color: u32) -> ContextId {
+    let known = [parent.0, seq, color as u64].map(u64::to_le_bytes);
     let hash = ring::digest::digest(&ring::digest::SHA256, known.as_flattened());
     let (first, _) = hash.as_ref().split_first_chunk().expect("8 of 32 bytes");
     ContextId(u64::from_le_bytes(*first))

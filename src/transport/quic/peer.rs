@@ -15,7 +15,7 @@ use crate::transport::HAS_LEFT;
 use super::control::Frame;
 use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
-use super::links::Links;
+use super::links::{HAS_ENDED, Links};
 use super::spine::{attend, speak};
 use super::{Plan, lock, notes, service_name};
 
@@ -26,6 +26,8 @@ const VIOLATION: VarInt = VarInt::from_u32(3);
 
 /// Time for the accepting side's first word.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
+/// In which a rank that knows all others makes itself known to them.
+const OPENING_TIME: Duration = Duration::from_secs(5);
 /// Pause before another try to reach a peer.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -107,7 +109,7 @@ impl Peer {
     /// How it was lost, if it was: not in good order.
     pub fn lost(&self) -> Option<String> {
         match &*self.lock() {
-            State::Ended(how, _) if how != HAS_LEFT => Some(how.clone()),
+            State::Ended(how, _) if how != HAS_LEFT && how != HAS_ENDED => Some(how.clone()),
             _ => None,
         }
     }
@@ -215,6 +217,7 @@ async fn dial(links: Arc<Links>, peer: Rank) {
     let deadline = Instant::now() + links.plan.dial_timeout;
     let still_wanted = || matches!(*links.peers[peer.0].lock(), State::Dialling);
     let mut last = "has no address".to_owned();
+    let mut refused_since = None;
     while still_wanted() && Instant::now() < deadline {
         for address in &links.member(peer).addresses {
             let name = service_name(links.plan.nonce, peer);
@@ -241,7 +244,13 @@ async fn dial(links: Arc<Links>, peer: Rank) {
                 Ok(Err(DialError::Impostor)) => {
                     last = format!("is not the process at {address}");
                 }
-                Ok(Err(DialError::Refused)) => last = format!("refuses us at {address}"),
+                Ok(Err(DialError::Refused)) => {
+                    // All ranks are in: it may not have opened its service yet, or has closed it.
+                    if refused_since.get_or_insert_with(Instant::now).elapsed() > OPENING_TIME {
+                        return links.end(peer);
+                    }
+                    last = format!("refuses us at {address}");
+                }
                 Ok(Err(DialError::Other(why))) => {
                     last = format!("cannot be reached at {address}: {why}");
                 }
@@ -252,7 +261,6 @@ async fn dial(links: Arc<Links>, peer: Rank) {
     if still_wanted() {
         links.lose(peer, &last);
         links.forget(peer);
-        links.peers[peer.0].end(last);
     }
 }
 

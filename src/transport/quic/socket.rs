@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -18,12 +19,14 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::broadcast;
+use tokio::time::{Sleep, sleep};
 
 use super::lock;
 
@@ -34,8 +37,10 @@ const IS_HANDSHAKE: u8 = 0x80;
 
 type Id = [u8; ID_BYTES];
 
-/// Addresses whose connections are remembered.
+/// Addresses whose connections are remembered, and how many of each: communicators of their own are
+/// connections of their own.
 const MOST_ADDRESSES: usize = 1 << 16;
+const MOST_IDS: usize = 16;
 
 /// How often a packet is tried again that another's error has kept from being sent.
 const TRIES: usize = 4;
@@ -50,7 +55,7 @@ pub struct Socket {
     /// The last packet found no room.
     is_full: AtomicBool,
     /// The connections to each address, the latest first.
-    ids: Mutex<HashMap<(IpAddr, u16), [Id; 2]>>,
+    ids: Mutex<HashMap<(IpAddr, u16), Vec<Id>>>,
     /// Addresses where nobody may be listening any more.
     hints: broadcast::Sender<SocketAddr>,
 }
@@ -98,21 +103,25 @@ impl Socket {
     fn remember(&self, transmit: &Transmit<'_>) {
         let Some(id) = id_of(transmit.contents) else { return };
         let mut ids = lock(&self.ids);
-        let known = ids.len();
-        match ids.get_mut(&canonical(transmit.destination)) {
-            Some([latest, _]) if *latest == id => {}
-            Some(both) => *both = [id, both[0]],
-            None if known < MOST_ADDRESSES => {
-                ids.insert(canonical(transmit.destination), [id, id]);
-            }
-            None => {}
+        let address = canonical(transmit.destination);
+        // Strangers can make us answer them: who is in use will soon be there again.
+        if ids.len() >= MOST_ADDRESSES && !ids.contains_key(&address) {
+            ids.clear();
+        }
+        let known = ids.entry(address).or_default();
+        if known.first() != Some(&id) {
+            known.retain(|other| *other != id);
+            known.insert(0, id);
+            known.truncate(MOST_IDS);
         }
     }
 
     fn take(&self, refusal: &Refusal) {
-        let about = lock(&self.ids).get(&canonical(refusal.packet_to)).copied();
-        let quoted = id_of(&refusal.quote);
-        let is_ours = about.is_some_and(|ids| quoted.is_some_and(|id| ids.contains(&id)));
+        let Some(quoted) = id_of(&refusal.quote) else { return };
+        let ids = lock(&self.ids);
+        let is_ours =
+            ids.get(&canonical(refusal.packet_to)).is_some_and(|ids| ids.contains(&quoted));
+        drop(ids);
         if is_ours && canonical(refusal.packet_to).0 == refusal.by.to_canonical() {
             let _ = self.hints.send(refusal.packet_to);
         }
@@ -134,7 +143,7 @@ fn id_of(packet: &[u8]) -> Option<Id> {
 
 impl AsyncUdpSocket for Socket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Box::pin(Room { socket: self, waiting: None })
+        Box::pin(Room { socket: self, waiting: None, pause: None })
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
@@ -167,6 +176,13 @@ impl AsyncUdpSocket for Socket {
             match self.state.recv(self.io.get_ref().into(), buffers, meta) {
                 Ok(count) => return Poll::Ready(Ok(count)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
+                // The program has closed what is not its own: that stays so.
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK)) =>
+                {
+                    return Poll::Ready(Err(error));
+                }
+                // Of a packet that was sent before; reading it has cleared it.
                 Err(_) => {}
             }
         }
@@ -200,7 +216,12 @@ impl fmt::Debug for Socket {
 struct Room {
     socket: Arc<Socket>,
     waiting: Option<AsyncFd<OwnedFd>>,
+    /// Where there are no descriptors left.
+    pause: Option<Pin<Box<Sleep>>>,
 }
+
+/// How long it then waits for room without being told.
+const PAUSE: Duration = Duration::from_millis(5);
 
 impl UdpPoller for Room {
     fn poll_writable(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -209,14 +230,21 @@ impl UdpPoller for Room {
             return Poll::Ready(Ok(()));
         }
         if self.waiting.is_none() {
-            let socket = self.socket.io.get_ref().try_clone()?;
-            self.waiting = Some(register(socket.into(), Interest::WRITABLE)?);
+            let socket = self.socket.io.get_ref().try_clone();
+            let waiting = socket.and_then(|socket| register(socket.into(), Interest::WRITABLE));
+            self.waiting = waiting.ok();
         }
-        let waiting = self.waiting.as_ref().expect("just made");
-        let found = ready!(waiting.poll_write_ready(context)).map(drop);
-        self.waiting = None;
+        // An error here would end the connection's task without a word.
+        match &self.waiting {
+            Some(waiting) => drop(ready!(waiting.poll_write_ready(context))),
+            None => {
+                let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(PAUSE)));
+                ready!(pause.as_mut().poll(context));
+            }
+        }
+        (self.waiting, self.pause) = (None, None);
         self.socket.is_full.store(false, Ordering::Release);
-        Poll::Ready(found)
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -420,10 +448,10 @@ mod tests {
         let mut other = good.clone();
         other[4] ^= 1;
         assert!(!hinted(peer, here, &other), "another connection");
-        // The one before the latest counts, as packets of both may be under way.
-        for (count, still) in [(1_u8, true), (2, false)] {
-            socket.remember(&transmit(&[&[0x40], &[count; ID_BYTES][..]].concat(), peer));
-            assert_eq!(hinted(peer, here, &good), still);
+        // Those before the latest count, as packets of all may be under way.
+        for count in 1..=MOST_IDS {
+            socket.remember(&transmit(&[&[0x40], &[count as u8; ID_BYTES][..]].concat(), peer));
+            assert_eq!(hinted(peer, here, &good), count < MOST_IDS);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{ConnectionError, RecvStream, SendStream};
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::mpsc;
 use tracing::debug;
 
 use crate::error::{Code, Error};
@@ -21,7 +21,7 @@ use super::peer::LEFT;
 /// Where a host says that its process has died, it says so to the next heartbeat.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Contexts that a peer may leave while one of its streams is looked at.
-const MOST_LEAVES: usize = 1 << 14;
+const MOST_LEAVES: usize = 1 << 8;
 
 /// Writes this side's control frames, and a heartbeat four times a second.
 pub(super) async fn speak(
@@ -48,7 +48,7 @@ pub(super) async fn speak(
             let _ = stream.finish();
             let alone = std::slice::from_ref(&link);
             links.while_it_flows(alone, links.is_hurried(), stream.stopped()).await;
-            link.connection.close(LEFT, b"");
+            link.connection.close(LEFT, &links.last_words(peer));
             return Ok(());
         }
     }
@@ -147,7 +147,6 @@ pub(super) async fn attend(
     debug!("{peer} of the roster {how}");
     links.lose(peer, &how);
     links.forget(peer);
-    links.peers[peer.0].end(how);
 }
 
 /// Reads the peer's control frames, until it says that it leaves.
@@ -180,8 +179,9 @@ async fn listen(
                 }
             }
             Frame::Leave(context) => {
-                if let Err(TrySendError::Full(_)) = leave.try_send(context) {
-                    return Err(LinkError::Protocol("left too many communicators".to_owned()));
+                // One that says so without end waits until its streams are looked at.
+                if leave.send(context).await.is_err() {
+                    return Err(LinkError::Lost);
                 }
             }
             Frame::Bye => return Ok(()),
