@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{ConnectionError, RecvStream, SendStream};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendTimeoutError};
 use tracing::debug;
 
 use crate::error::{Code, Error};
@@ -21,7 +21,9 @@ use super::peer::LEFT;
 /// Where a host says that its process has died, it says so to the next heartbeat.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Contexts that a peer may leave while one of its streams is looked at.
-const MOST_LEAVES: usize = 1 << 8;
+const MOST_LEAVES: usize = 1 << 14;
+/// And how long it may go on with that when there are so many.
+const LEAVES_PATIENCE: Duration = Duration::from_millis(10);
 
 /// Writes this side's control frames, and a heartbeat four times a second.
 pub(super) async fn speak(
@@ -179,9 +181,14 @@ async fn listen(
                 }
             }
             Frame::Leave(context) => {
-                // One that says so without end waits until its streams are looked at.
-                if leave.send(context).await.is_err() {
-                    return Err(LinkError::Lost);
+                // They are taken as fast as they come, unless the peer holds back what it began before.
+                match leave.send_timeout(context, LEAVES_PATIENCE).await {
+                    Ok(()) => {}
+                    Err(SendTimeoutError::Closed(_)) => return Err(LinkError::Lost),
+                    Err(SendTimeoutError::Timeout(_)) => {
+                        let what = "left too many communicators".to_owned();
+                        return Err(LinkError::Protocol(what));
+                    }
                 }
             }
             Frame::Bye => return Ok(()),
