@@ -21,7 +21,7 @@ use super::peer::LEFT;
 /// Where a host says that its process has died, it says so to the next heartbeat.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Contexts that a peer may leave while one of its streams is looked at.
-const MOST_LEAVES: usize = 1 << 14;
+const MOST_LEAVES: usize = 1 << 12;
 /// And how long it may go on with that when there are so many.
 const LEAVES_PATIENCE: Duration = Duration::from_millis(10);
 
