@@ -17,6 +17,7 @@ enum { RANKS = 4, FEW = 5, MANY = 60001, MOST_ELEMENTS = RANKS * (MANY + 1) };
 enum difference {
   KIND,
   OPPOSITE_KIND,
+  SPLIT, /* by the others */
   ORDER,
   DATATYPE,
   OP,
@@ -27,7 +28,7 @@ enum difference {
 };
 
 static const char *const difference_names[] = {
-    "kind", "opposite kind", "order", "datatype", "op", "root", "count", "count of 0"};
+    "kind", "opposite kind", "split", "order", "datatype", "op", "root", "count", "count of 0"};
 
 /* Another call that moves few elements along the same paths; GATHER_V and SCATTER_V have none. */
 static const enum function alike[FUNCTIONS] = {
@@ -88,6 +89,7 @@ static bool meets(struct cell cell) {
     case ORDER:
       return cell.count == FEW && cell.function != GATHER_V && cell.function != SCATTER_V;
     case OPPOSITE_KIND:
+    case SPLIT:
     case ROOT:
     case COUNT_OF_ZERO:
       return false;
@@ -110,6 +112,8 @@ static struct call odd(struct cell cell, nexarComm_t comm) {
       break;
     case OPPOSITE_KIND:
       call.function = sends_down(cell.function) ? REDUCE : BROADCAST;
+      break;
+    case SPLIT:
       break;
     case DATATYPE:
       call.datatype = nexarUint32;
@@ -156,6 +160,12 @@ static void meet(void) {
   exit(1);
 }
 
+static nexarResult_t make_first(struct cell cell, struct call call) {
+  nexarComm_t part = NULL;
+  if (cell.difference != SPLIT || rank == cell.odd) return make_call(call);
+  return nexarCommSplit(call.comm, 0, 0, &part, NULL);
+}
+
 static void disagree(struct cell cell) {
   nexarComm_t comm = NULL;
   if (nexarCommSplit(world, 0, 0, &comm, NULL) != nexarSuccess) exit(1);
@@ -166,7 +176,7 @@ static void disagree(struct cell cell) {
   prepare_memory();
   meet();
   long long began = now_ns();
-  nexarResult_t result = make_call(first);
+  nexarResult_t result = make_first(cell, first);
   if (result == nexarSuccess) {
     if (bytes_received(second) > received) received = bytes_received(second);
     result = make_call(second);

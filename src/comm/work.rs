@@ -14,7 +14,7 @@ use crate::message::{Incoming, Outgoing};
 use crate::messaging;
 use crate::op::{Call, Op, Operator};
 use crate::rank::{Place, Rank};
-use crate::transport::{LANES, Mesh};
+use crate::transport::{AnyMesh, LANES, Mesh};
 
 use super::Communicator;
 use super::lane::Lanes;
@@ -64,15 +64,6 @@ impl Work<'_> {
 
     /// Does it, with the ticket of its beginning.
     pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
-        match self.try_perform(ticket).await {
-            Err(error) if error.is_disagreement() => {
-                Err(ticket.communicator.mesh.agree(error).await)
-            }
-            result => result,
-        }
-    }
-
-    async fn try_perform(self, ticket: &Ticket) -> Result<()> {
         let mesh = &ticket.communicator.mesh;
         match self {
             // In a box: messages, of which a group may have thousands, are much smaller.
@@ -81,7 +72,7 @@ impl Work<'_> {
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => {
                 let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
-                ticket.in_order(receiving).await
+                agreed(mesh, ticket.in_order(receiving).await).await
             }
         }
     }
@@ -129,5 +120,13 @@ pub(super) async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
         selection.choose(&call, size).name
     );
     let exchange = Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past);
-    collective::perform(&exchange, selection, op).await
+    agreed(mesh, collective::perform(&exchange, selection, op).await).await
+}
+
+/// Of what ranks disagree about, all are told the same.
+async fn agreed(mesh: &AnyMesh, result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.is_disagreement() => Err(mesh.agree(error).await),
+        result => result,
+    }
 }
