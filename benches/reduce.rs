@@ -4,18 +4,25 @@
 //! kernel and the limit take turns on the same arrays, in the first cache, in the second and in
 //! memory, so that other work of the machine slows both. Rates are bytes of `into` per second, the
 //! best of criterion's samples; the share of the limit is the median of all turns.
+//!
+//! A second table is of results that are written apart from their operands. Its limit is the plain
+//! `into[i] = left[i] + right[i]`, and memcpy for a copy.
 #![expect(unsafe_code, reason = "the limit is compiled for AVX2 once the CPU was asked for it")]
 
 use std::time::{Duration, Instant};
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use criterion::{Criterion, Throughput};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput};
 
 use nexar::dtype::DataType;
-use nexar::op::{Fold, RedOp};
-use nexar::reduce;
+use nexar::op::{Fold, RedOp, Reducer};
+use nexar::reduce::{self, Side, Stores};
 
 const PLACES: [(&str, usize); 3] = [("L1", 16 << 10), ("L2", 256 << 10), ("memory", 64 << 20)];
+
+const PLACES_APART: [(&str, usize); 3] =
+    [("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)];
 
 const FOLDS: [(DataType, RedOp); 20] = [
     (DataType::Float32, RedOp::Sum),
@@ -40,6 +47,15 @@ const FOLDS: [(DataType, RedOp); 20] = [
     (DataType::Int32, RedOp::LogicalAnd),
 ];
 
+const FOLDS_APART: [(DataType, RedOp); 6] = [
+    (DataType::Float32, RedOp::Sum),
+    (DataType::Float64, RedOp::Sum),
+    (DataType::Int32, RedOp::Sum),
+    (DataType::Float16, RedOp::Sum),
+    (DataType::Bfloat16, RedOp::Sum),
+    (DataType::Float32, RedOp::Max),
+];
+
 /// Prepared and finished in place, as Avg over one rank, which changes no value.
 const PREPARED: [DataType; 3] = [DataType::Float32, DataType::Float16, DataType::Bfloat16];
 const FINISHED: [DataType; 3] = [DataType::Int8, DataType::Int32, DataType::Int64];
@@ -51,8 +67,10 @@ fn main() {
         .measurement_time(Duration::from_millis(500))
         .configure_from_args();
     let tables = PLACES.map(|(place, bytes)| table(&mut criterion, place, bytes));
+    let apart = PLACES_APART.map(|(place, bytes)| table_apart(&mut criterion, place, bytes));
     criterion.final_summary();
-    print(&tables);
+    print(&PLACES, &tables);
+    print(&PLACES_APART, &apart);
 }
 
 /// What was measured at one place.
@@ -75,20 +93,9 @@ fn table(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
 
     let mut row = |name: String, filling: Fold, work: &dyn Fn(&mut [u8], &[u8])| {
         fill(filling, into, from);
-        let mut turns = Vec::new();
-        group.bench_function(&name, |bencher| {
-            bencher.iter_custom(|times| {
-                let limit = time(times, || limit(into, from));
-                let kernel = time(times, || work(into, from));
-                turns.push([limit, kernel].map(|time| time.as_secs_f64() / times as f64));
-                kernel
-            });
-        });
-        let best = turns.iter().map(|[_, kernel]| *kernel).fold(f64::INFINITY, f64::min);
-        let mut shares: Vec<_> = turns.iter().map(|[limit, kernel]| limit / kernel).collect();
-        shares.sort_by(f64::total_cmp);
-        let share = shares.get(shares.len() / 2).copied().unwrap_or(f64::NAN);
-        rows.push(Row { name, rate: bytes as f64 / best / 1e9, share });
+        rows.push(turns(&mut group, name, bytes, |times| {
+            [time(times, || limit(into, from)), time(times, || work(into, from))]
+        }));
     };
 
     for (dtype, redop) in FOLDS {
@@ -105,6 +112,63 @@ fn table(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
         row(format!("{dtype} finish"), avg, &|into, _| reduce::finish(avg, into, 1));
     }
     rows
+}
+
+fn table_apart(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
+    let mut group = criterion.benchmark_group(place);
+    group.throughput(Throughput::Bytes(bytes as u64));
+    let mut rows = Table::new();
+    let mut arrays = [(); 3].map(|()| Array::new(bytes));
+    let [into, left, right] = arrays.each_mut().map(Array::bytes);
+
+    for (dtype, redop) in FOLDS_APART {
+        let fold = Fold::new(dtype, redop).unwrap();
+        let reducer = Reducer::Known(fold);
+        fill(fold, left, right);
+        let name = |way: &str| format!("{dtype} {} {way}", redop.name());
+        let mut row = |way: &str, work: &dyn Fn(&mut [u8], &[u8], &[u8])| {
+            rows.push(turns(&mut group, name(way), bytes, |times| {
+                let limit = time(times, || limit_apart(into, left, right));
+                [limit, time(times, || work(into, left, right))]
+            }));
+        };
+        row("copy, fold", &|into, left, right| {
+            into.copy_from_slice(left);
+            reducer.fold(into, right, Side::Right);
+        });
+        for stores in [Stores::Cached, Stores::Streamed] {
+            row(&format!("{stores:?}"), &|into, left, right| {
+                reducer.fold_into(into, left, right, stores);
+            });
+        }
+    }
+    rows.push(turns(&mut group, "copy Streamed".to_owned(), bytes, |times| {
+        let limit = time(times, || into.copy_from_slice(left));
+        [limit, time(times, || reduce::copy(into, left, Stores::Streamed))]
+    }));
+    rows
+}
+
+/// Measures by turns, which take how long the limit and the kernel need for that many times.
+fn turns(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: String,
+    bytes: usize,
+    mut turn: impl FnMut(u64) -> [Duration; 2],
+) -> Row {
+    let mut turns = Vec::new();
+    group.bench_function(&name, |bencher| {
+        bencher.iter_custom(|times| {
+            let [limit, kernel] = turn(times);
+            turns.push([limit, kernel].map(|time| time.as_secs_f64() / times as f64));
+            kernel
+        });
+    });
+    let best = turns.iter().map(|[_, kernel]| *kernel).fold(f64::INFINITY, f64::min);
+    let mut shares: Vec<_> = turns.iter().map(|[limit, kernel]| limit / kernel).collect();
+    shares.sort_by(f64::total_cmp);
+    let share = shares.get(shares.len() / 2).copied().unwrap_or(f64::NAN);
+    Row { name, rate: bytes as f64 / best / 1e9, share }
 }
 
 fn time(times: u64, mut work: impl FnMut()) -> Duration {
@@ -160,12 +224,32 @@ fn add(into: &mut [f32], from: &[f32]) {
     }
 }
 
-fn print(tables: &[Table]) {
-    print!("\n{:<22}", "GB/s (of the limit)");
-    PLACES.iter().for_each(|(place, _)| print!("{place:>17}"));
+fn limit_apart(into: &mut [u8], left: &[u8], right: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        #[target_feature(enable = "avx2")]
+        fn with_avx2(into: &mut [f32], left: &[f32], right: &[f32]) {
+            add_apart(into, left, right);
+        }
+        // SAFETY: the CPU was just asked for AVX2.
+        return unsafe { with_avx2(cast_slice_mut(into), cast_slice(left), cast_slice(right)) };
+    }
+    add_apart(cast_slice_mut(into), cast_slice(left), cast_slice(right));
+}
+
+#[inline(always)]
+fn add_apart(into: &mut [f32], left: &[f32], right: &[f32]) {
+    for (into, (a, b)) in into.iter_mut().zip(left.iter().zip(right)) {
+        *into = a + b;
+    }
+}
+
+fn print(places: &[(&str, usize)], tables: &[Table]) {
+    print!("\n{:<26}", "GB/s (of the limit)");
+    places.iter().for_each(|(place, _)| print!("{place:>17}"));
     println!();
     for (index, row) in tables[0].iter().enumerate() {
-        print!("{:<22}", row.name);
+        print!("{:<26}", row.name);
         tables.iter().map(|table| &table[index]).for_each(|row| {
             print!("{:>9.2} ({:>5.2})", row.rate, row.share);
         });

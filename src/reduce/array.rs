@@ -14,6 +14,11 @@ use super::x86::Avx2;
 /// Bytes of a word, which holds two or four small floats.
 pub(super) const WORD: usize = 4;
 
+/// Elements of this size and more are streamed. For smaller ones the CPU has so much to do that it
+/// gains little.
+#[cfg(target_arch = "x86_64")]
+const STREAMED: usize = 4;
+
 /// The instructions that a loop is compiled for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Isa {
@@ -43,6 +48,32 @@ impl Isa {
         }
     }
 
+    /// Whether elements of `size` are streamed to `into`: a line there holds whole ones.
+    pub(super) fn streams(self, into: &[u8], size: usize) -> bool {
+        match self {
+            Self::Baseline => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => size >= STREAMED && into.as_ptr().addr().is_multiple_of(size),
+        }
+    }
+
+    /// `pairs`, in place or streamed.
+    #[inline(always)]
+    pub(super) fn run_pairs<T: Pod>(self, arrays: Arrays<'_>, op: impl Fn(T, T) -> T) {
+        match (self, arrays) {
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx2(avx2), Arrays::Streamed { into, left, right })
+                if size_of::<T>() >= STREAMED =>
+            {
+                avx2.stream(into, left, right, |into, from| pairs(into, from, &op));
+            }
+            (_, arrays) => {
+                let (into, from) = arrays.in_place();
+                self.run(|| pairs(into, from, op));
+            }
+        }
+    }
+
     /// For loops that do so much to an element that memory must be asked ahead of them.
     #[inline(always)]
     pub(super) fn run_ahead(self, into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
@@ -50,6 +81,26 @@ impl Isa {
             Self::Baseline => work(into, from),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(avx2) => avx2.run_ahead(into, from, work),
+        }
+    }
+}
+
+/// The arrays of a fold.
+pub(super) enum Arrays<'a> {
+    /// `into = into op from`.
+    InPlace { into: &'a mut [u8], from: &'a [u8] },
+    /// `into = left op right`, past the cache where `Isa::streams`.
+    Streamed { into: &'a mut [u8], left: &'a [u8], right: &'a [u8] },
+}
+
+impl<'a> Arrays<'a> {
+    pub(super) fn in_place(self) -> (&'a mut [u8], &'a [u8]) {
+        match self {
+            Self::InPlace { into, from } => (into, from),
+            Self::Streamed { into, left, right } => {
+                into.copy_from_slice(left);
+                (into, right)
+            }
         }
     }
 }
@@ -73,25 +124,25 @@ pub(super) fn each<T: Pod>(data: &mut [u8], op: impl Fn(T) -> T) {
 
 /// `pairs` by `Real::add`, the fold that most of all must be fast.
 pub(super) trait Sums: Real {
-    fn sums(isa: Isa, into: &mut [u8], from: &[u8]);
+    fn sums(isa: Isa, arrays: Arrays<'_>);
 }
 
 impl Sums for f32 {
-    fn sums(isa: Isa, into: &mut [u8], from: &[u8]) {
-        match isa {
-            Isa::Baseline => pairs(into, from, <Self as Real>::add),
+    fn sums(isa: Isa, arrays: Arrays<'_>) {
+        match (isa, arrays) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(avx2) => avx2.f32_sums(into, from),
+            (Isa::Avx2(avx2), Arrays::InPlace { into, from }) => avx2.f32_sums(into, from),
+            (_, arrays) => isa.run_pairs(arrays, <Self as Real>::add),
         }
     }
 }
 
 impl Sums for f64 {
-    fn sums(isa: Isa, into: &mut [u8], from: &[u8]) {
-        match isa {
-            Isa::Baseline => pairs(into, from, <Self as Real>::add),
+    fn sums(isa: Isa, arrays: Arrays<'_>) {
+        match (isa, arrays) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2(avx2) => avx2.f64_sums(into, from),
+            (Isa::Avx2(avx2), Arrays::InPlace { into, from }) => avx2.f64_sums(into, from),
+            (_, arrays) => isa.run_pairs(arrays, <Self as Real>::add),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use bytemuck::pod_read_unaligned;
 
 use super::Elements;
-use super::array::{Isa, Sums, WORD, each, pairs, word_each, word_pairs};
+use super::array::{Arrays, Isa, Sums, WORD, each, pairs, word_each, word_pairs};
 use super::element::{Code, Real, Small};
 use super::small::{Bf16, E4m3, E5m2, F16};
 use crate::op::RedOp;
@@ -15,22 +15,30 @@ use crate::op::RedOp;
 pub(super) struct Floats<L>(pub(super) PhantomData<L>);
 
 impl<L: Layout> Elements for Floats<L> {
-    fn fold(&self, isa: Isa, redop: RedOp, into: &mut [u8], from: &[u8]) {
+    fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
         match redop {
-            RedOp::Sum | RedOp::Avg => L::sum(isa, into, from),
-            RedOp::Prod => L::pairs(isa, into, from, L::Wide::multiply),
-            RedOp::Max => L::max(isa, into, from),
-            RedOp::Min => L::min(isa, into, from),
+            RedOp::Sum | RedOp::Avg => L::sum(isa, arrays),
+            RedOp::Prod => L::pairs(isa, arrays, L::Wide::multiply),
+            RedOp::Max => L::max(isa, arrays),
+            RedOp::Min => L::min(isa, arrays),
             _ => unreachable!("Fold::new refuses it"),
         }
     }
 
-    fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize) {
+    fn prepares(&self, redop: RedOp, size: usize) -> bool {
         // A rank alone folds nothing, but its NaNs become canonical as they would by folding.
-        if redop == RedOp::Avg || size == 1 {
+        redop == RedOp::Avg || size == 1
+    }
+
+    fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize) {
+        if self.prepares(redop, size) {
             let factor = L::Wide::one_over(size);
             L::each(isa, data, |x| x.multiply(factor));
         }
+    }
+
+    fn finishes(&self, _redop: RedOp) -> bool {
+        false
     }
 
     fn finish(&self, _isa: Isa, _redop: RedOp, _data: &mut [u8], _size: usize) {}
@@ -59,15 +67,14 @@ pub(super) trait Layout {
 
     fn pairs(
         isa: Isa,
-        into: &mut [u8],
-        from: &[u8],
+        arrays: Arrays<'_>,
         op: impl Fn(Self::Wide, Self::Wide) -> Self::Wide + Copy,
     );
-    fn sum(isa: Isa, into: &mut [u8], from: &[u8]) {
-        Self::pairs(isa, into, from, Self::Wide::add);
+    fn sum(isa: Isa, arrays: Arrays<'_>) {
+        Self::pairs(isa, arrays, Self::Wide::add);
     }
-    fn max(isa: Isa, into: &mut [u8], from: &[u8]);
-    fn min(isa: Isa, into: &mut [u8], from: &[u8]);
+    fn max(isa: Isa, arrays: Arrays<'_>);
+    fn min(isa: Isa, arrays: Arrays<'_>);
     fn each(isa: Isa, data: &mut [u8], op: impl Fn(Self::Wide) -> Self::Wide + Copy);
     fn read(element: &[u8]) -> Self::Wide;
 }
@@ -78,20 +85,20 @@ pub(super) struct Own<W>(PhantomData<W>);
 impl<W: Sums> Layout for Own<W> {
     type Wide = W;
 
-    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(W, W) -> W + Copy) {
-        isa.run(|| pairs(into, from, op));
+    fn pairs(isa: Isa, arrays: Arrays<'_>, op: impl Fn(W, W) -> W + Copy) {
+        isa.run_pairs(arrays, op);
     }
 
-    fn sum(isa: Isa, into: &mut [u8], from: &[u8]) {
-        W::sums(isa, into, from);
+    fn sum(isa: Isa, arrays: Arrays<'_>) {
+        W::sums(isa, arrays);
     }
 
-    fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
-        isa.run(|| pairs(into, from, W::max));
+    fn max(isa: Isa, arrays: Arrays<'_>) {
+        isa.run_pairs(arrays, W::max);
     }
 
-    fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
-        isa.run(|| pairs(into, from, W::min));
+    fn min(isa: Isa, arrays: Arrays<'_>) {
+        isa.run_pairs(arrays, W::min);
     }
 
     fn each(isa: Isa, data: &mut [u8], op: impl Fn(W) -> W + Copy) {
@@ -166,21 +173,26 @@ pub(super) struct Packed<S>(PhantomData<S>);
 impl<S: AtOnce> Layout for Packed<S> {
     type Wide = f32;
 
-    fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) {
+    fn pairs(isa: Isa, arrays: Arrays<'_>, op: impl Fn(f32, f32) -> f32 + Copy) {
+        let (into, from) = arrays.in_place();
         let done = S::pairs(isa, into, from, op);
         packed_pairs::<S>(isa, &mut into[done..], &from[done..], op);
     }
 
-    fn sum(isa: Isa, into: &mut [u8], from: &[u8]) {
+    fn sum(isa: Isa, arrays: Arrays<'_>) {
+        let (into, from) = arrays.in_place();
         let done = S::sums(isa, into, from);
-        Self::pairs(isa, &mut into[done..], &from[done..], Real::add);
+        let (into, from) = (&mut into[done..], &from[done..]);
+        Self::pairs(isa, Arrays::InPlace { into, from }, Real::add);
     }
 
-    fn max(isa: Isa, into: &mut [u8], from: &[u8]) {
+    fn max(isa: Isa, arrays: Arrays<'_>) {
+        let (into, from) = arrays.in_place();
         isa.run_ahead(into, from, |into, from| pairs(into, from, S::max));
     }
 
-    fn min(isa: Isa, into: &mut [u8], from: &[u8]) {
+    fn min(isa: Isa, arrays: Arrays<'_>) {
+        let (into, from) = arrays.in_place();
         isa.run_ahead(into, from, |into, from| pairs(into, from, S::min));
     }
 

@@ -4,43 +4,48 @@
 
 use std::marker::PhantomData;
 
-use bytemuck::{Pod, pod_read_unaligned};
+use bytemuck::pod_read_unaligned;
 
 use super::Elements;
-use super::array::{Isa, each, pairs};
+use super::array::{Arrays, Isa, each};
 use super::element::Integer;
 use crate::op::RedOp;
 
 pub(super) struct Integers<T>(pub(super) PhantomData<T>);
 
 impl<T: Integer> Elements for Integers<T> {
-    fn fold(&self, isa: Isa, redop: RedOp, into: &mut [u8], from: &[u8]) {
+    fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
         match redop {
-            RedOp::Sum | RedOp::Avg => combine(isa, into, from, T::add),
-            RedOp::Prod => combine(isa, into, from, T::multiply),
-            RedOp::Max => combine(isa, into, from, T::max),
-            RedOp::Min => combine(isa, into, from, T::min),
-            RedOp::BitAnd => combine(isa, into, from, |a: T, b| a & b),
-            RedOp::BitOr => combine(isa, into, from, |a: T, b| a | b),
-            RedOp::BitXor => combine(isa, into, from, |a: T, b| a ^ b),
-            RedOp::LogicalAnd => logical(isa, into, from, |a: T, b| a.truth() & b.truth()),
-            RedOp::LogicalOr => logical(isa, into, from, |a: T, b| a.truth() | b.truth()),
-            RedOp::LogicalXor => logical(isa, into, from, |a: T, b| a.truth() ^ b.truth()),
+            RedOp::Sum | RedOp::Avg => isa.run_pairs(arrays, T::add),
+            RedOp::Prod => isa.run_pairs(arrays, T::multiply),
+            RedOp::Max => isa.run_pairs(arrays, T::max),
+            RedOp::Min => isa.run_pairs(arrays, T::min),
+            RedOp::BitAnd => isa.run_pairs(arrays, |a: T, b| a & b),
+            RedOp::BitOr => isa.run_pairs(arrays, |a: T, b| a | b),
+            RedOp::BitXor => isa.run_pairs(arrays, |a: T, b| a ^ b),
+            RedOp::LogicalAnd => logical(isa, arrays, |a: T, b| a.truth() & b.truth()),
+            RedOp::LogicalOr => logical(isa, arrays, |a: T, b| a.truth() | b.truth()),
+            RedOp::LogicalXor => logical(isa, arrays, |a: T, b| a.truth() ^ b.truth()),
             RedOp::MaxRedOp => unreachable!("Fold::new refuses it"),
         }
     }
 
-    fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], _size: usize) {
-        match redop {
-            RedOp::LogicalAnd | RedOp::LogicalOr | RedOp::LogicalXor => {
-                isa.run(|| each(data, |x: T| T::from_truth(x.truth())));
-            }
-            _ => {}
+    fn prepares(&self, redop: RedOp, _size: usize) -> bool {
+        matches!(redop, RedOp::LogicalAnd | RedOp::LogicalOr | RedOp::LogicalXor)
+    }
+
+    fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize) {
+        if self.prepares(redop, size) {
+            isa.run(|| each(data, |x: T| T::from_truth(x.truth())));
         }
     }
 
+    fn finishes(&self, redop: RedOp) -> bool {
+        redop == RedOp::Avg
+    }
+
     fn finish(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize) {
-        if redop == RedOp::Avg {
+        if self.finishes(redop) {
             isa.run(|| each(data, |x: T| x.divide(size)));
         }
     }
@@ -64,10 +69,6 @@ impl<T: Integer> Elements for Integers<T> {
     }
 }
 
-fn combine<T: Pod>(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(T, T) -> T) {
-    isa.run(|| pairs(into, from, op));
-}
-
-fn logical<T: Integer>(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(T, T) -> bool) {
-    isa.run(|| pairs(into, from, |a, b| T::from_truth(op(a, b))));
+fn logical<T: Integer>(isa: Isa, arrays: Arrays<'_>, op: impl Fn(T, T) -> bool) {
+    isa.run_pairs(arrays, |a, b| T::from_truth(op(a, b)));
 }

@@ -12,6 +12,7 @@ mod floats;
 mod integers;
 mod reducer;
 mod small;
+mod stores;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -20,16 +21,17 @@ use std::marker::PhantomData;
 use crate::dtype::DataType;
 use crate::op::{Fold, RedOp};
 
-use array::Isa;
+use array::{Arrays, Isa};
 use floats::{Floats, Own, Packed};
 use integers::Integers;
 pub use reducer::Side;
 use small::{Bf16, E4m3, E5m2, F16};
+pub use stores::{Stores, copy, fold_into};
 
 /// `into[i] = into[i] op from[i]`. Both hold the same number of whole elements.
 pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "folded arrays are equally long");
-    elements(fold.dtype()).fold(Isa::best(), fold.redop(), into, from);
+    elements(fold.dtype()).fold(Isa::best(), fold.redop(), Arrays::InPlace { into, from });
 }
 
 /// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size,
@@ -38,9 +40,19 @@ pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {
     elements(fold.dtype()).prepare(Isa::best(), fold.redop(), data, size);
 }
 
+/// Whether `prepare` changes anything.
+pub fn prepares(fold: Fold, size: usize) -> bool {
+    elements(fold.dtype()).prepares(fold.redop(), size)
+}
+
 /// What the folded elements need at the end: Avg divides integers by size, towards zero.
 pub fn finish(fold: Fold, data: &mut [u8], size: usize) {
     elements(fold.dtype()).finish(Isa::best(), fold.redop(), data, size);
+}
+
+/// Whether `finish` changes anything.
+pub fn finishes(fold: Fold) -> bool {
+    elements(fold.dtype()).finishes(fold.redop())
 }
 
 /// Each element times `scalar`, which is one element of the same type.
@@ -56,8 +68,10 @@ pub fn identity(fold: Fold, data: &mut [u8]) {
 
 /// What can be done to arrays of one type.
 trait Elements {
-    fn fold(&self, isa: Isa, redop: RedOp, into: &mut [u8], from: &[u8]);
+    fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>);
+    fn prepares(&self, redop: RedOp, size: usize) -> bool;
     fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize);
+    fn finishes(&self, redop: RedOp) -> bool;
     fn finish(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize);
     fn premultiply(&self, isa: Isa, scalar: &[u8], data: &mut [u8]);
     fn identity(&self, isa: Isa, redop: RedOp, data: &mut [u8]);

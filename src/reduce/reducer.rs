@@ -1,6 +1,6 @@
 //! What a rank does with its elements in a reduction: before, while and after they are folded.
 
-use super::{finish, fold, identity, premultiply, prepare};
+use super::{Stores, finish, finishes, fold, fold_into, identity, premultiply, prepare, prepares};
 use crate::op::{Reducer, UserFunction};
 
 /// Which operand the elements are that arrive.
@@ -36,11 +36,25 @@ impl Reducer {
         }
     }
 
+    /// Whether `prepare` changes anything: if not, elements may stay where they are.
+    pub fn prepares(&self, size: usize) -> bool {
+        match self {
+            Self::Known(fold) => prepares(*fold, size),
+            Self::PreMulSum { .. } => true,
+            Self::User { .. } => false,
+        }
+    }
+
     /// What the folded elements need at the end.
     pub fn finish(&self, data: &mut [u8], size: usize) {
         if let Self::Known(fold) = self {
             finish(*fold, data, size);
         }
+    }
+
+    /// Whether `finish` changes anything.
+    pub fn finishes(&self) -> bool {
+        matches!(self, Self::Known(fold) if finishes(*fold))
     }
 
     /// What changes no operand; a function of the program has none and leaves the data alone.
@@ -59,6 +73,18 @@ impl Reducer {
             Self::Known(known) => fold(*known, into, from),
             Self::PreMulSum { sum, .. } => fold(*sum, into, from),
             Self::User { function, .. } => user_fold(function.as_ref(), into, from, side),
+        }
+    }
+
+    /// `into = left op right`. All hold the same number of whole elements.
+    pub fn fold_into(&self, into: &mut [u8], left: &[u8], right: &[u8], stores: Stores) {
+        match self {
+            Self::Known(known) => fold_into(*known, into, left, right, stores),
+            Self::PreMulSum { sum, .. } => fold_into(*sum, into, left, right, stores),
+            Self::User { function, .. } => {
+                into.copy_from_slice(right);
+                user_fold(function.as_ref(), into, left, Side::Left);
+            }
         }
     }
 }
@@ -92,21 +118,25 @@ mod tests {
 
     use super::*;
     use crate::dtype::DataType;
+    use crate::op::{Fold, RedOp};
 
     /// right = 2 left + right: neither commutative nor associative.
     fn lopsided(left: &[u8], right: &mut [u8]) {
         let (left, right): (&[u32], &mut [u32]) =
             (bytemuck::cast_slice(left), bytemuck::cast_slice_mut(right));
-        left.iter().zip(right).for_each(|(left, right)| *right = right.wrapping_add(2 * left));
+        left.iter()
+            .zip(right)
+            .for_each(|(left, right)| *right = right.wrapping_add(left.wrapping_mul(2)));
+    }
+
+    fn user() -> Reducer {
+        let dtype = DataType::Uint32;
+        Reducer::User { dtype, commutative: false, function: Arc::new(lopsided) }
     }
 
     #[test]
     fn a_function_of_the_program_gets_its_operands_in_order_and_aligned() {
-        let reducer = Reducer::User {
-            dtype: DataType::Uint32,
-            commutative: false,
-            function: Arc::new(lopsided),
-        };
+        let reducer = user();
         let values = |base: u32, count| (0..count).flat_map(move |i| (base + i).to_ne_bytes());
         for count in [0, 1, 1023, 1024, 1025, 3000] {
             for shift in [0, 1, 4] {
@@ -122,5 +152,36 @@ mod tests {
                 }
             }
         }
+    }
+    #[test]
+    fn a_result_apart_has_the_bits_of_a_copy_and_a_fold_in_place() {
+        let sum = Fold::new(DataType::Uint32, RedOp::Sum).unwrap();
+        let reducers = [Reducer::Known(sum), Reducer::PreMulSum { sum, scalar: [3; 8] }, user()];
+        let from: Vec<u8> = (0..12_007).map(|index| (index % 251) as u8).collect();
+        for (index, reducer) in reducers.into_iter().enumerate() {
+            for (shift, stores) in [(0, Stores::Cached), (3, Stores::Streamed)] {
+                let (left, right) = (&from[shift..][..6000], &from[6000 + shift..][..6000]);
+                let mut expected = left.to_vec();
+                reducer.fold(&mut expected, right, Side::Right);
+                let mut into = vec![0; shift + 6000];
+                reducer.fold_into(&mut into[shift..], left, right, stores);
+                assert!(into[shift..] == expected, "reducer {index} at {shift}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_reducer_says_whether_it_prepares_and_finishes() {
+        let known = |dtype, redop| Reducer::Known(Fold::new(dtype, redop).unwrap());
+        let float_avg = known(DataType::Float32, RedOp::Avg);
+        assert_eq!([float_avg.prepares(2), float_avg.finishes()], [true, false]);
+        let integer_avg = known(DataType::Int32, RedOp::Avg);
+        assert_eq!([integer_avg.prepares(2), integer_avg.finishes()], [false, true]);
+        let float_sum = known(DataType::Float32, RedOp::Sum);
+        assert_eq!([float_sum.prepares(1), float_sum.prepares(2)], [true, false]);
+        let sum = Fold::new(DataType::Int32, RedOp::Sum).unwrap();
+        let premultiplied = Reducer::PreMulSum { sum, scalar: [3; 8] };
+        assert_eq!([premultiplied.prepares(2), premultiplied.finishes()], [true, false]);
+        assert_eq!([user().prepares(2), user().finishes()], [false, false]);
     }
 }

@@ -1,5 +1,5 @@
 //! What AVX2 and F16C are for: the loops of `array` compiled for them, sums of floats without a
-//! look at each, and f16 converted by them.
+//! look at each, stores past the cache, and f16 converted by them.
 //!
 //! Invariant: their functions are reached through an `Avx2` alone, and one exists only where the
 //! CPU has both.
@@ -7,14 +7,15 @@
 
 use std::arch::x86_64::{
     __m128i, __m256, __m256d, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
-    _mm_prefetch, _mm256_add_epi32, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256,
+    _mm_prefetch, _mm_sfence, _mm256_add_epi32, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256,
     _mm256_blend_epi16, _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cvtph_ps, _mm256_cvtps_ph,
     _mm256_movemask_epi8, _mm256_movemask_ps, _mm256_or_ps, _mm256_or_si256, _mm256_set1_epi32,
     _mm256_setzero_ps, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srli_epi32,
+    _mm256_stream_si256,
 };
 use std::array::from_fn;
 
-use bytemuck::{Pod, bytes_of, cast, pod_read_unaligned};
+use bytemuck::{Pod, bytes_of, bytes_of_mut, cast, pod_read_unaligned};
 
 use super::array::{pairs, word_pairs};
 use super::element::Real;
@@ -63,6 +64,18 @@ impl Avx2 {
     pub(super) fn f64_sums(self, into: &mut [u8], from: &[u8]) {
         // SAFETY: self proves that the CPU has what `f64_sums` is compiled for.
         unsafe { f64_sums(into, from) }
+    }
+
+    /// `into = left`, worked on with `right`, step by step past the cache.
+    pub(super) fn stream(
+        self,
+        into: &mut [u8],
+        left: &[u8],
+        right: &[u8],
+        work: impl Fn(&mut [u8], &[u8]),
+    ) {
+        // SAFETY: self proves that the CPU has what `stream` is compiled for.
+        unsafe { stream(into, left, right, work) }
     }
 
     /// Of as many as there are whole steps; the bytes of these.
@@ -127,6 +140,34 @@ fn ahead(into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
         work(a, b);
     }
     work(into.into_remainder(), from.remainder());
+}
+
+/// A step's result is gathered where the first cache holds it. What stands before the first line of
+/// `into` and behind the last step is stored through the cache.
+#[target_feature(enable = "avx2,f16c")]
+fn stream(into: &mut [u8], left: &[u8], right: &[u8], work: impl Fn(&mut [u8], &[u8])) {
+    const VECTORS: usize = STEP / size_of::<__m256i>();
+    let before = into.as_ptr().align_offset(LINE).min(into.len());
+    let behind = before + whole(&into[before..], STEP);
+    let (start, end) = (0..before, behind..into.len());
+    for edge in [start, end] {
+        into[edge.clone()].copy_from_slice(&left[edge.clone()]);
+        work(&mut into[edge.clone()], &right[edge]);
+    }
+    let steps = before..behind;
+    let operands =
+        left[steps.clone()].chunks_exact(STEP).zip(right[steps.clone()].chunks_exact(STEP));
+    for (into, (left, right)) in into[steps].chunks_exact_mut(STEP).zip(operands) {
+        let mut result: [__m256i; VECTORS] = pod_read_unaligned(left);
+        work(bytes_of_mut(&mut result), right);
+        for (into, vector) in into.chunks_exact_mut(size_of::<__m256i>()).zip(result) {
+            let into = into.as_mut_ptr().cast();
+            // SAFETY: the memory of a vector, a multiple of its size away from a line.
+            unsafe { _mm256_stream_si256(into, vector) };
+        }
+    }
+    // Streamed stores may become visible after later ones, such as the one that tells of them.
+    _mm_sfence();
 }
 
 #[inline(always)]

@@ -34,7 +34,7 @@ fn every_fold_gives_the_bits_of_the_definition_at_every_length_and_address() {
         for isa in isas() {
             for bytes in (0..=LONGEST).map(|count| count * dtype.size()) {
                 at_every_address(&into[..bytes], &from[..bytes], |into, from| {
-                    elements(dtype).fold(isa, fold.redop(), into, from);
+                    fold_with(isa, fold, into, from);
                     assert_eq!(into, &expected[..bytes], "{dtype} {:?} {isa:?}", fold.redop());
                 });
             }
@@ -62,7 +62,7 @@ fn check_long(fold: Fold, a: &[u64], b: &[u64]) {
     for isa in isas() {
         let mut into = array(dtype, a.iter().copied());
         let from = array(dtype, b.iter().copied());
-        elements(dtype).fold(isa, fold.redop(), &mut into, &from);
+        fold_with(isa, fold, &mut into, &from);
         for (result, (a, b)) in bits(dtype, &into).into_iter().zip(a.iter().zip(b)) {
             let expected = defined(fold, *a, *b);
             assert_eq!(result, expected, "{dtype} {:?} {isa:?}: {a:x} and {b:x}", fold.redop());
@@ -111,7 +111,7 @@ fn one_nan_among_67_elements_is_found_at_every_index() {
                 // The sign of a NaN means nothing.
                 let negative = with_nan(nan | 1 << (8 * dtype.size() - 1));
                 for (mut into, from) in [(ones.clone(), &negative), (negative.clone(), &ones)] {
-                    elements(dtype).fold(isa, redop, &mut into, from);
+                    fold_with(isa, Fold::new(dtype, redop).unwrap(), &mut into, from);
                     assert_eq!(into, with_nan(nan), "{dtype} {redop:?} {isa:?} at {index}");
                 }
             }

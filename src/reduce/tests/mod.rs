@@ -3,8 +3,9 @@
 mod conversion;
 mod form;
 mod meaning;
+mod stores;
 
-use super::array::Isa;
+use super::array::{Arrays, Isa};
 use super::element::{Integer, Real, Small};
 use super::elements;
 use super::small::{Bf16, E4m3, E5m2, F16};
@@ -30,6 +31,10 @@ fn folds() -> impl Iterator<Item = Fold> {
 /// The instruction sets of this machine.
 fn isas() -> [Isa; 2] {
     [Isa::Baseline, Isa::best()]
+}
+
+fn fold_with(isa: Isa, fold: Fold, into: &mut [u8], from: &[u8]) {
+    elements(fold.dtype()).fold(isa, fold.redop(), Arrays::InPlace { into, from });
 }
 
 /// `a op b` by the definition in `element`; the elements stand in the lowest bits.
