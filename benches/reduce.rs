@@ -114,6 +114,9 @@ fn table(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
     rows
 }
 
+/// Makes a result of two operands.
+type Work<'a> = &'a dyn Fn(&mut [u8], &[u8], &[u8]);
+
 fn table_apart(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
     let mut group = criterion.benchmark_group(place);
     group.throughput(Throughput::Bytes(bytes as u64));
@@ -126,7 +129,7 @@ fn table_apart(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
         let reducer = Reducer::Known(fold);
         fill(fold, left, right);
         let name = |way: &str| format!("{dtype} {} {way}", redop.name());
-        let mut row = |way: &str, work: &dyn Fn(&mut [u8], &[u8], &[u8])| {
+        let mut row = |way: &str, work: Work<'_>| {
             rows.push(turns(&mut group, name(way), bytes, |times| {
                 let limit = time(times, || limit_apart(into, left, right));
                 [limit, time(times, || work(into, left, right))]
