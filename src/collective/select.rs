@@ -153,7 +153,9 @@ impl Selection {
 }
 
 impl Row {
-    /// Whether the algorithm can perform the call at all.
+    /// Whether the algorithm can perform the call at all. Never inlined: the compiler would ask before the
+    /// loop over rows, where a call may lack what is asked for, and valgrind tells of it.
+    #[inline(never)]
     pub fn can(&self, call: &Call) -> bool {
         match self.able {
             Able::All => true,
