@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
@@ -13,18 +13,31 @@ use std::time::Instant;
 use crate::sync::{AtomicBool, Ordering, Thread, cores, current, park_timeout};
 
 thread_local! {
-    /// This thread's parker, while no `block_on` uses it.
-    static PARKER: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+    /// This thread's parker and its waker, while nobody uses them.
+    static PARKER: Cell<Option<(Arc<Parker>, Waker)>> = const { Cell::new(None) };
 }
 
 /// Polls `future` on this thread: spins briefly after each poll, then sleeps until woken.
 /// `None` if the deadline passed first; the future is then dropped where it stands.
 pub fn block_on<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
-    // A block_on inside another, or in a thread that is ending, finds none and makes its own.
+    with_parker(|parker, context| parker.wait_for(pin!(future), context, deadline))
+}
+
+/// Polls `future` once on this thread, without a look at the clock. If it is not ready, `block_on` must
+/// follow: it polls again, so that no wake-up is lost.
+pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    with_parker(|_, context| future.poll(context))
+}
+
+fn with_parker<T>(body: impl FnOnce(&Parker, &mut Context<'_>) -> T) -> T {
+    // A wait inside another, or in a thread that is ending, finds none and makes its own.
     let kept = PARKER.try_with(Cell::take).ok().flatten();
-    let parker = kept.unwrap_or_else(|| Parker::new(spins()));
-    let output = parker.block_on(future, deadline);
-    let _ = PARKER.try_with(|cell| cell.set(Some(parker)));
+    let (parker, waker) = kept.unwrap_or_else(|| {
+        let parker = Parker::new(spins());
+        (Arc::clone(&parker), Waker::from(parker))
+    });
+    let output = body(&parker, &mut Context::from_waker(&waker));
+    let _ = PARKER.try_with(|cell| cell.set(Some((parker, waker))));
     output
 }
 
@@ -47,12 +60,19 @@ impl Parker {
         deadline: Instant,
     ) -> Option<F::Output> {
         let waker = Waker::from(Arc::clone(self));
-        let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
+        self.wait_for(pin!(future), &mut Context::from_waker(&waker), deadline)
+    }
+
+    fn wait_for<F: Future>(
+        &self,
+        mut future: Pin<&mut F>,
+        context: &mut Context<'_>,
+        deadline: Instant,
+    ) -> Option<F::Output> {
         loop {
             // A swap: the poll must not read its state before the flag is down.
             self.woken.swap(false, Ordering::AcqRel);
-            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Some(output);
             }
             let woken = if self.spin() { Instant::now() < deadline } else { self.sleep(deadline) };
@@ -133,6 +153,18 @@ mod tests {
             Poll::<()>::Pending
         });
         assert_eq!(block_on(restless, within(Duration::from_millis(20))), None);
+    }
+
+    #[test]
+    fn a_wake_between_a_poll_and_the_wait_behind_it_is_not_lost() {
+        let mut polls = 0;
+        let mut future = pin!(poll_fn(|context| {
+            polls += 1;
+            context.waker().wake_by_ref();
+            if polls == 3 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        assert!(poll(future.as_mut()).is_pending());
+        assert_eq!(block_on(future, within(Duration::from_secs(30))), Some(()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Locks and threads of the files that `tests/model` tries, under one name: it puts a model checker's in
 //! their place.
 
-pub use std::sync::atomic::{AtomicBool, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use std::thread::{Thread, current, park_timeout};
 

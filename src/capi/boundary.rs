@@ -61,19 +61,23 @@ pub fn refuse(function: &'static str, error: Error) -> Code {
 pub(super) fn on_communicator(
     function: &'static str,
     comm: nexarComm_t,
-    body: impl FnOnce(&Arc<Communicator>) -> Result<()>,
+    body: impl FnOnce(Arc<Communicator>) -> Result<()>,
 ) -> Code {
     boundary(function, || with_communicator(function, comm, body))
 }
 
+/// Has `body` act on a communicator, which remembers the error. Inside `boundary`.
 pub(super) fn with_communicator(
     function: &'static str,
     comm: nexarComm_t,
-    body: impl FnOnce(&Arc<Communicator>) -> Result<()>,
+    body: impl FnOnce(Arc<Communicator>) -> Result<()>,
 ) -> Result<()> {
     let communicator = comm::find(comm)?;
-    let result = guarded(|| body(&communicator));
-    if let Err(error) = &result {
+    let result = caught(|| body(communicator));
+    // One that was destroyed meanwhile is asked by nobody.
+    if let Err(error) = &result
+        && let Ok(communicator) = comm::find(comm)
+    {
         communicator.remember(format!("{function}: {error}"));
     }
     result
@@ -104,7 +108,11 @@ pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
 }
 
 fn guarded(body: impl FnOnce() -> Result<()>) -> Result<()> {
-    let caught = catch_unwind(AssertUnwindSafe(|| process::inside(body)));
+    caught(|| process::inside(body))
+}
+
+fn caught(body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let caught = catch_unwind(AssertUnwindSafe(body));
     caught.unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
 }
 

@@ -23,7 +23,14 @@ pub(super) fn operation<W: Into<Work<'static>>>(
     stream: nexarStream_t,
     body: impl FnOnce(&Communicator) -> Result<W>,
 ) -> Code {
-    operations(function, comm, stream, |communicator| Ok(vec![body(communicator)?.into()]))
+    boundary(function, || {
+        let result = with_communicator(function, comm, |communicator| {
+            let stream = stream::find(stream)?;
+            let work = body(&communicator)?.into();
+            submit(Request { communicator, stream, work })
+        });
+        result.inspect_err(|error| note_failure(function, error))
+    })
 }
 
 /// As `operation`, for several that are started together.
@@ -37,10 +44,10 @@ pub(super) fn operations(
         let result = with_communicator(function, comm, |communicator| {
             let stream = stream::find(stream)?;
             let request = |work| {
-                let (communicator, stream) = (Arc::clone(communicator), stream.clone());
+                let (communicator, stream) = (Arc::clone(&communicator), stream.clone());
                 Request { communicator, stream, work }
             };
-            submit(body(communicator)?.into_iter().map(request).collect())
+            submit_all(body(&communicator)?.into_iter().map(request).collect())
         });
         result.inspect_err(|error| note_failure(function, error))
     })
@@ -58,7 +65,7 @@ pub(super) fn splitting(
         let result = with_communicator(function, comm, |communicator| {
             // SAFETY: the caller passes NULL or a place for a handle, inside a group until its end.
             let out = unsafe { Out::new("newcomm", newcomm) }?;
-            let request = parse(communicator)?;
+            let request = parse(&communicator)?;
             let mut splitting = Some(Splitting { request, out, device: comm::device(comm)? });
             inside(|group| {
                 group.splits.extend(splitting.take().inspect(|one| one.out.set(null_mut())));
@@ -118,11 +125,13 @@ where
     kept.expect("this thread is inside a group")
 }
 
-fn submit(mut requests: Vec<Request<'static>>) -> Result<()> {
+fn submit(request: Request<'static>) -> Result<()> {
+    let mut request = Some(request);
+    inside(|group| group.requests.extend(request.take()));
+    request.map_or(Ok(()), Request::run)
+}
+
+fn submit_all(mut requests: Vec<Request<'static>>) -> Result<()> {
     inside(|group| group.requests.append(&mut requests));
-    match requests.len() {
-        0 => Ok(()),
-        1 => requests.remove(0).run(),
-        _ => run_together(requests),
-    }
+    if requests.is_empty() { Ok(()) } else { run_together(requests) }
 }

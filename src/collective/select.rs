@@ -62,6 +62,7 @@ enum Able {
 use Algorithm::*;
 
 /// The first row of a collective that fits is taken. The last one has no limit and can do everything.
+/// The rows of a collective stand together.
 pub const TABLE: [Row; 25] = [
     most_ranks(4, row("allreduce", "one_shot", AllReduceOneShot, 1 << 10)),
     // Two ranks send as much in one step as a ring in two.
@@ -126,18 +127,19 @@ impl Selection {
     }
 
     pub fn choose(&self, call: &Call, ranks: usize) -> &'static Row {
-        let collective = collective(call);
+        let rows = rows(call);
         let bytes = match call {
             // A list names all blocks together.
             Call::AllGather { counts: Counts::Listed { .. }, .. }
             | Call::ReduceScatter { counts: Counts::Listed { .. }, .. } => call.bytes() / ranks,
             _ => call.bytes(),
         };
-        let possible = |row: &&Row| row.collective == collective && row.can(call);
-        let forced = self.forced.iter().copied().find(possible);
+        let possible = |row: &&Row| row.can(call);
+        let of_call = |row: &&Row| row.collective == rows[0].collective;
+        let forced = self.forced.iter().copied().filter(of_call).find(possible);
         let fitting = || {
             let fits = |row: &&Row| bytes <= row.up_to && ranks <= row.most_ranks;
-            TABLE.iter().filter(possible).find(fits)
+            rows.iter().filter(possible).find(fits)
         };
         forced.or_else(fitting).expect("a row of every collective fits always")
     }
@@ -151,7 +153,9 @@ impl Selection {
 }
 
 impl Row {
-    /// Whether the algorithm can perform the call at all.
+    /// Whether the algorithm can perform the call at all. Never inlined: the compiler would ask before the
+    /// loop over rows, where a call may lack what is asked for, and valgrind tells of it.
+    #[inline(never)]
     pub fn can(&self, call: &Call) -> bool {
         match self.able {
             Able::All => true,
@@ -172,24 +176,46 @@ fn find(entry: &str) -> Result<&'static Row> {
     })
 }
 
-/// The collective's name in the table and in `NEXAR_ALGO`: that of its folder.
-fn collective(call: &Call) -> &'static str {
+/// The rows of a call's collective, whose name, in the table and in `NEXAR_ALGO`, is that of its folder.
+fn rows(call: &Call) -> &'static [Row] {
     match call {
-        Call::AllReduce { .. } => "allreduce",
-        Call::Reduce { .. } => "reduce",
-        Call::Broadcast { .. } => "broadcast",
-        Call::AllGather { .. } => "allgather",
-        Call::ReduceScatter { .. } => "reduce_scatter",
-        Call::AllToAll { .. } => "alltoall",
-        Call::Gather { .. } => "gather",
-        Call::Scatter { .. } => "scatter",
-        Call::Scan { .. } | Call::ExScan { .. } => "scan",
+        Call::AllReduce { .. } => const { rows_of("allreduce") },
+        Call::Reduce { .. } => const { rows_of("reduce") },
+        Call::Broadcast { .. } => const { rows_of("broadcast") },
+        Call::AllGather { .. } => const { rows_of("allgather") },
+        Call::ReduceScatter { .. } => const { rows_of("reduce_scatter") },
+        Call::AllToAll { .. } => const { rows_of("alltoall") },
+        Call::Gather { .. } => const { rows_of("gather") },
+        Call::Scatter { .. } => const { rows_of("scatter") },
+        Call::Scan { .. } | Call::ExScan { .. } => const { rows_of("scan") },
         // By its parts, which are all-reduces.
-        Call::AllReduceBucketed { .. } => "allreduce",
+        Call::AllReduceBucketed { .. } => const { rows_of("allreduce") },
         // By what the ranks tell each other.
-        Call::Split => "allgather",
-        Call::Barrier => "barrier",
+        Call::Split => const { rows_of("allgather") },
+        Call::Barrier => const { rows_of("barrier") },
     }
+}
+
+/// Found by the compiler: every call asks for them.
+const fn rows_of(collective: &str) -> &'static [Row] {
+    let (mut first, mut end) = (0, TABLE.len());
+    while !same(TABLE[first].collective, collective) {
+        first += 1;
+    }
+    while !same(TABLE[end - 1].collective, collective) {
+        end -= 1;
+    }
+    const ROWS: &[Row] = &TABLE;
+    ROWS.split_at(end).0.split_at(first).1
+}
+
+/// `==` of names, for the compiler.
+const fn same(one: &str, other: &str) -> bool {
+    let (one, other, mut index) = (one.as_bytes(), other.as_bytes(), 0);
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
 }
 
 #[cfg(test)]
@@ -248,6 +274,14 @@ mod tests {
         for text in ["allreduce:rong", "ring", "allreduce:", "reduce:ring"] {
             let error = Selection::parse(text).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("allreduce:ring"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_rows_of_a_collective_stand_together() {
+        for row in &TABLE {
+            let rows = rows_of(row.collective);
+            assert!(rows.iter().all(|other| other.collective == row.collective));
         }
     }
 

@@ -7,7 +7,8 @@
 use std::cell::OnceCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{FutureExt, join_all};
@@ -21,7 +22,7 @@ use super::backlog::InBacklog;
 use super::stream::Stream;
 use super::ticket::Ticket;
 use super::watch::Watch;
-use super::work::Work;
+use super::work::{Work, collective};
 
 /// Held while operations that belong together get their numbers and their places on streams, so
 /// that nothing comes between them: no batch is before another here and behind it there.
@@ -44,7 +45,7 @@ impl Request<'static> {
     /// Runs the operation to its end, or queues it.
     pub fn run(self) -> Result<()> {
         match self.stream {
-            None => self.communicator.run(self.work),
+            None => run_alone(self.communicator, self.work),
             Some(_) => run_together(vec![self]),
         }
     }
@@ -63,14 +64,14 @@ fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<(
     let mut queued: Vec<(Arc<Stream>, Batch<'static>)> = Vec::new();
     for Request { communicator, stream, work } in requests {
         let added = match stream {
-            None => here.add(&communicator, work),
+            None => here.add(communicator, work),
             Some(stream) => stream.check_open().and_then(|()| {
                 let same = queued.iter().position(|(other, _)| Arc::ptr_eq(other, &stream));
                 let index = same.unwrap_or_else(|| {
                     queued.push((stream, Batch::default()));
                     queued.len() - 1
                 });
-                queued[index].1.add(&communicator, work)
+                queued[index].1.add(communicator, work)
             }),
         };
         result = result.and(added);
@@ -96,7 +97,7 @@ impl<'a> Batch<'a> {
     /// Gives a call its number, or notes a message. The batch must then be run.
     pub fn add(
         &mut self,
-        communicator: &Arc<Communicator>,
+        communicator: Arc<Communicator>,
         work: impl Into<Work<'a>>,
     ) -> Result<()> {
         let work = work.into();
@@ -126,7 +127,22 @@ impl<'a> Batch<'a> {
     pub fn run_each(self) -> Vec<Result<()>> {
         let Self { tickets, works, in_backlog } = self;
         let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
-        run_to_the_end(&tickets, works, &results);
+        let way = Way::of(&tickets, &works);
+        // Polled in this order at first, which is that of messages.
+        let each =
+            tickets.iter().zip(&results).zip(works).map(|((ticket, result), work)| async move {
+                if ticket.behind > 0 {
+                    ticket.come().await;
+                }
+                let ended = ticket.end(work.perform(ticket).await);
+                // One that was late has its result.
+                let _ = result.set(ended);
+            });
+        let mut all = Box::pin(join_all(each).map(drop));
+        run_to_the_end(&tickets, &results, way, all.as_mut());
+        // What has not ended has failed its communicator: nothing is sent behind a message that is
+        // broken off here.
+        drop(all);
         drop(in_backlog);
         results.into_iter().map(|result| result.into_inner().expect(EACH_HAS_ENDED)).collect()
     }
@@ -134,45 +150,73 @@ impl<'a> Batch<'a> {
 
 const EACH_HAS_ENDED: &str = "each operation has ended or failed";
 
-/// Runs one operation that is on no stream: a batch of one, without its lists.
-pub(super) fn run_alone(communicator: &Arc<Communicator>, work: Work<'_>) -> Result<()> {
-    let ticket = work.begin(communicator)?;
+/// Runs one operation that is on no stream: a batch of one, without its lists and boxes.
+pub(super) fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Result<()> {
+    let ticket = &work.begin(communicator)?;
     let result = OnceCell::new();
-    run_to_the_end(&[ticket], [work], std::slice::from_ref(&result));
+    let way = Way::of(slice::from_ref(ticket), slice::from_ref(&work));
+    {
+        let only = pin!(async {
+            if ticket.behind > 0 {
+                ticket.come().await;
+            }
+            let performed = match work {
+                Work::Collective(op) => collective(ticket, op).await,
+                other => Box::pin(other.perform(ticket)).await,
+            };
+            let _ = result.set(ticket.end(performed));
+        });
+        run_to_the_end(slice::from_ref(ticket), slice::from_ref(&result), way, only);
+    }
     result.into_inner().expect(EACH_HAS_ENDED)
 }
 
-fn run_to_the_end<'a>(
+/// How a batch is waited for.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Nothing of it is over the network.
+    Here,
+    /// The caller's thread drives the network meanwhile.
+    Driving { leaves_work: bool },
+    /// Another thread drives it: nobody knows how long functions of the program take, and heartbeats
+    /// must not wait for them.
+    Driven,
+}
+
+impl Way {
+    fn of(tickets: &[Ticket], works: &[Work<'_>]) -> Self {
+        if !tickets.iter().any(|ticket| ticket.communicator.is_over_network()) {
+            return Self::Here;
+        }
+        if works.iter().any(Work::calls_program) {
+            return Self::Driven;
+        }
+        let mut pairs = tickets.iter().zip(works);
+        let leaves_work =
+            pairs.any(|(ticket, work)| work.leaves_work(ticket.communicator.place().rank));
+        Self::Driving { leaves_work }
+    }
+}
+
+/// Polls `all`, which sets the result of each ticket, until it ends. What is late or panics has a
+/// result too.
+fn run_to_the_end(
     tickets: &[Ticket],
-    works: impl AsRef<[Work<'a>]> + IntoIterator<Item = Work<'a>>,
     results: &[OnceCell<Result<()>>],
+    way: Way,
+    mut all: Pin<&mut dyn Future<Output = ()>>,
 ) {
-    let over_network = tickets.iter().any(|ticket| ticket.communicator.is_over_network());
-    let mut pairs = tickets.iter().zip(works.as_ref());
-    let leaves_work =
-        pairs.any(|(ticket, work)| work.leaves_work(ticket.communicator.place().rank));
-    let calls_program = works.as_ref().iter().any(Work::calls_program);
-    // Polled in this order at first, which is that of messages.
-    let mut each =
-        tickets.iter().zip(results).zip(works).map(|((ticket, result), work)| async move {
-            ticket.come().await;
-            let ended = ticket.end(work.perform(ticket).await);
-            // One that was late has its result.
-            let _ = result.set(ended);
-        });
-    // In a box: it is larger than the stack of a small thread.
-    let mut all: Pin<Box<dyn Future<Output = ()> + '_>> = match each.next() {
-        Some(only) if tickets.len() == 1 => Box::pin(only),
-        first => Box::pin(join_all(first.into_iter().chain(each)).map(drop)),
-    };
     let mut watch = Watch::new(tickets, results);
     let ended = catch_unwind(AssertUnwindSafe(|| {
+        // Much ends at once, and then nobody looks at the clock.
+        if matches!(way, Way::Here) && parker::poll(all.as_mut()).is_ready() {
+            return;
+        }
         while let Some(until) = watch.next() {
-            let ended = match over_network {
-                false => parker::block_on(all.as_mut(), until),
-                // Nobody knows how long its functions take; heartbeats must not wait for them.
-                true if calls_program => runtime::wait(all.as_mut(), until),
-                true => runtime::drive(all.as_mut(), until, leaves_work),
+            let ended = match way {
+                Way::Here => parker::block_on(all.as_mut(), until),
+                Way::Driving { leaves_work } => runtime::drive(all.as_mut(), until, leaves_work),
+                Way::Driven => runtime::wait(all.as_mut(), until),
             };
             if ended.is_some() {
                 break;
@@ -182,7 +226,4 @@ fn run_to_the_end<'a>(
     if let Err(panic) = ended {
         watch.fail_all(|| Error::from_panic(&*panic));
     }
-    // What has not ended has failed its communicator: nothing is sent behind a message that is
-    // broken off here.
-    drop(all);
 }

@@ -6,16 +6,22 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::transport::{LANES, Lane};
 
+/// Most operations find their turn come and nobody behind them: they read and write one word.
 pub(super) struct Lanes<const N: usize = LANES> {
-    state: Mutex<State<N>>,
+    /// Of each lane: how many of its operations have ended, without a gap before them, times two, and
+    /// `WATCHED`.
+    words: [AtomicU64; N],
+    queue: Mutex<Queue>,
 }
 
-struct State<const N: usize> {
-    /// Ended operations of each lane, without a gap before them.
-    ended: [u64; N],
+/// Set while operations of the lane wait or have ended early. Its word then changes under the lock only.
+const WATCHED: u64 = 1;
+
+#[derive(Default)]
+struct Queue {
     /// Ended operations whose turn has not come.
     ended_early: Vec<u64>,
     /// By number, so that only the one whose turn comes is woken.
@@ -24,8 +30,8 @@ struct State<const N: usize> {
 
 impl<const N: usize> Default for Lanes<N> {
     fn default() -> Self {
-        let state = State { ended: [0; N], ended_early: Vec::new(), waiting: BTreeMap::new() };
-        Self { state: Mutex::new(state) }
+        let words = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { words, queue: Mutex::new(Queue::default()) }
     }
 }
 
@@ -36,12 +42,16 @@ impl<const N: usize> Lanes<N> {
 
     /// Waits until every operation with a lower number in the lane of `seq` has ended.
     pub async fn turn(&self, seq: u64) {
+        let (word, before) = (self.word(seq), seq / N as u64);
         poll_fn(|context| {
-            let mut state = self.lock();
-            if state.next(Self::of(seq)) == seq {
+            if word.load(Ordering::Acquire) >> 1 == before {
                 return Poll::Ready(());
             }
-            state.waiting.insert(seq, context.waker().clone());
+            let mut queue = self.lock();
+            if word.fetch_or(WATCHED, Ordering::AcqRel) >> 1 == before {
+                return Poll::Ready(());
+            }
+            queue.waiting.insert(seq, context.waker().clone());
             Poll::Pending
         })
         .await;
@@ -49,35 +59,40 @@ impl<const N: usize> Lanes<N> {
 
     /// Lets the next one in, once for each number, also if its turn never came.
     pub fn end(&self, seq: u64) {
-        let lane = Self::of(seq);
+        let (word, before) = (self.word(seq), seq / N as u64);
+        let (running, ended) = (before << 1, (before + 1) << 1);
+        let alone = word.compare_exchange(running, ended, Ordering::AcqRel, Ordering::Relaxed);
+        if alone.is_ok() {
+            return;
+        }
         let next = {
-            let mut state = self.lock();
-            state.ended_early.push(seq);
+            let mut queue = self.lock();
+            let mut ended = word.fetch_or(WATCHED, Ordering::AcqRel) >> 1;
+            let number = |ended: u64| ended * N as u64 + seq % N as u64;
+            queue.ended_early.push(seq);
             // This one, and those behind it that were given up while it ran.
-            while let Some(ended) =
-                state.ended_early.iter().position(|seq| *seq == state.next(lane))
-            {
-                state.ended_early.swap_remove(ended);
-                state.ended[lane.0] += 1;
+            while let Some(early) = queue.ended_early.iter().position(|seq| *seq == number(ended)) {
+                queue.ended_early.swap_remove(early);
+                ended += 1;
             }
-            state.waiting.remove(&seq);
-            let next = state.next(lane);
-            state.waiting.remove(&next)
+            queue.waiting.remove(&seq);
+            let next = queue.waiting.remove(&number(ended));
+            // Of any lane: a word that is watched in vain costs the next end a look.
+            let watched = !queue.waiting.is_empty() || !queue.ended_early.is_empty();
+            word.store(ended << 1 | u64::from(watched), Ordering::Release);
+            next
         };
         if let Some(next) = next {
             next.wake();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<N>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn word(&self, seq: u64) -> &AtomicU64 {
+        &self.words[Self::of(seq).0]
     }
-}
 
-impl<const N: usize> State<N> {
-    /// The operation whose turn it is.
-    fn next(&self, lane: Lane) -> u64 {
-        self.ended[lane.0] * N as u64 + lane.0 as u64
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,9 +100,20 @@ impl<const N: usize> State<N> {
 mod tests {
     use std::future::Future;
     use std::pin::pin;
-    use std::task::Context;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Wake};
 
     use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 
     /// Polls once: has the turn come?
     fn has_come(lanes: &Lanes, seq: u64) -> bool {
@@ -111,5 +137,25 @@ mod tests {
         assert!(!has_come(&lanes, third));
         lanes.end(0);
         assert!(has_come(&lanes, third));
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_the_end_before_it_and_by_no_other() {
+        let (lanes, lane) = (Lanes::<LANES>::default(), LANES as u64);
+        for round in 0..10 {
+            let (first, second, third) =
+                (3 * round * lane, (3 * round + 1) * lane, (3 * round + 2) * lane);
+            let woken = Arc::new(Woken::default());
+            let waker = Waker::from(Arc::clone(&woken));
+            let mut context = Context::from_waker(&waker);
+            let mut waits = pin!(lanes.turn(third));
+            assert!(waits.as_mut().poll(&mut context).is_pending());
+            lanes.end(first);
+            assert!(!woken.0.load(Ordering::Relaxed));
+            lanes.end(second);
+            assert!(woken.0.load(Ordering::Relaxed));
+            assert!(waits.as_mut().poll(&mut context).is_ready());
+            lanes.end(third);
+        }
     }
 }

@@ -20,6 +20,7 @@ mod watch;
 mod work;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,10 @@ pub struct Communicator {
     messages: Lanes<1>,
     backlog: Backlog,
     state: Mutex<State>,
-    /// Signalled when `running` falls to zero.
+    /// How many operations have ended.
+    ended: AtomicU64,
+    /// Whether somebody waits until all that have begun have ended; then `idle` is signalled.
+    is_draining: AtomicBool,
     idle: Condvar,
 }
 
@@ -72,8 +76,8 @@ struct State {
     next_message: u64,
     /// The calls that have numbers already.
     past: Past,
-    /// Operations between their number and their end.
-    running: usize,
+    /// How many operations have begun.
+    begun: u64,
     /// Batches of streams that have been given to it.
     stream_batches: u64,
     /// The text of the last error of a call, and whether the communicator had failed by then.
@@ -116,10 +120,12 @@ impl Communicator {
                 next_seq: 0,
                 next_message: 0,
                 past: Past::default(),
-                running: 0,
+                begun: 0,
                 stream_batches: 0,
                 last_error: None,
             }),
+            ended: AtomicU64::new(0),
+            is_draining: AtomicBool::new(false),
             idle: Condvar::new(),
         }))
     }
@@ -135,13 +141,13 @@ impl Communicator {
 
     /// Runs one operation to its end on the calling thread.
     pub fn run<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
-        batch::run_alone(self, work.into())
+        batch::run_alone(Arc::clone(self), work.into())
     }
 
     /// As `run`, but polled by whoever awaits it, without a deadline. Must be polled to its end.
     pub async fn run_async<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
         let work = work.into();
-        let ticket = work.begin(self)?;
+        let ticket = work.begin(Arc::clone(self))?;
         let result = work.perform(&ticket).await;
         ticket.end(result)
     }
@@ -151,32 +157,32 @@ impl Communicator {
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
-    fn begin(self: &Arc<Self>, call: Call) -> Result<Ticket> {
+    fn begin(self: Arc<Self>, call: Call) -> Result<Ticket> {
         let mut state = self.lock();
         self.check_open(&state, &call)?;
         let seq = state.next_seq;
         state.next_seq += 1;
         let past = state.past;
         state.past = past.then(&call);
-        state.running += 1;
+        state.begun += 1;
         let behind = state.stream_batches;
         self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
         let doing = Doing::Collective { seq, call };
-        Ok(Ticket::new(Arc::clone(self), doing, past, behind))
+        Ok(Ticket::new(self, doing, past, behind))
     }
 
     /// Notes that a message is asked for, unless the communicator takes no more.
-    fn begin_message(self: &Arc<Self>, call: MessageCall) -> Result<Ticket> {
+    fn begin_message(self: Arc<Self>, call: MessageCall) -> Result<Ticket> {
         let mut state = self.lock();
         self.check_open(&state, &call)?;
-        state.running += 1;
+        state.begun += 1;
         let (number, behind) = (state.next_message, state.stream_batches);
         state.next_message += 1;
         drop(state);
         let (name, rank) = (&self.name, self.place().rank);
         trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");
-        Ok(Ticket::of_message(Arc::clone(self), call, number, behind))
+        Ok(Ticket::of_message(self, call, number, behind))
     }
 
     /// Whether it still takes operations.
@@ -192,9 +198,10 @@ impl Communicator {
 
     /// An operation that had begun has ended.
     fn ended(&self) {
-        let mut state = self.lock();
-        state.running -= 1;
-        if state.running == 0 {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        // Either this sees who drains, or who drains sees that this has ended.
+        if self.is_draining.load(Ordering::SeqCst) {
+            drop(self.lock()); // who drains has looked before it, or waits by now
             self.idle.notify_all();
         }
     }
@@ -296,7 +303,9 @@ impl Communicator {
 
     /// Every operation is bounded by its own deadline, and so is this wait.
     fn drain(&self, state: MutexGuard<'_, State>) {
-        let idle = self.idle.wait_while(state, |state| state.running > 0);
+        self.is_draining.store(true, Ordering::SeqCst);
+        let is_running = |state: &mut State| self.ended.load(Ordering::SeqCst) < state.begun;
+        let idle = self.idle.wait_while(state, is_running);
         drop(idle.unwrap_or_else(PoisonError::into_inner));
     }
 

@@ -45,7 +45,8 @@ pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>
     let issued: Vec<_> = while_nobody_issues(|| {
         let both = requests.iter().zip(&made);
         both.map(|(request, made)| {
-            batch.add(&request.communicator, Work::Split(Splitting { request, made }))
+            let communicator = Arc::clone(&request.communicator);
+            batch.add(communicator, Work::Split(Splitting { request, made }))
         })
         .collect()
     });

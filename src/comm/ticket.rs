@@ -24,7 +24,7 @@ pub(super) struct Ticket {
     pub past: Past,
     /// How many batches of streams the communicator had been given before.
     pub behind: u64,
-    /// When those had ended.
+    /// When those had ended; if there were none, when somebody first looked at the clock.
     pub start: Cell<Option<Instant>>,
     /// Its number among the messages of the communicator, until it has its place among them.
     message: Cell<Option<u64>>,
@@ -56,14 +56,10 @@ impl Ticket {
         ticket
     }
 
-    /// Waits until the batches of streams before it have ended, by their own deadlines.
+    /// Waits until the batches of streams before it, if any, have ended, by their own deadlines.
     pub async fn come(&self) {
-        if self.behind > 0 {
-            self.communicator.backlog.ended(self.behind).await;
-        }
-        if self.start.get().is_none() {
-            self.start.set(Some(Instant::now()));
-        }
+        self.communicator.backlog.ended(self.behind).await;
+        self.start.set(Some(Instant::now()));
     }
 
     /// Polls a message for the first time when those before it have been, which fixes its place

@@ -20,7 +20,8 @@ pub(super) struct Watch<'a> {
     tickets: &'a [Ticket],
     /// One for each ticket, when it has ended.
     results: &'a [OnceCell<Result<()>>],
-    next_report: Instant,
+    /// Once somebody has looked at the clock: an operation that ends in its first poll needs none.
+    next_report: Option<Instant>,
 }
 
 /// How often it looks whether an operation that waits behind others has started.
@@ -28,19 +29,21 @@ const LOOK: Duration = Duration::from_secs(1);
 
 impl<'a> Watch<'a> {
     pub fn new(tickets: &'a [Ticket], results: &'a [OnceCell<Result<()>>]) -> Self {
-        let start = Instant::now();
-        tickets.iter().filter(|ticket| ticket.behind == 0).for_each(|ticket| {
-            ticket.start.set(Some(start));
-        });
-        let mut watch = Self { tickets, results, next_report: start };
-        watch.next_report += watch.interval();
-        watch
+        Self { tickets, results, next_report: None }
+    }
+
+    /// The first look at the clock. When to report first.
+    fn begin(&self, now: Instant) -> Instant {
+        let at_once = self.tickets.iter().filter(|ticket| ticket.behind == 0);
+        at_once.for_each(|ticket| ticket.start.set(Some(now)));
+        now + self.interval()
     }
 
     /// Fails what is late, and reports what is slow. How long to wait for the rest; `None` if nothing
     /// is left.
     pub fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
+        let mut next_report = self.next_report.unwrap_or_else(|| self.begin(now));
         let mut next: Option<Instant> = None;
         for (ticket, result) in self.unended() {
             let deadline =
@@ -58,14 +61,15 @@ impl<'a> Watch<'a> {
             };
             next = Some(next.map_or(own, |next| next.min(own)));
         }
-        if self.next_report <= now {
+        if next_report <= now {
             let waiting = self.unended().filter(|(ticket, _)| !ticket.has_ended());
             for (ticket, _) in waiting.take(MOST_REPORTED) {
                 ticket.communicator.report_stragglers(ticket);
             }
-            self.next_report = now + self.interval();
+            next_report = now + self.interval();
         }
-        next.map(|next| next.min(self.next_report))
+        self.next_report = Some(next_report);
+        next.map(|next| next.min(next_report))
     }
 
     fn interval(&self) -> Duration {

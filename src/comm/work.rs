@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tracing::trace;
 
 use crate::collective::{self, Exchange};
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
 use crate::op::{Call, Op, Operator};
@@ -53,7 +53,7 @@ impl<'a> From<Incoming<'a>> for Work<'a> {
 
 impl Work<'_> {
     /// Takes its number, if it is a collective, unless the communicator takes no more.
-    pub(super) fn begin(&self, communicator: &Arc<Communicator>) -> Result<Ticket> {
+    pub(super) fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
         match self {
             Self::Collective(op) => communicator.begin(op.call()),
             Self::Split(_) => communicator.begin(Call::Split),
@@ -72,7 +72,10 @@ impl Work<'_> {
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => {
                 let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
-                agreed(mesh, ticket.in_order(receiving).await).await
+                match ticket.in_order(receiving).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => Err(agreed(mesh, error).await),
+                }
             }
         }
     }
@@ -120,13 +123,13 @@ pub(super) async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
         selection.choose(&call, size).name
     );
     let exchange = Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past);
-    agreed(mesh, collective::perform(&exchange, selection, op).await).await
+    match collective::perform(&exchange, selection, op).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(agreed(mesh, error).await),
+    }
 }
 
 /// Of what ranks disagree about, all are told the same.
-async fn agreed(mesh: &AnyMesh, result: Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.is_disagreement() => Err(mesh.agree(error).await),
-        result => result,
-    }
+async fn agreed(mesh: &AnyMesh, error: Error) -> Error {
+    if error.is_disagreement() { mesh.agree(error).await } else { error }
 }

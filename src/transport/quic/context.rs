@@ -6,6 +6,7 @@
 //! - of several disagreements that ranks find at once, one member chooses what all are told;
 //! - a context that is left has nothing of its own in any link any more.
 
+use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,9 +46,7 @@ pub(super) struct Context {
     pub inbox: Inbox,
     /// Of messages that this rank sends to itself.
     pub own_bodies: Bodies,
-    board: Mutex<Board>,
-    /// The latest calls of this rank, newest first, for its heartbeats.
-    latest: Mutex<Vec<(u64, Call)>>,
+    calls: Mutex<Calls>,
     fault: OnceLock<Error>,
     failed: Notify,
     /// The first disagreement this rank has heard of, which may not be the one that is told.
@@ -55,6 +54,13 @@ pub(super) struct Context {
     has_left: AtomicBool,
     /// Set when the leave is complete.
     is_gone: watch::Sender<bool>,
+}
+
+/// Which calls were made.
+struct Calls {
+    board: Board,
+    /// The latest of this rank, for its heartbeats: number `seq` is in slot `seq % LANES`.
+    latest: [Option<(u64, Call)>; LANES],
 }
 
 impl Context {
@@ -68,9 +74,8 @@ impl Context {
             place,
             inbox: Inbox::new(place),
             own_bodies: Bodies::default(),
-            board: Mutex::new(Board::new(members.len())),
+            calls: Mutex::new(Calls { board: Board::new(members.len()), latest: [None; LANES] }),
             members,
-            latest: Mutex::default(),
             fault: OnceLock::new(),
             failed: Notify::new(),
             disagreement: OnceLock::new(),
@@ -106,17 +111,14 @@ impl Context {
 
     /// This rank makes a call.
     pub fn enter(&self, seq: u64, call: Call) -> Result<()> {
-        {
-            let mut latest = lock(&self.latest);
-            latest.insert(0, (seq, call));
-            latest.truncate(LANES);
-        }
-        lock(&self.board).enter(self.place.rank, seq, call)
+        let mut calls = lock(&self.calls);
+        calls.latest[seq as usize % LANES] = Some((seq, call));
+        calls.board.enter(self.place.rank, seq, call)
     }
 
     /// A member has made a call. Must be called inside the runtime.
     pub fn entered(self: &Arc<Self>, rank: Rank, seq: u64, call: Call) {
-        let noted = lock(&self.board).enter(rank, seq, call);
+        let noted = lock(&self.calls).board.enter(rank, seq, call);
         if let Err(mismatch) = noted {
             self.propose(mismatch);
         }
@@ -164,11 +166,13 @@ impl Context {
 
     /// This rank's latest calls, newest first.
     pub fn latest(&self) -> Vec<(u64, Call)> {
-        lock(&self.latest).clone()
+        let mut latest: Vec<_> = lock(&self.calls).latest.into_iter().flatten().collect();
+        latest.sort_unstable_by_key(|(seq, _)| Reverse(*seq));
+        latest
     }
 
     pub fn missing(&self, seq: u64) -> Missing {
-        let missing = lock(&self.board).missing(seq);
+        let missing = lock(&self.calls).board.missing(seq);
         // Heartbeats come over links.
         let has_link = |absent: &Absent| self.peer(absent.rank).link().is_some();
         let (absent, unknown): (_, Vec<_>) = missing.into_iter().partition(has_link);

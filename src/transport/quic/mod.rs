@@ -124,12 +124,43 @@ impl QuicMesh {
         }
     }
 
+    async fn send_on_stream(
+        &self,
+        lane: Lane,
+        to: Rank,
+        header: &Header,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let streams = self.link(to).await?.streams(self.context.id);
+        let sent = self.context.while_there(to, streams.send(lane, header, bytes));
+        self.context.on_link(to, sent).await
+    }
+
+    async fn recv_on_stream(
+        &self,
+        lane: Lane,
+        from: Rank,
+        header: &Header,
+        into: &mut [u8],
+        land: impl FnMut(&mut [u8], &[u8]),
+    ) -> Result<()> {
+        let context = &self.context;
+        let streams = self.readable(from).await?.streams(context.id);
+        let waiting = async { Ok(streams.take_reader(lane).await) };
+        let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
+        let arrived = context.on_link(from, reader.header()).await?;
+        header.check(context.place.rank, from, &arrived)?;
+        context.on_link(from, reader.land(into, land)).await?;
+        streams.put_reader(lane, reader);
+        Ok(())
+    }
+
     async fn link(&self, peer: Rank) -> Result<Arc<Link>> {
         if let Some(link) = self.context.peer(peer).link() {
             return Ok(link);
         }
         self.context.links.begin_dial(self.context.in_roster(peer), &self.runtime);
-        self.context.linked(peer).await
+        Box::pin(self.context.linked(peer)).await
     }
 }
 
@@ -152,9 +183,9 @@ impl Mesh for QuicMesh {
     }
 
     async fn send(&self, lane: Lane, to: Rank, header: &Header, bytes: &[u8]) -> Result<()> {
-        let streams = self.link(to).await?.streams(self.context.id);
-        let sent = self.context.while_there(to, streams.send(lane, header, bytes));
-        self.context.on_link(to, sent).await
+        // What waits for the network is in a box, here and below. Its future is large, and otherwise
+        // so would be those of calls that need no network.
+        Box::pin(self.send_on_stream(lane, to, header, bytes)).await
     }
 
     async fn recv(
@@ -165,15 +196,7 @@ impl Mesh for QuicMesh {
         into: &mut [u8],
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> Result<()> {
-        let context = &self.context;
-        let streams = self.readable(from).await?.streams(context.id);
-        let waiting = async { Ok(streams.take_reader(lane).await) };
-        let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
-        let arrived = context.on_link(from, reader.header()).await?;
-        header.check(context.place.rank, from, &arrived)?;
-        context.on_link(from, reader.land(into, land)).await?;
-        streams.put_reader(lane, reader);
-        Ok(())
+        Box::pin(self.recv_on_stream(lane, from, header, into, land)).await
     }
 
     fn inbox(&self) -> &Inbox {
@@ -195,7 +218,7 @@ impl Mesh for QuicMesh {
         let link = self.link(to).await?;
         let streams = link.streams(context.id);
         let written = streams.notes.write(&link.connection, context.id, &note);
-        context.on_link(to, context.while_there(to, written)).await
+        Box::pin(context.on_link(to, context.while_there(to, written))).await
     }
 
     async fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
@@ -207,7 +230,7 @@ impl Mesh for QuicMesh {
         let link = self.link(to).await?;
         let streams = link.streams(context.id);
         let written = streams.bodies.write(&link.connection, context.id, id, bytes);
-        context.on_link(to, context.while_there(to, written)).await
+        Box::pin(context.on_link(to, context.while_there(to, written))).await
     }
 
     async fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
@@ -218,9 +241,10 @@ impl Mesh for QuicMesh {
         }
         let streams = self.readable(from).await?.streams(context.id);
         let waiting = async { Ok(streams.bodies.reader(id).await) };
-        let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
-        context.on_link(from, reader.land(into, <[u8]>::copy_from_slice)).await?;
-        context.on_link(from, reader.end()).await
+        let taking = context.on_link(from, context.while_there(from, waiting));
+        let mut reader = Box::pin(taking).await?;
+        Box::pin(context.on_link(from, reader.land(into, <[u8]>::copy_from_slice))).await?;
+        Box::pin(context.on_link(from, reader.end())).await
     }
 
     async fn split(&self, split: Split) -> Result<Self> {
@@ -266,12 +290,12 @@ impl Mesh for QuicMesh {
             let _inside = self.runtime.enter();
             self.context.propose(disagreement);
         }
-        self.context.failed().await
+        Box::pin(self.context.failed()).await
     }
 
     async fn settled_fault(&self) -> Option<Error> {
         match self.context.is_disputed() {
-            true => Some(self.context.failed().await),
+            true => Some(Box::pin(self.context.failed()).await),
             false => self.fault(),
         }
     }

@@ -68,29 +68,44 @@ pub fn an_old_wake_hides_no_new_one() {
     });
 }
 
-/// Three operations of one lane, each on its own thread: they run one by one, in their order, and each
-/// gets its turn.
-pub fn turns_come_one_by_one_to_all() {
-    loom::model(|| {
-        let lanes = Arc::new(lane::Lanes::<1>::default());
-        let ran = Arc::new(AtomicUsize::new(0));
-        let operation = |number: u64| {
-            let (lanes, ran) = (Arc::clone(&lanes), Arc::clone(&ran));
-            move || {
-                loom::future::block_on(lanes.turn(number));
-                assert_eq!(ran.fetch_add(1, Ordering::Relaxed) as u64, number);
-                lanes.end(number);
-            }
-        };
-        let others = [thread::spawn(operation(2)), thread::spawn(operation(1))];
-        operation(0)();
-        others.into_iter().for_each(|other| other.join().unwrap());
-    });
+/// Operations of one lane, each on its own thread: they run one by one, in their order, and each gets its
+/// turn.
+fn turns_come_one_by_one(operations: u64) {
+    let lanes = Arc::new(lane::Lanes::<1>::default());
+    let ran = Arc::new(AtomicUsize::new(0));
+    let operation = |number: u64| {
+        let (lanes, ran) = (Arc::clone(&lanes), Arc::clone(&ran));
+        move || {
+            loom::future::block_on(lanes.turn(number));
+            assert_eq!(ran.fetch_add(1, Ordering::Relaxed) as u64, number);
+            lanes.end(number);
+        }
+    };
+    let others: Vec<_> =
+        (1..operations).rev().map(|number| thread::spawn(operation(number))).collect();
+    operation(0)();
+    others.into_iter().for_each(|other| other.join().unwrap());
+}
+
+pub fn turns_come_one_by_one_to_both() {
+    loom::model(|| turns_come_one_by_one(2));
+}
+
+pub fn turns_come_one_by_one_to_three() {
+    interrupted_often(|| turns_come_one_by_one(3));
+}
+
+/// For three threads, of which there are too many orders: all in which threads that could go on are
+/// interrupted at most three times.
+fn interrupted_often(body: impl Fn() + Sync + Send + 'static) {
+    let mut orders = loom::model::Builder::new();
+    orders.preemption_bound = Some(3);
+    orders.check(body);
 }
 
 /// One that is given up before its turn lets those behind it in.
 pub fn an_operation_given_up_blocks_nobody() {
-    loom::model(|| {
+    interrupted_often(|| {
         let lanes = Arc::new(lane::Lanes::<1>::default());
         let gives_up = Arc::clone(&lanes);
         let last = Arc::clone(&lanes);

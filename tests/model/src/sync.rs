@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use loom::sync::atomic::{AtomicBool, Ordering};
+pub use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub use loom::sync::{Mutex, MutexGuard};
 pub use loom::thread::{Thread, current};
 pub use std::sync::PoisonError;

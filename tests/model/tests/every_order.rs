@@ -1,4 +1,4 @@
-//! Each of these runs in every order in which its threads can meet.
+//! Each of these runs in every order in which its threads can meet, those of three threads in most.
 
 #[test]
 fn a_wake_is_never_lost() {
@@ -11,8 +11,13 @@ fn an_old_wake_hides_no_new_one() {
 }
 
 #[test]
-fn turns_come_one_by_one_to_all() {
-    nexar_model::turns_come_one_by_one_to_all();
+fn turns_come_one_by_one_to_both() {
+    nexar_model::turns_come_one_by_one_to_both();
+}
+
+#[test]
+fn turns_come_one_by_one_to_three() {
+    nexar_model::turns_come_one_by_one_to_three();
 }
 
 #[test]
