@@ -38,13 +38,14 @@ def main():
     print(heading(libraries, options), file=sys.stderr)
     if begin > BUSY:
         print(f"warning: the machine is busy, load {begin:.1f}: who spins suffers", file=sys.stderr)
-    runs, failures = measure(libraries, options)
+    runs, failures, stopped = measure(libraries, options)
     load = f"load before {begin:.1f}, after {os.getloadavg()[0]:.1f}"
     text = "\n".join(
         [
             f"{heading(libraries, options)}; {load}",
             *report.tables(libraries, options, runs),
             *report.failures(libraries, failures),
+            *stopped,
         ]
     )
     print(text)
@@ -59,10 +60,10 @@ def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="2 ranks, 3 short rounds: 5 minutes")
+    parser.add_argument("--quick", action="store_true", help="2 ranks, to 16 MiB, 3 short rounds")
     parser.add_argument("--ranks", type=numbers, help="numbers of processes (2,4,8)")
     parser.add_argument("--ops", type=words, default=peers.OPERATIONS, help="operations (all)")
-    parser.add_argument("--sizes", type=numbers, default=SIZES, help="bytes (8 to 128 MiB)")
+    parser.add_argument("--sizes", type=numbers, help="bytes (8 to 128 MiB)")
     parser.add_argument(
         "--peers",
         type=words,
@@ -71,11 +72,14 @@ def parse():
     parser.add_argument("--rounds", type=int, help="(5)")
     parser.add_argument("--seconds", type=float, help="to time one size in a round (0.2)")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for all sizes (120)")
+    parser.add_argument("--minutes", type=float, help="stop after this time (quick: 4.5)")
     parser.add_argument(
         "--lib", type=Path, default=peers.BUILD / "lib", help="directory of libnexar.so (build/lib)"
     )
     options = parser.parse_args()
     options.ranks = options.ranks or (RANKS[:1] if options.quick else RANKS)
+    options.sizes = options.sizes or (SIZES[:-1] if options.quick else SIZES)
+    options.minutes = options.minutes or (4.5 if options.quick else None)
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.05 if options.quick else 0.2)
     for given, known in ((options.ops, peers.OPERATIONS), (options.peers or [], peers.PEERS)):
@@ -128,10 +132,10 @@ def taken(key, ranks, libraries, options):
 
 
 def measure(libraries, options):
-    """Microseconds by (ranks, round, operation, nominal size, library), and failures by (ranks,
-    operation, library). What failed once is not tried again: a hang costs its time limit."""
+    """Microseconds by (ranks, round, operation, nominal size, library), failures by (ranks, operation,
+    library), and why it ended early. What failed once is not tried again: a hang costs its limit."""
     turns = list(plan(libraries, options))
-    runs, failed = {}, {}
+    runs, failed, stopped = {}, {}, []
     bar = Bar(len(turns))
     with (peers.PROGRAMS / "runs.csv").open("w", newline="") as file:
         table = csv.writer(file)
@@ -139,6 +143,9 @@ def measure(libraries, options):
         try:
             for ranks, number, operation, key in turns:
                 library = libraries[key]
+                if options.minutes and bar.seconds() > 60 * options.minutes:
+                    stopped = [f"\nStopped after {options.minutes} minutes: {bar.part()}."]
+                    break
                 bar.show(f"{ranks} ranks, round {number}, {operation}, {library.name}")
                 if (ranks, operation, key) in failed:
                     continue
@@ -153,10 +160,9 @@ def measure(libraries, options):
                 if failure:
                     failed[ranks, operation, key] = failure
         except KeyboardInterrupt:
-            bar.clear()
-            print("interrupted: the table has what was measured until now", file=sys.stderr)
+            stopped = [f"\nInterrupted: {bar.part()}."]
     bar.clear()
-    return runs, failed
+    return runs, failed, stopped
 
 
 def nominal(operation, options):
@@ -183,10 +189,16 @@ class Bar:
             print(f"\r\033[K[{bar}] {self.left()} {what}", end="", file=sys.stderr, flush=True)
         self.done += 1
 
+    def seconds(self):
+        return time.monotonic() - self.begin
+
+    def part(self):
+        return f"the table has {self.done} of {self.total} runs"
+
     def left(self):
         if self.done == 0:
             return "     "
-        seconds = (time.monotonic() - self.begin) / self.done * (self.total - self.done)
+        seconds = self.seconds() / self.done * (self.total - self.done)
         return f"-{seconds // 60:.0f}:{seconds % 60:02.0f}"
 
     def clear(self):

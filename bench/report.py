@@ -110,7 +110,9 @@ def row(cells):
 
 
 def figure(value):
-    """Three digits that say something."""
+    """Three digits that say something, or as many as a small one has."""
+    if value < 0.001:
+        return f"{value:.5f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
