@@ -54,7 +54,7 @@ static inline void give_up(const char *what) {
 
 static inline float *allocate_plain(size_t bytes) {
   const size_t page = 4096;
-  float *buffer = (float *)aligned_alloc(page, (bytes + page - 1) / page * page);
+  float *buffer = (float *)aligned_alloc(page, (bytes / page + 1) * page);
   if (buffer == NULL) give_up("no memory");
   return buffer;
 }
