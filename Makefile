@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fuzz fault soak nccl-oracle valgrind asan install clean help
+.PHONY: build demo test lint test-rust test-c stress fuzz fault soak bench nccl-oracle valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -74,6 +74,16 @@ FUZZ_SECONDS = 300
 
 fuzz: ## Feed what reads the bytes of others with inputs that a fuzzer draws, five minutes each (45 min)
 	@JOBS=$(JOBS) fuzz/run.sh $(FUZZ_SECONDS)
+
+# More options after ARGS=, as in ARGS="--ranks 2 --ops allreduce": bench/compare.py --help has them.
+QUICK =
+ARGS =
+
+bench: build ## Compare the speed of every operation with Open MPI, MPICH, Gloo and nexar 0.2.0 (30 min; QUICK=1: 5 min)
+	@for peer in mpicc.openmpi mpicc.mpich c++ gloo; do \
+	  $(FIND) $$peer >/dev/null || echo "Without it a column of the comparison stays empty."; \
+	done; \
+	python3 bench/compare.py $(if $(QUICK),--quick) $(ARGS)
 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \

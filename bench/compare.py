@@ -1,257 +1,212 @@
 #!/usr/bin/env python3
-"""Compares the speed of our all-reduce with that of the crate nexar 0.2.0, QUIC against QUIC.
+"""Compares the speed of our collectives with that of other libraries, on this host.
 
-Each round runs the peer, then ours, each as fresh processes on this host's loopback: what disturbs
-the machine disturbs both. Every size is checked for a right sum, warmed up, then timed in batches;
-a run reports the median batch, the table the median run. All-reduce, float32, sum, in place.
+In each round, for each operation, the libraries take turns, each in fresh processes: what disturbs
+the machine disturbs all of them. collectives.h says what a program measures, README.md how to read
+it. Written to build/bench: every single run as CSV, the table, a chart for each number of ranks.
 """
 
 import argparse
 import csv
 import os
-import shutil
-import socket
-import statistics
-import subprocess
+import signal
 import sys
-import tempfile
 import time
+from datetime import date
 from pathlib import Path
 
-BENCH = Path(__file__).resolve().parent
-ROOT = BENCH.parent
-BUILD = ROOT / "build"
+import chart
+import peers
+import report
 
-READING = """\
-how to read it:
-  ratio is peer / ours: above 1, ours is faster. It is the median of the rounds' ratios, with the
-  smallest and the largest behind it; only neighbouring runs are ever divided. GB/s is bytes of the
-  buffer per second of ours. On a shared machine with two cores the same cell varies twofold from
-  run to run: believe no single run, no difference that the spread covers, and no absolute time.
-"""
-
-# bytes, warm-up, batches, iterations of a batch: about two seconds of the slower side at most,
-# but for the last.
-PLANS = [
-    (8, 200, 9, 300),
-    (1 << 10, 100, 9, 200),
-    (64 << 10, 50, 9, 100),
-    (1 << 20, 10, 9, 10),
-    (16 << 20, 2, 5, 3),
-    (128 << 20, 1, 3, 1),
-]
-QUICK_BYTES = 16 << 20
+SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20)
+RANKS = (2, 4, 8)
+# Of an operation on blocks, one for each rank.
+IN_BLOCKS = ("allgather", "reducescatter", "alltoall")
+ELEMENT = 4
+# A load above which other work takes part of the cores.
+BUSY = 0.5
 
 
 def main():
     options = parse()
-    library = find_library(options.lib)
-    plans = [plan for plan in PLANS if not options.quick or plan[0] <= QUICK_BYTES]
-    rounds = options.rounds or (3 if options.quick else 5)
-    peer, ours = build_peer(), build_ours(library)
-    print(f"all-reduce of {options.ranks} processes, {rounds} rounds")
-    print(f"peer: nexar 0.2.0, QUIC only, called from a {options.peer}; ours: {library}")
-
-    sides = [
-        ("peer", lambda port: start_peer(peer, options.peer, options.ranks, port, plans)),
-        ("ours", lambda port: start_ours(ours, options.ranks, port, plans)),
-    ]
-    rows = []  # round, side, bytes, microseconds
-    for number in range(1, rounds + 1):
-        for side, start in sides:
-            print(f"round {number} of {rounds}: {side}", end="\r", flush=True, file=sys.stderr)
-            measured = run(side, start, plans, options.timeout)
-            rows += [(number, side, size, took) for size, took in measured.items()]
-    print(" " * 40, end="\r", file=sys.stderr)
-
-    write_csv(options.csv, options.ranks, rows)
-    print_table(plans, rows)
-    print(f"every run: {options.csv}")
+    try:
+        libraries = peers.build(options.lib, options.peers or peers.PEERS)
+    except peers.Missing as why:
+        sys.exit(str(why))
+    begin = os.getloadavg()[0]
+    print(heading(libraries, options), file=sys.stderr)
+    if begin > BUSY:
+        print(f"warning: the machine is busy, load {begin:.1f}: who spins suffers", file=sys.stderr)
+    runs, failures, stopped = measure(libraries, options)
+    load = f"load before {begin:.1f}, after {os.getloadavg()[0]:.1f}"
+    text = "\n".join(
+        [
+            f"{heading(libraries, options)}; {load}",
+            *report.tables(libraries, options, runs),
+            *report.failures(libraries, failures),
+            *stopped,
+        ]
+    )
+    print(text)
+    (peers.PROGRAMS / "table.md").write_text(text + "\n")
+    for ranks in options.ranks:
+        path = peers.PROGRAMS / f"{ranks}-ranks.svg"
+        path.write_text(chart.svg(libraries, options, runs, ranks))
+    print(f"\nevery run, this table and the charts: {peers.PROGRAMS}")
 
 
 def parse():
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog=READING, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("-n", "--ranks", type=int, default=2, help="processes per run (2)")
-    parser.add_argument("--rounds", type=int, help="runs of each side (5)")
-    parser.add_argument("--quick", action="store_true", help="3 rounds, sizes up to 16 MiB")
+    parser.add_argument("--quick", action="store_true", help="2 ranks, to 16 MiB, 3 short rounds")
+    parser.add_argument("--ranks", type=numbers, help="numbers of processes (2,4,8)")
+    parser.add_argument("--ops", type=words, default=peers.OPERATIONS, help="operations (all)")
+    parser.add_argument("--sizes", type=numbers, help="bytes (8 to 128 MiB)")
     parser.add_argument(
-        "--peer",
-        choices=["task", "thread"],
-        default="task",
-        help="call the peer from a task of its runtime, its best case, or from the program's own "
-        "thread, as ours is called (task)",
+        "--peers",
+        type=words,
+        help="of openmpi,mpich,gloo,nexar (all with 2 ranks, openmpi with more)",
     )
-    parser.add_argument("--timeout", type=float, default=180, help="seconds per run (180)")
+    parser.add_argument("--rounds", type=int, help="(5)")
+    parser.add_argument("--seconds", type=float, help="to time one size in a round (0.2)")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for all sizes (120)")
+    parser.add_argument("--minutes", type=float, help="stop after this time (quick: 4.5)")
     parser.add_argument(
-        "--lib", type=Path, help="directory of libnexar.so (build/lib, or else target/release)"
+        "--lib", type=Path, default=peers.BUILD / "lib", help="directory of libnexar.so (build/lib)"
     )
-    parser.add_argument("--csv", type=Path, default=BUILD / "bench.csv", help="(build/bench.csv)")
     options = parser.parse_args()
-    if options.ranks < 2 or (options.rounds is not None and options.rounds < 1):
+    options.ranks = options.ranks or (RANKS[:1] if options.quick else RANKS)
+    options.sizes = options.sizes or (SIZES[:-1] if options.quick else SIZES)
+    options.minutes = options.minutes or (4.5 if options.quick else None)
+    options.rounds = options.rounds or (3 if options.quick else 5)
+    options.seconds = options.seconds or (0.05 if options.quick else 0.2)
+    for given, known in ((options.ops, peers.OPERATIONS), (options.peers or [], peers.PEERS)):
+        if unknown := set(given) - set(known):
+            parser.error(f"not of {', '.join(known)}: {', '.join(unknown)}")
+    if min(options.ranks) < 2 or options.rounds < 1:
         parser.error("at least 2 ranks and 1 round")
     return options
 
 
-# -- building ------------------------------------------------------------------------------------
+def words(text):
+    return tuple(text.split(","))
 
 
-def find_library(given):
-    places = [given] if given else [BUILD / "lib", ROOT / "target" / "release"]
-    for place in places:
-        library = place.resolve() / "libnexar.so"
-        if library.exists():
-            warn_if_old(library, given)
-            return library
-    sys.exit("no libnexar.so in " + " or ".join(map(str, places)) + ": run make build")
+def numbers(text):
+    return tuple(int(number) for number in text.split(","))
 
 
-def warn_if_old(library, given):
-    newest = max(source.stat().st_mtime for source in (ROOT / "src").rglob("*.rs"))
-    if not given and newest > library.stat().st_mtime:
-        print(f"warning: {library} is older than src/: run make build", file=sys.stderr)
+def heading(libraries, options):
+    versions = [
+        f"{library.name} {library.version}".strip() + (library.missing and f": {library.missing}")
+        for key, library in libraries.items()
+        if key in peers.PEERS
+    ]
+    control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    rounds = f"{options.rounds} rounds, {options.seconds} s a size"
+    return f"{date.today()}, {os.cpu_count()} cores, {rounds}; {'; '.join(versions)}; TCP {control}"
 
 
-def build_ours(library):
-    program = BUILD / "bench-target" / "ours"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    # A copy under the name the loader looks for: nobody's build changes it between two rounds.
-    copy = program.with_name("libnexar.so.0")
-    shutil.copyfile(library, copy)
-    call = [os.environ.get("CC", "cc"), "-O2", "-Wall", "-Wextra", "-o", program, BENCH / "ours.c"]
-    call += [f"-I{ROOT / 'include'}", copy, "-Wl,-rpath,$ORIGIN"]
-    subprocess.run(call, check=True)
-    return program
+# -- measuring -----------------------------------------------------------------------------------
 
 
-def build_peer():
-    target = BUILD / "bench-target"
-    call = ["cargo", "build", "--release", "--locked", "--quiet"]
-    call += ["--manifest-path", BENCH / "peer-nexar" / "Cargo.toml", "--target-dir", target]
-    # Where rustup puts cargo; not every shell has it on its PATH.
-    path = f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}"
-    subprocess.run(call, check=True, env=os.environ | {"PATH": path})
-    return target / "release" / "peer-nexar"
+def plan(libraries, options):
+    """Every turn: ranks, round, operation, library. Each round begins with another library."""
+    for ranks in options.ranks:
+        keys = [key for key in libraries if taken(key, ranks, libraries, options)]
+        for number in range(options.rounds):
+            turn = number % len(keys)
+            for operation in options.ops:
+                for key in keys[turn:] + keys[:turn]:
+                    if operation in libraries[key].operations:
+                        yield ranks, number + 1, operation, key
 
 
-# -- running -------------------------------------------------------------------------------------
+def taken(key, ranks, libraries, options):
+    """With more ranks than two only Open MPI is taken, unless others are asked for: MPICH spins, so
+    that between more ranks than cores each call takes milliseconds; the rest is no closer."""
+    asked = ranks == 2 or options.peers is not None or key in ("ours", "memalloc", "openmpi")
+    return asked and not libraries[key].missing
 
 
-def environment(**more):
-    """The user's environment, less NEXAR_*: both libraries read these names."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("NEXAR_")}
-    return own | more
-
-
-def start_peer(program, caller, ranks, port, plans):
-    settings = environment(NEXAR_ENABLE_TCP_BULK_SIDECAR="0")
-    for rank in range(ranks):
-        place = [caller, str(rank), str(ranks), f"127.0.0.1:{port}"]
-        yield [program, *place, *arguments(plans)], settings
-
-
-def start_ours(program, ranks, port, plans):
-    for rank in range(ranks):
-        settings = environment(
-            NEXAR_RANK=str(rank),
-            NEXAR_NRANKS=str(ranks),
-            NEXAR_COMM_ID=f"127.0.0.1:{port}",
-            NEXAR_COMM_SECRET="a secret for the comparison",
-        )
-        yield [program, *arguments(plans)], settings
-
-
-def arguments(plans):
-    return [":".join(map(str, plan)) for plan in plans]
-
-
-def run(side, start, plans, timeout):
-    """One run: its processes, ended by us if need be; microseconds by size."""
-    with tempfile.TemporaryDirectory() as place:
-        children, failure = [], None
-        try:
-            for call, settings in start(free_port()):
-                output = Path(place) / str(len(children))
-                with output.open("w") as file:
-                    children.append(
-                        subprocess.Popen(call, env=settings, stdout=file, stderr=subprocess.STDOUT)
-                    )
-            failure = wait(children, time.monotonic() + timeout)
-        finally:
-            for child in children:
-                child.kill()
-                child.wait()
-        outputs = [path.read_text() for path in sorted(Path(place).iterdir())]
-    if failure:
-        sys.exit(f"{side}: {failure}\n" + "\n".join(outputs))
-    measured = {}
-    for line in outputs[0].splitlines():
-        size, took = line.split()
-        measured[int(size)] = float(took)
-    if list(measured) != [plan[0] for plan in plans]:
-        sys.exit(f"{side}: not what was asked for:\n{outputs[0]}")
-    return measured
-
-
-def wait(children, deadline):
-    """Until all have ended well; else what happened."""
-    while True:
-        codes = [child.poll() for child in children]
-        for rank, code in enumerate(codes):
-            if code:
-                return f"rank {rank} ended with {code}"
-        if None not in codes:
-            return None
-        if time.monotonic() > deadline:
-            return "the run took too long"
-        time.sleep(0.02)
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-# -- reporting -----------------------------------------------------------------------------------
-
-
-def write_csv(path, ranks, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
+def measure(libraries, options):
+    """Microseconds by (ranks, round, operation, nominal size, library), failures by (ranks, operation,
+    library), and why it ended early. What failed once is not tried again: a hang costs its limit."""
+    turns = list(plan(libraries, options))
+    runs, failed, stopped = {}, {}, []
+    bar = Bar(len(turns))
+    with (peers.PROGRAMS / "runs.csv").open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["ranks", "round", "side", "bytes", "microseconds"])
-        table.writerows((ranks, *row) for row in rows)
+        table.writerow(["ranks", "round", "operation", "bytes", "library", "microseconds"])
+        try:
+            for ranks, number, operation, key in turns:
+                library = libraries[key]
+                if options.minutes and bar.seconds() > 60 * options.minutes:
+                    stopped = [f"\nStopped after {options.minutes} minutes: {bar.part()}."]
+                    break
+                bar.show(f"{ranks} ranks, round {number}, {operation}, {library.name}")
+                if (ranks, operation, key) in failed:
+                    continue
+                sizes = {real(operation, size, ranks): size for size in nominal(operation, options)}
+                found, failure = peers.run(
+                    library, ranks, operation, options.seconds, sizes, options.timeout
+                )
+                for size, took in found.items():
+                    table.writerow([ranks, number, operation, size, library.name, took])
+                    runs[ranks, number, operation, sizes[size], key] = took
+                file.flush()
+                if failure:
+                    failed[ranks, operation, key] = failure
+        except KeyboardInterrupt:
+            stopped = [f"\nInterrupted: {bar.part()}."]
+    bar.clear()
+    return runs, failed, stopped
 
 
-def print_table(plans, rows):
-    print(f"{'size':>8} {'peer us':>12} {'ours us':>12} {'ratio':>7}  {'spread':<13} {'GB/s':>6}")
-    for size, *_ in plans:
-        took = {
-            side: {number: us for number, who, bytes_, us in rows if (who, bytes_) == (side, size)}
-            for side in ("peer", "ours")
-        }
-        peer, ours = (statistics.median(took[side].values()) for side in ("peer", "ours"))
-        ratios = [took["peer"][number] / us for number, us in took["ours"].items()]
-        spread = f"{min(ratios):.2f}..{max(ratios):.2f}"
-        print(
-            f"{name(size):>8} {peer:12.1f} {ours:12.1f} {statistics.median(ratios):7.2f}"
-            f"  {spread:<13} {size / ours / 1e3:6.3f}"
-        )
+def nominal(operation, options):
+    return (0,) if operation == "barrier" else options.sizes
 
 
-def name(size):
-    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= factor:
-            return f"{size // factor} {unit}"
-    return f"{size} B"
+def real(operation, size, ranks):
+    """Bytes of the larger buffer: whole elements, and one at least in each block."""
+    return max(size, ELEMENT * ranks) if operation in IN_BLOCKS else size
+
+
+class Bar:
+    """How far it is, on a terminal."""
+
+    WIDTH = 30
+
+    def __init__(self, total):
+        self.total, self.done, self.begin = total, 0, time.monotonic()
+
+    def show(self, what):
+        if sys.stderr.isatty():
+            full = self.WIDTH * self.done // self.total
+            bar = "#" * full + "." * (self.WIDTH - full)
+            print(f"\r\033[K[{bar}] {self.left()} {what}", end="", file=sys.stderr, flush=True)
+        self.done += 1
+
+    def seconds(self):
+        return time.monotonic() - self.begin
+
+    def part(self):
+        return f"the table has {self.done} of {self.total} runs"
+
+    def left(self):
+        if self.done == 0:
+            return "     "
+        seconds = self.seconds() / self.done * (self.total - self.done)
+        return f"-{seconds // 60:.0f}:{seconds % 60:02.0f}"
+
+    def clear(self):
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"the build failed: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    # Ends the ranks too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    main()

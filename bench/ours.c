@@ -1,61 +1,52 @@
 /*
- * Measures nexarAllReduce: float32, sum, in place.
- *
- *     ours <bytes>:<warm-up>:<batches>:<iterations> ...
- *
- * Joins the communicator the environment describes (NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID,
- * NEXAR_COMM_SECRET). Rank 0 prints `bytes microseconds` for each size: the median over the batches
- * of the mean of a batch's iterations. peer-nexar/src/main.rs measures the same way.
+ * Measures our collectives, as collectives.h says. With --memalloc before the other arguments the
+ * buffers are of nexarMemAlloc.
  */
+#include "collectives.h"
 #include "measure.h"
 
-static void all_reduce(float *buffer, size_t count, nexarComm_t comm) {
-  CHECK(nexarAllReduce(buffer, buffer, count, nexarFloat32, nexarSum, comm, NULL));
+static nexarComm_t comm;
+static int memalloc;
+
+static void call(enum operation operation, float *in, float *out, size_t count) {
+  nexarDataType_t type = nexarFloat32;
+  size_t block = count / (size_t)size;
+  switch (operation) {
+  case ALL_REDUCE: CHECK(nexarAllReduce(in, out, count, type, nexarSum, comm, NULL)); break;
+  case REDUCE: CHECK(nexarReduce(in, out, count, type, nexarSum, 0, comm, NULL)); break;
+  case BROADCAST: CHECK(nexarBcast(out, count, type, 0, comm, NULL)); break;
+  case ALL_GATHER: CHECK(nexarAllGather(in, out, block, type, comm, NULL)); break;
+  case REDUCE_SCATTER: CHECK(nexarReduceScatter(in, out, block, type, nexarSum, comm, NULL)); break;
+  case ALL_TO_ALL: CHECK(nexarAllToAll(in, out, block, type, comm, NULL)); break;
+  case SCAN: CHECK(nexarScan(in, out, count, type, nexarSum, comm, NULL)); break;
+  default: CHECK(nexarBarrier(comm, NULL));
+  }
+}
+
+static double maximum(double value) {
+  double most;
+  CHECK(nexarAllReduce(&value, &most, 1, nexarFloat64, nexarMax, comm, NULL));
+  return most;
+}
+
+static float *allocate(size_t bytes) {
+  if (!memalloc) return allocate_plain(bytes);
+  void *buffer;
+  CHECK(nexarMemAlloc(&buffer, bytes));
+  return buffer;
+}
+
+static void release(float *buffer) {
+  if (!memalloc) free(buffer);
+  else CHECK(nexarMemFree(buffer));
 }
 
 int main(int argc, char **argv) {
-  nexarComm_t comm;
-  int rank, nranks;
+  memalloc = argc > 1 && strcmp(argv[1], "--memalloc") == 0;
   CHECK(nexarCommInitFromEnv(&comm));
   CHECK(nexarCommUserRank(comm, &rank));
-  CHECK(nexarCommCount(comm, &nranks));
-
-  for (int plan = 1; plan < argc; plan++) {
-    size_t bytes, warm_up, batches, iterations;
-    if (sscanf(argv[plan], "%zu:%zu:%zu:%zu", &bytes, &warm_up, &batches, &iterations) != 4 ||
-        batches == 0 || iterations == 0) {
-      fprintf(stderr, "not bytes:warm-up:batches:iterations: %s\n", argv[plan]);
-      return 1;
-    }
-    size_t count = bytes / sizeof(float);
-    float *buffer = malloc(bytes);
-    double *times = malloc(batches * sizeof *times);
-    if (buffer == NULL || times == NULL) {
-      perror("malloc");
-      return 1;
-    }
-
-    for (size_t i = 0; i < count; i++) buffer[i] = 1;
-    all_reduce(buffer, count, comm);
-    for (size_t i = 0; i < count; i++) {
-      if (buffer[i] != (float)nranks) {
-        fprintf(stderr, "a sum of %zu bytes is wrong\n", bytes);
-        return 1;
-      }
-      /* Zeros stay zeros, however often they are added up. */
-      buffer[i] = 0;
-    }
-
-    for (size_t i = 0; i < warm_up; i++) all_reduce(buffer, count, comm);
-    for (size_t batch = 0; batch < batches; batch++) {
-      double begin = now_us();
-      for (size_t i = 0; i < iterations; i++) all_reduce(buffer, count, comm);
-      times[batch] = (now_us() - begin) / (double)iterations;
-    }
-    if (rank == 0) printf("%zu %.2f\n", bytes, median(times, batches));
-    free(times);
-    free(buffer);
-  }
+  CHECK(nexarCommCount(comm, &size));
+  measure(argc - memalloc, argv + memalloc);
   CHECK(nexarCommDestroy(comm));
   return 0;
 }

@@ -1,22 +1,29 @@
 #!/bin/sh
 # Prints the path of a build tool: one that works already, else one that apt-get (as root) or pip
 # (into build/tools, touching nothing else) installs. Installers talk on stderr, so that stdout is
-# the path alone.
+# the path alone. A library to compile against is known by its header.
 set -eu
 
 tool=$1
 private=$(cd "$(dirname "$0")/.." && pwd)/build/tools
 
+header=
 case $tool in
 cmake | ctest) package=cmake wheel=cmake ;;
 pkg-config) package=pkg-config wheel=pkgconf ;;
 c++) package=g++ wheel= ;;
-mpicc | mpirun) package="openmpi-bin libopenmpi-dev" wheel= ;;
+mpicc | mpirun | *.openmpi) package="openmpi-bin libopenmpi-dev" wheel= ;;
+*.mpich) package="mpich libmpich-dev" wheel= ;;
+gloo) package=libgloo-dev wheel= header=/usr/include/gloo/allreduce.h ;;
 *) package=$tool wheel= ;;
 esac
 
 # Being on PATH is not enough: a Python version manager leaves stubs there that only complain.
 working() {
+    if [ -n "$header" ]; then
+        [ -e "$header" ] && echo "$header"
+        return
+    fi
     for path in "$(command -v "$tool")" "$private/bin/$tool"; do
         if "$path" --version >/dev/null 2>&1; then
             echo "$path"

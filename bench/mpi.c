@@ -1,0 +1,39 @@
+/* Measures the collectives of an MPI, as collectives.h says. Any MPI's compiler wrapper builds it. */
+#include <mpi.h>
+
+#include "collectives.h"
+
+/* A failed call ends the program: that is what MPI does unless told otherwise. */
+static void call(enum operation operation, float *in, float *out, size_t elements) {
+  MPI_Comm all = MPI_COMM_WORLD;
+  int count = (int)elements, block = count / size;
+  switch (operation) {
+  case ALL_REDUCE: MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, all); break;
+  case REDUCE: MPI_Reduce(in, out, count, MPI_FLOAT, MPI_SUM, 0, all); break;
+  case BROADCAST: MPI_Bcast(out, count, MPI_FLOAT, 0, all); break;
+  case ALL_GATHER: MPI_Allgather(in, block, MPI_FLOAT, out, block, MPI_FLOAT, all); break;
+  case REDUCE_SCATTER: MPI_Reduce_scatter_block(in, out, block, MPI_FLOAT, MPI_SUM, all); break;
+  case ALL_TO_ALL: MPI_Alltoall(in, block, MPI_FLOAT, out, block, MPI_FLOAT, all); break;
+  case SCAN: MPI_Scan(in, out, count, MPI_FLOAT, MPI_SUM, all); break;
+  default: MPI_Barrier(all);
+  }
+}
+
+static double maximum(double value) {
+  double most;
+  MPI_Allreduce(&value, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return most;
+}
+
+static float *allocate(size_t bytes) { return allocate_plain(bytes); }
+
+static void release(float *buffer) { free(buffer); }
+
+int main(int argc, char **argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  measure(argc, argv);
+  MPI_Finalize();
+  return 0;
+}

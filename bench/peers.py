@@ -1,0 +1,198 @@
+"""The libraries that compare.py measures: how each is built and started.
+
+Each has a program that is called alike: PROGRAM OPERATION SECONDS BYTES... (collectives.h). What
+cannot be built here says why; it keeps its column.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent
+ROOT = BENCH.parent
+BUILD = ROOT / "build"
+PROGRAMS = BUILD / "bench"
+
+OPERATIONS = (
+    "allreduce",
+    "reduce",
+    "broadcast",
+    "allgather",
+    "reducescatter",
+    "alltoall",
+    "scan",
+    "barrier",
+)
+# Part of the compiled code is the peers' own, out of their headers: it gets what the machine has.
+FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", f"-I{ROOT / 'include'}"]
+
+
+@dataclass
+class Library:
+    name: str
+    version: str = ""
+    call: list = field(default_factory=list)  # before the operation; N stands for the ranks
+    operations: tuple = OPERATIONS
+    missing: str = ""  # why it is not measured
+
+
+class Missing(Exception):
+    """Why a library cannot be measured here."""
+
+
+def build(library_directory, names):
+    """Ours, ours with buffers of nexarMemAlloc, and the named peers, as the columns stand."""
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    ours = build_ours(library_directory)
+    libraries = {
+        "ours": startable(Library("ours", call=[*launcher(), ours])),
+        "memalloc": Library(
+            "ours, nexarMemAlloc", call=[*launcher(), ours, "--memalloc"], operations=("allreduce",)
+        ),
+    }
+    for name, (title, make) in PEERS.items():
+        try:
+            if name in names:
+                libraries[name] = startable(make(title))
+        except Missing as why:
+            libraries[name] = Library(title, missing=str(why))
+    return libraries
+
+
+def startable(library):
+    if not shutil.which(library.call[0]):
+        raise Missing(f"there is no {library.call[0]}")
+    return library
+
+
+def launcher():
+    return [BUILD / "bin" / "nexar-run", "-n", "N"]
+
+
+def compiled(name, source, compiler, *more):
+    if not shutil.which(compiler):
+        raise Missing(f"there is no {compiler}")
+    program = PROGRAMS / name
+    call = [compiler, *FLAGS, "-o", program, BENCH / source, *more]
+    if subprocess.run(call).returncode:
+        raise Missing(f"{source} does not compile")
+    return program
+
+
+def build_ours(directory):
+    library = directory.resolve() / "libnexar.so"
+    if not library.exists():
+        raise Missing(f"no {library}: run make build")
+    # A copy under the name the loader looks for: nobody's build changes it between two rounds.
+    copy = PROGRAMS / "libnexar.so.0"
+    shutil.copyfile(library, copy)
+    return compiled("ours", "ours.c", os.environ.get("CC", "cc"), copy, "-Wl,-rpath,$ORIGIN")
+
+
+def build_open_mpi(title):
+    program = compiled("openmpi", "mpi.c", "mpicc.openmpi")
+    # More ranks than cores are allowed then, and with no more than cores it changes nothing.
+    call = ["mpirun.openmpi", "--oversubscribe", "-n", "N", program]
+    return Library(title, debian_version("openmpi-bin"), call)
+
+
+def build_mpich(title):
+    program = compiled("mpich", "mpi.c", "mpicc.mpich")
+    return Library(title, debian_version("mpich"), ["mpirun.mpich", "-n", "N", program])
+
+
+def build_gloo(title):
+    if not Path("/usr/include/gloo/allreduce.h").exists():
+        raise Missing("the package libgloo-dev is not installed")
+    program = compiled("gloo", "gloo.cc", os.environ.get("CXX", "c++"), "-lgloo")
+    operations = tuple(name for name in OPERATIONS if name != "scan")
+    return Library(title, debian_version("libgloo-dev"), [*launcher(), program], operations)
+
+
+def build_crate(title):
+    # faults.py builds the same package there.
+    target = BUILD / "bench-target"
+    call = ["cargo", "build", "--release", "--locked", "--quiet", "--bin", "peer-nexar"]
+    call += ["--manifest-path", BENCH / "peer-nexar" / "Cargo.toml", "--target-dir", target]
+    # Where rustup puts cargo; not every shell has it on its PATH.
+    path = f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}"
+    try:
+        subprocess.run(call, env=os.environ | {"PATH": path}, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise Missing("the crate does not build") from None
+    return Library(title, call=[*launcher(), target / "release" / "peer-nexar"])
+
+
+PEERS = {
+    "openmpi": ("Open MPI", build_open_mpi),
+    "mpich": ("MPICH", build_mpich),
+    "gloo": ("Gloo", build_gloo),
+    "nexar": ("nexar 0.2.0", build_crate),
+}
+
+
+def debian_version(package):
+    call = ["dpkg-query", "--show", "--showformat=${Version}", package]
+    try:
+        asked = subprocess.run(call, capture_output=True, text=True)
+    except FileNotFoundError:
+        return "of unknown version"
+    return asked.stdout or "of unknown version"
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+def run(library, ranks, operation, seconds, sizes, timeout):
+    """Microseconds by bytes, and what went wrong, if anything did."""
+    command = [str(ranks) if word == "N" else str(word) for word in library.call]
+    command += [operation, str(seconds), *map(str, sizes)]
+    with tempfile.TemporaryDirectory() as store:
+        # Without the user's NEXAR_*: two of the libraries read such names. Gloo's ranks meet in the
+        # store; Open MPI wants to be told twice that root may start it.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("NEXAR_")}
+        environment = own | {
+            "GLOO_STORE": store,
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            output, complaint = child.communicate(timeout=timeout)
+            failure = complaint.strip()[-300:] or "failed" if child.returncode else ""
+        except subprocess.TimeoutExpired:
+            output, failure = end(child), f"took longer than {timeout:.0f} s"
+        except BaseException:
+            end(child)
+            raise
+    return figures(output, operation), " ".join(failure.split())
+
+
+def end(child):
+    """Ends a launcher, which ends its ranks if it is asked and not killed; what it has printed."""
+    child.terminate()
+    try:
+        return child.communicate(timeout=10)[0]
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.communicate()[0]
+
+
+def figures(output, operation):
+    found = {}
+    for line in output.splitlines():
+        # Behind the rank that nexar-run puts in front.
+        name, *numbers = line.split("] ")[-1].split(",")
+        if name == operation and len(numbers) == 2:
+            found[int(numbers[0])] = float(numbers[1])
+    return found
