@@ -857,8 +857,8 @@ nexarResult_t nexarStreamDestroy(nexarStream_t stream);
 
 /**
  * Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
- * buffer; in a later version this may be faster. It belongs to the process, not to a communicator. A
- * size of 0 gives NULL.
+ * buffer; this kind the other ranks of the host read where it lies, which spares a copy of large
+ * buffers. It belongs to the process, not to a communicator. A size of 0 gives NULL.
  */
 nexarResult_t nexarMemAlloc(void **ptr,
                             size_t size);

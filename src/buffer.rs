@@ -67,6 +67,20 @@ impl<'a> Buffers<'a> {
     }
 }
 
+impl Buffers<'_> {
+    /// Where the call writes; in place, the larger buffer.
+    pub fn output_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffers::Apart { output, .. } => output,
+            Buffers::Shared { both } => both,
+        }
+    }
+
+    pub fn are_apart(&self) -> bool {
+        matches!(self, Buffers::Apart { .. })
+    }
+}
+
 /// The buffers of a list, each of which is read and written. None may overlap another.
 ///
 /// # Safety

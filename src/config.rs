@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Result};
 
 /// Every name nexar reads, with what it means. The README lists the same ones.
-pub const NAMES: [(&str, &str); 19] = [
+pub const NAMES: [(&str, &str); 21] = [
     ("NEXAR_ADVERTISE_ADDR", "address, or address:port, that others use to reach this process"),
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
     ("NEXAR_COMM_ID", "host:port where rank 0 listens, for nexarCommInitFromEnv"),
@@ -25,6 +25,7 @@ pub const NAMES: [(&str, &str); 19] = [
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
     ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap"),
     ("NEXAR_FAKE_DEVICES", "devices that ncclCommInitAll finds where there is no GPU"),
+    ("NEXAR_HOSTID", "name of this host; only ranks that give the same share memory"),
     ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to come, 60000 by default"),
     ("NEXAR_NRANKS", "number of ranks, for nexarCommInitFromEnv"),
     ("NEXAR_OP_TIMEOUT_MS", "longest time one operation may take, 600000 by default"),
@@ -32,6 +33,7 @@ pub const NAMES: [(&str, &str); 19] = [
     ("NEXAR_PORT", "UDP port of this process; any free one by default"),
     ("NEXAR_PORT_RANGE", "UDP ports to choose from: 40000-40099"),
     ("NEXAR_RANK", "rank of this process, for nexarCommInitFromEnv"),
+    ("NEXAR_SHM_DISABLE", "1: no shared memory between ranks of this host"),
     ("NEXAR_SOCKET_FAMILY", "AF_INET or AF_INET6; both by default"),
     ("NEXAR_SOCKET_IFNAME", "network interfaces to use: eth,ib or ^docker,lo or =eth0"),
     ("NEXAR_THREADS", "threads that drive the network, 1 by default"),
@@ -60,6 +62,8 @@ pub struct Config {
     pub comm_id: Option<String>,
     pub comm_secret: Option<CommSecret>,
     pub fake_devices: Option<usize>,
+    /// Tells hosts apart that the system does not.
+    pub host_id: Option<String>,
     pub init_timeout: Duration,
     /// Of one communicator; not from the environment.
     pub name: Option<String>,
@@ -70,6 +74,7 @@ pub struct Config {
     pub rank: Option<usize>,
     /// Where rank 0 serves the ids that this process makes; by default the process itself does.
     pub root_address: Option<String>,
+    pub shm_disable: bool,
     pub socket_family: Family,
     /// As written; `bootstrap::address` knows its grammar.
     pub socket_ifname: String,
@@ -93,6 +98,7 @@ impl Default for Config {
             comm_id: None,
             comm_secret: None,
             fake_devices: None,
+            host_id: None,
             init_timeout: Duration::from_secs(60),
             name: None,
             nranks: None,
@@ -100,6 +106,7 @@ impl Default for Config {
             ports: 0..=0,
             rank: None,
             root_address: None,
+            shm_disable: false,
             socket_family: Family::Any,
             socket_ifname: String::new(),
             threads: 1,
@@ -180,6 +187,7 @@ impl Config {
                 "NEXAR_COMM_SECRET" => config.comm_secret = CommSecret::parse(&name, value.into())?,
                 "NEXAR_COMM_SECRET_FILE" => config.comm_secret = CommSecret::read(&value)?,
                 "NEXAR_FAKE_DEVICES" => config.fake_devices = Some(number(&name, &value, 1..=256)?),
+                "NEXAR_HOSTID" => config.host_id = Some(value),
                 "NEXAR_INIT_TIMEOUT_MS" => config.init_timeout = milliseconds(&name, &value)?,
                 "NEXAR_NRANKS" => config.nranks = Some(number(&name, &value, 1..=1 << 16)?),
                 "NEXAR_PEER_TIMEOUT_MS" => config.peer_timeout = milliseconds(&name, &value)?,
@@ -189,6 +197,7 @@ impl Config {
                 }
                 "NEXAR_PORT_RANGE" => config.ports = port_range(&value)?,
                 "NEXAR_RANK" => config.rank = Some(number(&name, &value, 0..=1 << 16)?),
+                "NEXAR_SHM_DISABLE" => config.shm_disable = number(&name, &value, 0..=1)? == 1,
                 "NEXAR_SOCKET_FAMILY" => config.socket_family = family(&value)?,
                 "NEXAR_SOCKET_IFNAME" => config.socket_ifname = value,
                 "NEXAR_THREADS" => config.threads = number(&name, &value, 1..=64)?,
@@ -356,6 +365,7 @@ mod tests {
                 "NEXAR_COMM_SECRET_FILE" => continue, // has a test of its own
                 "NEXAR_DEBUG_SUBSYS" => "capi",
                 "NEXAR_PORT_RANGE" => "5-7",
+                "NEXAR_SHM_DISABLE" => "1",
                 "NEXAR_SOCKET_FAMILY" => "AF_INET6",
                 "NEXAR_FAKE_DEVICES" | "NEXAR_NRANKS" | "NEXAR_PORT" | "NEXAR_RANK"
                 | "NEXAR_THREADS" => "5",

@@ -10,6 +10,7 @@ compile_error!("nexar exchanges little-endian data and has not been taught to sw
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("nexar needs 64-bit pointers");
 
+pub mod arena;
 pub mod blocks;
 pub mod bootstrap;
 pub mod buffer;
@@ -21,6 +22,7 @@ pub mod dtype;
 pub mod error;
 pub mod log;
 pub mod matching;
+pub mod memory;
 pub mod message;
 pub mod messaging;
 pub mod op;

@@ -105,6 +105,14 @@ impl Fold {
         self.dtype
     }
 
+    /// Of elements that are prepared already and will be finished later.
+    pub fn after_prepare(self) -> Self {
+        match self.redop {
+            RedOp::Avg => Self { redop: RedOp::Sum, ..self },
+            _ => self,
+        }
+    }
+
     pub fn redop(self) -> RedOp {
         self.redop
     }

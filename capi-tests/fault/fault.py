@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does to ranks what the world does, and prints how long the others took to know it.
 
-    fault.py PROGRAMS [--hostile PROGRAM] [--quick] [--page FILE] [--seed N] [WORDS]
+    fault.py PROGRAMS [--over WAY] [--hostile PROGRAM] [--quick] [--page FILE] [--seed N] [WORDS]
 
 PROGRAMS is the directory of what is built from capi-tests. One row for each kind of fault: how often
 it was tried, the median, the 99th percentile and the longest of the times from the fault to the error of
@@ -23,6 +23,7 @@ import load
 import mismatches
 import soak
 from table import LINE, Table
+from world import WAYS, World
 
 
 class Options(argparse.Namespace):
@@ -37,12 +38,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=Path)
     parser.add_argument("only", nargs="*", metavar="WORDS", help="rows whose name has one of these")
+    parser.add_argument("--over", choices=WAYS, default=World.over, help="what joins the ranks")
     parser.add_argument("--hostile", type=Path, help="the program of tests/hostile")
     parser.add_argument("--quick", action="store_true", help="a few of each kind")
     parser.add_argument("--page", type=Path, help="file in which the table stands, to be renewed")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_intermixed_args(namespace=Options())
     random.seed(options.seed)
+    World.over = options.over
     table = Table(options)
     print(f"seed {options.seed}\n\n{table.head()}{LINE}", flush=True)
     for section in (

@@ -60,7 +60,7 @@ def soak(options, seconds):
             for address, port in zip(addresses, ports)
         ]
         command = [options.programs / "stress" / "random_programs", seconds, options.seed]
-        settings = {"NEXAR_COMM_ID": targets[0]}
+        settings = {"NEXAR_COMM_ID": targets[0], "NEXAR_SHM_DISABLE": "1"}
         with World(RANKS, command, settings=settings, own=own) as world:
             memory = samples(world, seconds)
             for rank, process in enumerate(world.ranks):

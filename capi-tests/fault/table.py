@@ -5,7 +5,7 @@ import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from world import Failed
+from world import Failed, World
 
 # Around the table on a page.
 BEGIN, END = "<!-- by make fault -->", "<!-- end -->"
@@ -34,6 +34,10 @@ class Table:
         self.options = options
         self.all_held = True
         self.rows = []
+
+    def with_way(self, name):
+        """What joins the ranks, unless it is memory, as it is if nobody says otherwise."""
+        return name if self.options.over == World.over_by_default else f"{name}, over {self.options.over}"
 
     def say(self, row):
         print(row, flush=True)
@@ -65,7 +69,7 @@ class Table:
         self.all_held = False
         # On one line of a table, however long it is.
         reason = " ".join(str(reason).split()).replace("|", "/")[:300]
-        self.say(f"| {name} | FAILED: {reason} |")
+        self.say(f"| {self.with_way(name)} | FAILED: {reason} |")
 
     def skip(self, name, reason):
         if self.wants(name):
@@ -93,4 +97,5 @@ class Table:
         held = (worst if unit == "ms" else max(values)) <= bound
         self.all_held &= held or self.options.quick
         cells = [f"{value:.0f} {unit}" for value in (percentile(values, 0.5), worst, max(values), bound)]
+        name = self.with_way(name)
         self.say(f"| {name} | {tried} | {' | '.join(cells)} | {'held' if held else 'MISSED'} |")

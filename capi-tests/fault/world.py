@@ -88,9 +88,19 @@ def free_port():
                 continue
 
 
+# What the ranks of a case are joined by: memory, QUIC alone, or memory between every second one.
+WAYS = {
+    "memory": lambda rank: {},
+    "QUIC": lambda rank: {"NEXAR_SHM_DISABLE": "1"},
+    "both": lambda rank: {"NEXAR_HOSTID": str(rank % 2)},
+}
+
+
 class World:
     """The ranks of one case: processes of one program with the same arguments. `own` has settings of
     each process alone."""
+
+    over_by_default = over = "memory"
 
     def __init__(self, size, command, hosts=None, settings=(), own=None):
         self.size = size
@@ -106,7 +116,12 @@ class World:
             with STARTING:
                 process = subprocess.Popen(
                     (hosts.command(rank) if hosts else []) + [str(word) for word in command],
-                    env={**shared, "NEXAR_RANK": str(rank), **(own[rank] if own else {})},
+                    env={
+                        **shared,
+                        "NEXAR_RANK": str(rank),
+                        **WAYS[self.over](rank),
+                        **(own[rank] if own else {}),
+                    },
                     stdout=subprocess.PIPE,
                     # What makes the namespaces complains there about signals that nobody sent.
                     stderr=subprocess.DEVNULL if hosts else None,

@@ -200,6 +200,7 @@ async fn meet() -> (Arc<Communicator>, Peer) {
         key: identity(rank).public(),
         addresses: vec![address(rank)],
         process: None,
+        host: None,
     };
     let mesh = QuicMesh::open(Plan {
         endpoint: Arc::clone(&WORLD.endpoints[1]),

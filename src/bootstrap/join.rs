@@ -7,11 +7,12 @@ use std::time::Duration;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::config::Config;
 use crate::error::{Code, Error, Result};
 use crate::transport::quic::endpoint::{DialError, Endpoint};
 use crate::transport::quic::key::{Identity, random};
 use crate::transport::quic::process::Process;
-use crate::transport::quic::{Member, Plan, QuicMesh};
+use crate::transport::quic::{Member, Plan, QuicMesh, host_of_this};
 
 use super::address;
 use super::id::UniqueId;
@@ -44,6 +45,7 @@ pub async fn join(
         key: me.public(),
         addresses: address::of_rank(&settings.config, endpoint.port(), root.address)?,
         process: Process::of_this(),
+        host: host(&settings.config),
     };
     let mut join = Join {
         rank: world.rank.0,
@@ -90,6 +92,15 @@ pub async fn join(
             limit_ms: settings.config.init_timeout.as_millis(),
             blame: "a neighbour could not be reached".to_owned(),
         }),
+    }
+}
+
+/// What this rank says of where it shares memory.
+fn host(config: &Config) -> Option<[u8; 16]> {
+    if config.shm_disable {
+        None
+    } else {
+        host_of_this(config.host_id.as_deref().unwrap_or_default())
     }
 }
 

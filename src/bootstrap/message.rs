@@ -27,9 +27,10 @@ use super::id::{decode_address, encode_address};
 pub const MOST_RANKS: usize = 1 << 16;
 /// Most addresses of a rank.
 const MOST_ADDRESSES: usize = 2;
-/// A rank in the table: its key, the number of its addresses, room for two, and its process, which is
+/// A rank in the table: its key, the number of its addresses, room for two, its process and its host, each
 /// all zero if not known.
-const ENTRY_BYTES: usize = PROCESS_AT + 28;
+const ENTRY_BYTES: usize = HOST_AT + 16;
+const HOST_AT: usize = PROCESS_AT + 28;
 const PROCESS_AT: usize = 32 + 1 + 18 * MOST_ADDRESSES;
 /// Longest frame but for the table, whose length follows from the number of ranks.
 const LONGEST: usize = 4096;
@@ -171,8 +172,9 @@ fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
     if let Some(process) = &member.process {
         out[PROCESS_AT..PROCESS_AT + 16].copy_from_slice(&process.host);
         out[PROCESS_AT + 16..PROCESS_AT + 20].copy_from_slice(&process.number.to_le_bytes());
-        out[PROCESS_AT + 20..].copy_from_slice(&process.began.to_le_bytes());
+        out[PROCESS_AT + 20..HOST_AT].copy_from_slice(&process.began.to_le_bytes());
     }
+    out[HOST_AT..].copy_from_slice(&member.host.unwrap_or_default());
     out
 }
 
@@ -189,7 +191,8 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
     reader.zeros(18 * (MOST_ADDRESSES - count))?;
     let process = Process { host: reader.array()?, number: reader.u32()?, began: reader.u64()? };
     let process = Some(process).filter(|process| process.number != 0);
-    let member = Member { key, addresses, process };
+    let host = Some(reader.array()?).filter(|host| *host != [0; 16]);
+    let member = Member { key, addresses, process, host };
     // Fields the member lacks must be zero: one member has one encoding, and all ranks hash that.
     (encode_member(&member) == bytes).then_some(member)
 }
@@ -217,6 +220,7 @@ mod tests {
             key: Identity::random().unwrap().public(),
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], port))],
             process: Some(Process { host: [port as u8; 16], number: 9, began: 1 << 40 }),
+            host: (port != 2).then_some([port as u8; 16]),
         };
         let join = Join {
             rank: 1,
@@ -250,8 +254,8 @@ mod tests {
     fn a_process_without_a_number_has_nothing_else() {
         let key = Identity::random().unwrap().public();
         let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 5))];
-        let entry = encode_member(&Member { key, addresses, process: None });
-        for at in (PROCESS_AT..PROCESS_AT + 16).chain(PROCESS_AT + 20..ENTRY_BYTES) {
+        let entry = encode_member(&Member { key, addresses, process: None, host: None });
+        for at in (PROCESS_AT..PROCESS_AT + 16).chain(PROCESS_AT + 20..HOST_AT) {
             let mut wrong = entry;
             wrong[at] = 1;
             assert_eq!(Message::decode(TABLE, &wrong), None, "byte {at}");

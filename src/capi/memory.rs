@@ -1,13 +1,14 @@
 //! Memory for buffers, and registration of it.
 //!
-//! Neither makes anything faster yet; programs written for NCCL call them, and a later version may
-//! hand out memory that other processes can read.
+//! What is handed out lies in the process's arena, where other processes of the host can read it. It is known
+//! by its address, so that registration has nothing to add; programs written for NCCL call it.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::without_provenance_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::arena;
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
@@ -15,7 +16,7 @@ use super::boundary::{boundary, on_communicator};
 use super::handle::{Kind, Table};
 use super::types::nexarComm_t;
 
-/// What nexarMemAlloc has handed out: address and length.
+/// What nexarMemAlloc has handed out without the arena: address and length.
 static ALLOCATED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
@@ -31,8 +32,8 @@ struct Registration {
 }
 
 /// Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
-/// buffer; in a later version this may be faster. It belongs to the process, not to a communicator. A
-/// size of 0 gives NULL.
+/// buffer; this kind the other ranks of the host read where it lies, which spares a copy of large
+/// buffers. It belongs to the process, not to a communicator. A size of 0 gives NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {
@@ -51,6 +52,9 @@ pub unsafe extern "C" fn nexarMemFree(ptr: *mut c_void) -> Code {
         if ptr.is_null() {
             return Ok(());
         }
+        if arena::own().is_ok_and(|arena| arena.free(ptr.addr())) {
+            return Ok(());
+        }
         let Some(size) = allocated().remove(&ptr.addr()) else {
             let what = "ptr was not allocated by nexarMemAlloc, or is free already";
             return Err(Error::Argument(what.to_owned()));
@@ -62,6 +66,9 @@ pub unsafe extern "C" fn nexarMemFree(ptr: *mut c_void) -> Code {
 }
 
 fn map(size: usize) -> Result<*mut c_void> {
+    if let Some(memory) = arena::own().ok().and_then(|arena| arena.allocate(size)) {
+        return Ok(memory.as_ptr().cast());
+    }
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
     let flags = flags | libc::MAP_ANONYMOUS;
     // SAFETY: new anonymous memory, anywhere.

@@ -3,16 +3,22 @@
 //! Adds to each message the header that every rank must agree on. Invariant: at most one send to
 //! and one receive from a peer is under way at a time, so the lane keeps them in order.
 
+use std::cell::Cell;
+
 use super::passes;
+use super::select::Ground;
 use crate::error::Result;
 use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;
-use crate::transport::{Header, Lane, Mesh, Past};
+use crate::transport::{Header, Hosts, Label, Lane, Mesh, Past};
 
 /// One call under way on this rank.
 pub struct Exchange<'a, M> {
     mesh: &'a M,
+    /// The ranks that take part, if not all do: what follows counts ranks among them.
+    ranks: Option<&'a [Rank]>,
+    place: Place,
     lane: Lane,
     seq: u64,
     call: Call,
@@ -22,20 +28,49 @@ pub struct Exchange<'a, M> {
 impl<'a, M: Mesh> Exchange<'a, M> {
     /// Call number `seq`, with those before it.
     pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call, past: Past) -> Self {
-        Self { mesh, lane, seq, call, past }
+        Self { mesh, ranks: None, place: mesh.place(), lane, seq, call, past }
     }
 
     pub fn place(&self) -> Place {
-        self.mesh.place()
+        self.place
+    }
+
+    /// The part of the call that some ranks, this one among them, do among themselves.
+    pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b, M> {
+        let me = ranks.iter().position(|rank| *rank == self.mesh.place().rank);
+        let place = Place::new(Rank(me.expect("this rank is one of them")), ranks.len());
+        let Self { mesh, lane, seq, call, past, .. } = *self;
+        Exchange { mesh, ranks: Some(ranks), place, lane, seq, call, past }
+    }
+
+    /// The part that the ranks of this host do, unless this one is alone there.
+    pub fn inside(&self) -> Option<Exchange<'_, M>> {
+        let mine = self.mesh.hosts().mine();
+        (mine.len() > 1).then(|| self.among(mine))
+    }
+
+    /// Who shares memory with whom.
+    pub fn hosts(&self) -> &'a Hosts {
+        self.mesh.hosts()
+    }
+
+    /// A rank as the mesh knows it.
+    fn in_mesh(&self, rank: Rank) -> Rank {
+        self.ranks.map_or(rank, |ranks| ranks[rank.0])
+    }
+
+    /// Where the ranks are.
+    pub fn ground(&self) -> Ground {
+        Ground::of(self.mesh.hosts())
     }
 
     pub async fn send(&self, to: Rank, step: usize, bytes: &[u8]) -> Result<()> {
-        self.mesh.send(self.lane, to, &self.header(step, bytes.len()), bytes).await
+        self.mesh.send(self.lane, self.in_mesh(to), &self.header(step, bytes.len()), bytes).await
     }
 
     pub async fn recv(&self, from: Rank, step: usize, into: &mut [u8]) -> Result<()> {
         let header = self.header(step, into.len());
-        self.mesh.recv(self.lane, from, &header, into, <[u8]>::copy_from_slice).await
+        self.mesh.recv(self.lane, self.in_mesh(from), &header, into, <[u8]>::copy_from_slice).await
     }
 
     /// Receives and folds what arrives into `into`, part by part. `side` says which operand it is.
@@ -49,7 +84,7 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     ) -> Result<()> {
         let header = self.header(step, into.len());
         let land = |into: &mut [u8], part: &[u8]| reducer.fold(into, part, side);
-        self.mesh.recv(self.lane, from, &header, into, land).await
+        self.mesh.recv(self.lane, self.in_mesh(from), &header, into, land).await
     }
 
     /// Receives a message from every other rank and folds them all, with this rank's own, in the
@@ -75,7 +110,78 @@ impl<'a, M: Mesh> Exchange<'a, M> {
         Ok(())
     }
 
+    /// Begins rounds of this host, which all its ranks begin.
+    pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_, M> {
+        let first = self.mesh.begin_rounds(self.lane, count as u64);
+        Rounds { exchange: self, step, first, label: Cell::new(None), shown: None }
+    }
+
     fn header(&self, step: usize, bytes: usize) -> Header {
         Header { seq: self.seq, call: self.call, past: self.past, step: step as u32, bytes }
+    }
+}
+
+/// Rounds of one step, in which ranks of this host see what the others lay out.
+pub struct Rounds<'a, M> {
+    exchange: &'a Exchange<'a, M>,
+    step: usize,
+    first: u64,
+    /// The last one that was used.
+    label: Cell<Option<Label>>,
+    /// The last round in which bytes stayed where they are.
+    shown: Option<u64>,
+}
+
+impl<M: Mesh> Rounds<'_, M> {
+    /// Lays out bytes, which `fill` writes, for all ranks of the host.
+    pub async fn lay(
+        &self,
+        round: usize,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        let Exchange { mesh, lane, .. } = self.exchange;
+        mesh.lay(*lane, self.first + round as u64, &self.label(bytes), fill).await
+    }
+
+    /// As `lay`, with bytes that may stay where they are: they are not to be written until `passed` returns.
+    pub async fn show(&mut self, round: usize, bytes: &[u8]) -> Result<()> {
+        let Exchange { mesh, lane, .. } = self.exchange;
+        let (round, label) = (self.first + round as u64, self.label(bytes.len()));
+        if mesh.show(*lane, round, &label, bytes).await? {
+            self.shown = Some(round);
+        }
+        Ok(())
+    }
+
+    /// Returns when nobody looks at what was shown any more.
+    pub async fn passed(&self) -> Result<()> {
+        match self.shown {
+            Some(round) => self.exchange.mesh.passed(self.exchange.lane, round).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What a rank, maybe this one, has laid out.
+    pub async fn look(&self, round: usize, at: Rank, bytes: usize) -> Result<M::Sight<'_>> {
+        let (Exchange { mesh, lane, .. }, at) = (self.exchange, self.exchange.in_mesh(at));
+        mesh.look(*lane, self.first + round as u64, at, &self.label(bytes)).await
+    }
+
+    /// Most parts are as long as the one before.
+    fn label(&self, bytes: usize) -> Label {
+        match self.label.get() {
+            Some(label) if label.header.bytes == bytes => label,
+            _ => {
+                let label = Label::new(self.exchange.header(self.step, bytes));
+                self.label.set(Some(label));
+                label
+            }
+        }
+    }
+
+    /// This rank has seen what it wants of this round and those before it.
+    pub fn pass(&mut self, round: usize) {
+        self.exchange.mesh.pass(self.exchange.lane, self.first + round as u64);
     }
 }

@@ -16,6 +16,7 @@ mod pairs;
 mod passes;
 mod reduce;
 mod reduce_scatter;
+mod rounds;
 mod scan;
 mod scatter;
 pub mod segments;
@@ -29,7 +30,7 @@ use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Op, Reducer};
 use crate::rank::{Place, Rank};
-use crate::transport::Mesh;
+use crate::transport::{Hosts, Mesh};
 
 use buckets::Piece;
 pub use exchange::Exchange;
@@ -45,13 +46,23 @@ pub async fn perform<M: Mesh>(
     if call.is_empty() {
         return Ok(());
     }
-    let algorithm = selection.choose(&call, place.size).algorithm;
+    let algorithm = selection.choose(&call, place.size, exchange.ground()).algorithm;
     match op {
         Op::AllReduce { reducer, buffers, .. } => {
-            all_reduce(exchange, algorithm, &reducer, passes::into_output(buffers).await).await
+            all_reduce_anywhere(exchange, selection, algorithm, &reducer, buffers).await
         }
-        Op::Reduce { reducer, root, buffers, .. } => {
-            reduce(exchange, algorithm, &reducer, root, buffers).await
+        Op::Reduce { reducer, root, buffers, .. } => match algorithm {
+            Algorithm::ReduceFlat => reduce::flat::flat(exchange, &reducer, root, buffers).await,
+            Algorithm::ReduceHierarchical => {
+                reduce::hierarchical::hierarchical(
+                    exchange, selection, &call, &reducer, root, buffers,
+                )
+                .await
+            }
+            _ => reduce_over_links(exchange, algorithm, &reducer, root, buffers).await,
+        },
+        Op::Broadcast { root, buffers, .. } if algorithm == Algorithm::BroadcastFlat => {
+            broadcast::flat::flat(exchange, root, call.bytes(), buffers).await
         }
         Op::Broadcast { root, buffers, .. } => {
             let data = match buffers {
@@ -59,14 +70,15 @@ pub async fn perform<M: Mesh>(
                 at_root => passes::into_output(at_root).await,
             };
             match algorithm {
-                Algorithm::BroadcastPipeline => {
-                    broadcast::pipeline::pipeline(exchange, root, data).await
+                Algorithm::BroadcastHierarchical => {
+                    broadcast::hierarchical::hierarchical(exchange, selection, &call, root, data)
+                        .await
                 }
-                Algorithm::BroadcastBinomial => {
-                    broadcast::binomial::binomial(exchange, root, data).await
-                }
-                other => unreachable!("{other:?} is no broadcast"),
+                _ => broadcast_over_links(exchange, algorithm, root, data).await,
             }
+        }
+        Op::AllGather { blocks, buffers, .. } if algorithm == Algorithm::AllGatherFlat => {
+            allgather::flat::flat(exchange, &blocks, buffers).await
         }
         Op::AllGather { blocks, buffers, .. } => {
             let output = with_own_block(buffers, blocks.get(place.rank.0)).await;
@@ -76,6 +88,7 @@ pub async fn perform<M: Mesh>(
             reduce_scatter(exchange, algorithm, &reducer, &blocks, buffers).await
         }
         Op::AllToAll { sent, received, buffers, .. } => match algorithm {
+            Algorithm::AllToAllFlat => alltoall::flat::flat(exchange, &sent, buffers).await,
             Algorithm::AllToAllBruck => {
                 alltoall::bruck::bruck(exchange, passes::into_output(buffers).await).await
             }
@@ -90,22 +103,57 @@ pub async fn perform<M: Mesh>(
         Op::Scatter { root, blocks, buffers, .. } => {
             scatter(exchange, algorithm, root, &blocks, buffers).await
         }
-        Op::Scan { reducer, buffers, .. } => {
-            let data = passes::into_output(buffers).await;
-            passes::prepare(&reducer, data, folding(place)).await;
-            scan(exchange, algorithm, &reducer, data).await
-        }
+        Op::Scan { reducer, buffers, .. } => match algorithm {
+            Algorithm::ScanFlat => {
+                scan::flat::flat(exchange, &reducer, Scanned::UpTo, buffers).await
+            }
+            Algorithm::ScanChain => {
+                scan::chain::chain(exchange, &reducer, Scanned::UpTo, buffers).await
+            }
+            _ => {
+                let data = passes::into_output(buffers).await;
+                passes::prepare(&reducer, data, folding(place)).await;
+                scan(exchange, algorithm, &reducer, data).await
+            }
+        },
         Op::ExScan { reducer, buffers, .. } => {
             exclusive_scan(exchange, algorithm, &reducer, buffers).await
         }
         Op::AllReduceBucketed { reducer, buckets, .. } => {
             all_reduce_bucketed(exchange, selection, &reducer, buckets).await
         }
-        Op::Barrier => barrier::dissemination::dissemination(exchange).await,
+        Op::Barrier => match algorithm {
+            Algorithm::BarrierFlat => barrier::flat::flat(exchange).await,
+            Algorithm::BarrierHierarchical => barrier::hierarchical::hierarchical(exchange).await,
+            Algorithm::BarrierDissemination => {
+                barrier::dissemination::dissemination(exchange).await
+            }
+            other => unreachable!("{other:?} is no barrier"),
+        },
         Op::Split { wishes } => {
             let blocks = Blocks::equal(wishes.len() / place.size, place.size);
             all_gather(exchange, algorithm, &blocks, wishes).await
         }
+    }
+}
+
+/// The ranks that speak for their hosts: the first of each, but `root` for its own.
+fn leaders(hosts: &Hosts, root: Option<Rank>) -> Vec<Rank> {
+    let leader = |group: &Vec<Rank>| root.filter(|root| group.contains(root)).unwrap_or(group[0]);
+    hosts.groups().iter().map(leader).collect()
+}
+
+/// `data` is the root's, and becomes everybody's.
+async fn broadcast_over_links<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    root: Rank,
+    data: &mut [u8],
+) -> Result<()> {
+    match algorithm {
+        Algorithm::BroadcastPipeline => broadcast::pipeline::pipeline(exchange, root, data).await,
+        Algorithm::BroadcastBinomial => broadcast::binomial::binomial(exchange, root, data).await,
+        other => unreachable!("{other:?} is no broadcast over links"),
     }
 }
 
@@ -117,9 +165,27 @@ async fn all_gather<M: Mesh>(
     output: &mut [u8],
 ) -> Result<()> {
     match algorithm {
+        Algorithm::AllGatherFlat => {
+            allgather::flat::flat(exchange, blocks, Buffers::Shared { both: output }).await
+        }
         Algorithm::AllGatherBruck => allgather::bruck::bruck(exchange, output).await,
         Algorithm::AllGatherRing => allgather::ring::ring(exchange, blocks, output).await,
         other => unreachable!("{other:?} is no all-gather"),
+    }
+}
+
+async fn all_reduce_anywhere<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    selection: &Selection,
+    algorithm: Algorithm,
+    reducer: &Reducer,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    match algorithm {
+        Algorithm::AllReduceHierarchical => {
+            allreduce::hierarchical::hierarchical(exchange, selection, reducer, buffers).await
+        }
+        _ => all_reduce(exchange, algorithm, reducer, buffers).await,
     }
 }
 
@@ -127,9 +193,17 @@ async fn all_reduce<M: Mesh>(
     exchange: &Exchange<'_, M>,
     algorithm: Algorithm,
     reducer: &Reducer,
-    data: &mut [u8],
+    buffers: Buffers<'_>,
 ) -> Result<()> {
+    match algorithm {
+        Algorithm::AllReduceFlat => return allreduce::flat::flat(exchange, reducer, buffers).await,
+        Algorithm::AllReduceSlices => {
+            return allreduce::slices::slices(exchange, reducer, buffers).await;
+        }
+        _ => {}
+    }
     let size = exchange.place().size;
+    let data = passes::into_output(buffers).await;
     passes::prepare(reducer, data, size).await;
     match algorithm {
         Algorithm::AllReduceOneShot => {
@@ -156,16 +230,21 @@ async fn all_reduce_bucketed<M: Mesh>(
     mut buckets: Vec<&mut [u8]>,
 ) -> Result<()> {
     let place = exchange.place();
-    let algorithm = |bytes| selection.all_reduce(bytes, reducer, place.size).algorithm;
+    let algorithm =
+        |bytes| selection.all_reduce(bytes, reducer, place.size, exchange.ground()).algorithm;
     let (mut list, mut packed) = (&mut buckets[..], Vec::new());
     while let Some(piece) = buckets::next(&mut list) {
         match piece {
             Piece::Long(data) => {
-                all_reduce(exchange, algorithm(data.len()), reducer, data).await?;
+                let algorithm = algorithm(data.len());
+                let both = Buffers::Shared { both: data };
+                all_reduce_anywhere(exchange, selection, algorithm, reducer, both).await?;
             }
             Piece::Short(buffers) => {
                 buckets::pack(buffers, &mut packed)?;
-                all_reduce(exchange, algorithm(packed.len()), reducer, &mut packed).await?;
+                let (algorithm, both) = (algorithm(packed.len()), &mut packed[..]);
+                let both = Buffers::Shared { both };
+                all_reduce_anywhere(exchange, selection, algorithm, reducer, both).await?;
                 buckets::unpack(&packed, buffers);
             }
         }
@@ -173,7 +252,7 @@ async fn all_reduce_bucketed<M: Mesh>(
     Ok(())
 }
 
-async fn reduce<M: Mesh>(
+async fn reduce_over_links<M: Mesh>(
     exchange: &Exchange<'_, M>,
     algorithm: Algorithm,
     reducer: &Reducer,
@@ -225,6 +304,9 @@ async fn reduce_scatter<M: Mesh>(
     blocks: &Blocks,
     buffers: Buffers<'_>,
 ) -> Result<()> {
+    if algorithm == Algorithm::ReduceScatterFlat {
+        return reduce_scatter::flat::flat(exchange, reducer, blocks, buffers).await;
+    }
     match buffers {
         Buffers::Apart { input, output } => {
             reduce_scatter_into(exchange, algorithm, reducer, blocks, input, output).await
@@ -317,6 +399,7 @@ async fn gather<M: Mesh>(
             Algorithm::GatherLinear => {
                 gather::linear::linear(exchange, root, blocks, own, &mut []).await
             }
+            Algorithm::GatherFlat => gather::flat::flat(exchange, root, blocks, own, &mut []).await,
             other => unreachable!("{other:?} is no gather"),
         };
     }
@@ -330,6 +413,7 @@ async fn gather<M: Mesh>(
         Algorithm::GatherLinear => {
             gather::linear::linear(exchange, root, blocks, &[], output).await
         }
+        Algorithm::GatherFlat => gather::flat::flat(exchange, root, blocks, &[], output).await,
         other => unreachable!("{other:?} is no gather"),
     }
 }
@@ -356,8 +440,18 @@ async fn scatter<M: Mesh>(
         Algorithm::ScatterLinear => {
             scatter::linear::linear(exchange, root, blocks, input, own).await
         }
+        Algorithm::ScatterFlat => scatter::flat::flat(exchange, root, blocks, input, own).await,
         other => unreachable!("{other:?} is no scatter"),
     }
+}
+
+/// Whose shares a scan folds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scanned {
+    /// Of all ranks up to this one.
+    UpTo,
+    /// Of all ranks before this one: an exclusive scan, of which rank 0 has nothing.
+    Before,
 }
 
 /// As how many ranks' share a rank prepares its own in a scan: rank 0 folds nothing, as if alone.
@@ -387,6 +481,9 @@ async fn exclusive_scan<M: Mesh>(
     buffers: Buffers<'_>,
 ) -> Result<()> {
     let place = exchange.place();
+    if matches!(algorithm, Algorithm::ScanFlat | Algorithm::ScanChain) {
+        return exclusive_scan_on_host(exchange, algorithm, reducer, buffers).await;
+    }
     if place.rank == Rank(0) {
         // Sends as in a scan. Its result is the identity, if the operator has one.
         let mut own = passes::copied(buffers.input()).await?;
@@ -410,4 +507,24 @@ async fn exclusive_scan<M: Mesh>(
         }
         other => unreachable!("{other:?} is no scan"),
     }
+}
+
+async fn exclusive_scan_on_host<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    algorithm: Algorithm,
+    reducer: &Reducer,
+    mut buffers: Buffers<'_>,
+) -> Result<()> {
+    let both = match &mut buffers {
+        Buffers::Apart { input, output } => Buffers::Apart { input, output },
+        Buffers::Shared { both } => Buffers::Shared { both },
+    };
+    match algorithm {
+        Algorithm::ScanFlat => scan::flat::flat(exchange, reducer, Scanned::Before, both).await?,
+        _ => scan::chain::chain(exchange, reducer, Scanned::Before, both).await?,
+    }
+    if exchange.place().rank == Rank(0) {
+        passes::identity(reducer, buffers.output_mut()).await;
+    }
+    Ok(())
 }

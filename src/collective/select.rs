@@ -7,31 +7,48 @@
 use crate::collective::segments::SEGMENT;
 use crate::error::{Error, Result};
 use crate::op::{Call, Counts, Reducer, Reduction};
+use crate::transport::Hosts;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
+    AllReduceFlat,
+    AllReduceSlices,
+    AllReduceHierarchical,
     AllReduceOneShot,
     AllReduceRecursiveDoubling,
     AllReduceRabenseifner,
     AllReduceRing,
     AllReduceRsAg,
+    ReduceFlat,
+    ReduceHierarchical,
     ReduceBinomial,
     ReducePipeline,
+    BroadcastFlat,
+    BroadcastHierarchical,
     BroadcastBinomial,
     BroadcastPipeline,
+    AllGatherFlat,
     AllGatherBruck,
     AllGatherRing,
+    ReduceScatterFlat,
     ReduceScatterRecursiveHalving,
     ReduceScatterRing,
     ReduceScatterPairwise,
+    AllToAllFlat,
     AllToAllBruck,
     AllToAllPairwise,
+    GatherFlat,
     GatherBinomial,
     GatherLinear,
+    ScatterFlat,
     ScatterBinomial,
     ScatterLinear,
+    ScanFlat,
+    ScanChain,
     ScanHillisSteele,
     ScanPipeline,
+    BarrierFlat,
+    BarrierHierarchical,
     BarrierDissemination,
 }
 
@@ -46,6 +63,29 @@ pub struct Row {
     most_ranks: usize,
     /// What the algorithm can do.
     able: Able,
+    /// Where it can be used.
+    ground: Ground,
+}
+
+/// Where the ranks of a communicator are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// Anywhere.
+    Links,
+    /// All on one host, where they see each other's memory.
+    OneHost,
+    /// On several hosts, of which some have several.
+    Hosts,
+}
+
+impl Ground {
+    pub fn of(hosts: &Hosts) -> Self {
+        match (hosts.share(), hosts.are_one()) {
+            (false, _) => Self::Links,
+            (true, true) => Self::OneHost,
+            (true, false) => Self::Hosts,
+        }
+    }
 }
 
 /// What an algorithm can do. None is chosen for what it cannot, not even by name.
@@ -63,7 +103,12 @@ use Algorithm::*;
 
 /// The first row of a collective that fits is taken. The last one has no limit and can do everything.
 /// The rows of a collective stand together.
-pub const TABLE: [Row; 25] = [
+pub const TABLE: [Row; 42] = [
+    // Few ranks fold all shares sooner than they share out the folding.
+    most_ranks(2, on_host(row("allreduce", "flat", AllReduceFlat, usize::MAX))),
+    on_host(row("allreduce", "flat", AllReduceFlat, 8 << 10)),
+    on_host(row("allreduce", "slices", AllReduceSlices, usize::MAX)),
+    on_hosts(row("allreduce", "hierarchical", AllReduceHierarchical, usize::MAX)),
     most_ranks(4, row("allreduce", "one_shot", AllReduceOneShot, 1 << 10)),
     // Two ranks send as much in one step as a ring in two.
     most_ranks(2, row("allreduce", "recursive_doubling", AllReduceRecursiveDoubling, 256 << 10)),
@@ -72,26 +117,39 @@ pub const TABLE: [Row; 25] = [
     able(Able::Commuting, row("allreduce", "ring", AllReduceRing, usize::MAX)),
     able(Able::Commuting, row("allreduce", "rs_ag", AllReduceRsAg, 0)),
     row("allreduce", "rabenseifner", AllReduceRabenseifner, usize::MAX),
+    on_host(row("reduce", "flat", ReduceFlat, usize::MAX)),
+    on_hosts(row("reduce", "hierarchical", ReduceHierarchical, usize::MAX)),
     row("reduce", "binomial", ReduceBinomial, SEGMENT),
     row("reduce", "pipeline", ReducePipeline, usize::MAX),
+    on_host(row("broadcast", "flat", BroadcastFlat, usize::MAX)),
+    on_hosts(row("broadcast", "hierarchical", BroadcastHierarchical, usize::MAX)),
     row("broadcast", "binomial", BroadcastBinomial, SEGMENT),
     row("broadcast", "pipeline", BroadcastPipeline, usize::MAX),
+    on_host(row("allgather", "flat", AllGatherFlat, usize::MAX)),
     able(Able::Equal, row("allgather", "bruck", AllGatherBruck, 4 << 10)),
     row("allgather", "ring", AllGatherRing, usize::MAX),
+    on_host(row("reduce_scatter", "flat", ReduceScatterFlat, usize::MAX)),
     able(
         Able::Commuting,
         row("reduce_scatter", "recursive_halving", ReduceScatterRecursiveHalving, 16 << 10),
     ),
     able(Able::Commuting, row("reduce_scatter", "ring", ReduceScatterRing, usize::MAX)),
     row("reduce_scatter", "pairwise", ReduceScatterPairwise, usize::MAX),
+    able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, usize::MAX))),
     able(Able::Equal, row("alltoall", "bruck", AllToAllBruck, 256)),
     row("alltoall", "pairwise", AllToAllPairwise, usize::MAX),
+    able(Able::Equal, on_host(row("gather", "flat", GatherFlat, usize::MAX))),
     able(Able::Equal, row("gather", "binomial", GatherBinomial, 4 << 10)),
     row("gather", "linear", GatherLinear, usize::MAX),
+    able(Able::Equal, on_host(row("scatter", "flat", ScatterFlat, usize::MAX))),
     able(Able::Equal, row("scatter", "binomial", ScatterBinomial, 4 << 10)),
     row("scatter", "linear", ScatterLinear, usize::MAX),
+    on_host(row("scan", "flat", ScanFlat, 4 << 10)),
+    on_host(row("scan", "chain", ScanChain, usize::MAX)),
     row("scan", "hillis_steele", ScanHillisSteele, 32 << 10),
     row("scan", "pipeline", ScanPipeline, usize::MAX),
+    on_host(row("barrier", "flat", BarrierFlat, usize::MAX)),
+    on_hosts(row("barrier", "hierarchical", BarrierHierarchical, usize::MAX)),
     row("barrier", "dissemination", BarrierDissemination, usize::MAX),
 ];
 
@@ -101,7 +159,23 @@ const fn row(
     algorithm: Algorithm,
     up_to: usize,
 ) -> Row {
-    Row { collective, name, algorithm, up_to, most_ranks: usize::MAX, able: Able::All }
+    Row {
+        collective,
+        name,
+        algorithm,
+        up_to,
+        most_ranks: usize::MAX,
+        able: Able::All,
+        ground: Ground::Links,
+    }
+}
+
+const fn on_hosts(row: Row) -> Row {
+    able(Able::Commuting, Row { ground: Ground::Hosts, ..row })
+}
+
+const fn on_host(row: Row) -> Row {
+    Row { ground: Ground::OneHost, ..row }
 }
 
 const fn most_ranks(most_ranks: usize, row: Row) -> Row {
@@ -126,7 +200,7 @@ impl Selection {
         Ok(Self { forced })
     }
 
-    pub fn choose(&self, call: &Call, ranks: usize) -> &'static Row {
+    pub fn choose(&self, call: &Call, ranks: usize, ground: Ground) -> &'static Row {
         let rows = rows(call);
         let bytes = match call {
             // A list names all blocks together.
@@ -134,7 +208,7 @@ impl Selection {
             | Call::ReduceScatter { counts: Counts::Listed { .. }, .. } => call.bytes() / ranks,
             _ => call.bytes(),
         };
-        let possible = |row: &&Row| row.can(call);
+        let possible = |row: &&Row| row.can(call) && row.stands_on(ground);
         let of_call = |row: &&Row| row.collective == rows[0].collective;
         let forced = self.forced.iter().copied().filter(of_call).find(possible);
         let fitting = || {
@@ -145,14 +219,25 @@ impl Selection {
     }
 
     /// How a part of this many bytes of an all-reduce is reduced.
-    pub fn all_reduce(&self, bytes: usize, reducer: &Reducer, ranks: usize) -> &'static Row {
+    pub fn all_reduce(
+        &self,
+        bytes: usize,
+        reducer: &Reducer,
+        ranks: usize,
+        ground: Ground,
+    ) -> &'static Row {
         let reduction = reducer.reduction();
         let count = bytes / reduction.dtype.size();
-        self.choose(&Call::AllReduce { count, reduction }, ranks)
+        self.choose(&Call::AllReduce { count, reduction }, ranks, ground)
     }
 }
 
 impl Row {
+    /// Whether the algorithm can be used where the ranks are.
+    pub fn stands_on(&self, ground: Ground) -> bool {
+        self.ground == Ground::Links || self.ground == ground
+    }
+
     /// Whether the algorithm can perform the call at all. Never inlined: the compiler would ask before the
     /// loop over rows, where a call may lack what is asked for, and valgrind tells of it.
     #[inline(never)]
@@ -242,7 +327,7 @@ mod tests {
             (2 << 20, 2, "ring"),
             (2 << 20, 3, "ring"),
         ] {
-            let chosen = selection.choose(&allreduce(bytes / 4), ranks).name;
+            let chosen = selection.choose(&allreduce(bytes / 4), ranks, Ground::Links).name;
             assert_eq!(chosen, name, "{bytes} bytes on {ranks} ranks");
         }
     }
@@ -255,18 +340,18 @@ mod tests {
         let reduction = Reduction { dtype: DataType::Float32, operator };
         let count = 1 << 20;
         let in_order = Call::AllReduce { count, reduction };
-        assert_eq!(selection.choose(&in_order, 3).name, "rabenseifner");
+        assert_eq!(selection.choose(&in_order, 3, Ground::Links).name, "rabenseifner");
         let in_order = Call::ReduceScatter { counts: Counts::Each(count), reduction };
-        assert_eq!(selection.choose(&in_order, 3).name, "pairwise");
+        assert_eq!(selection.choose(&in_order, 3, Ground::Links).name, "pairwise");
         let varying = Call::AllGather { counts: Counts::listed(&[1, 2]), dtype: DataType::Int8 };
-        assert_eq!(selection.choose(&varying, 2).name, "ring");
+        assert_eq!(selection.choose(&varying, 2, Ground::Links).name, "ring");
     }
 
     #[test]
     fn a_forced_algorithm_is_taken_at_every_size_and_for_its_collective_only() {
         let selection = Selection::parse(" allreduce:ring, ").unwrap();
-        assert_eq!(selection.choose(&allreduce(1), 2).name, "ring");
-        assert_eq!(selection.choose(&Call::Barrier, 2).name, "dissemination");
+        assert_eq!(selection.choose(&allreduce(1), 2, Ground::Links).name, "ring");
+        assert_eq!(selection.choose(&Call::Barrier, 2, Ground::Links).name, "dissemination");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use futures_util::future::{FutureExt, join_all};
 use crate::error::{Error, Result};
 use crate::parker;
 use crate::runtime;
+use crate::transport::shm::bell;
 
 use super::Communicator;
 use super::backlog::InBacklog;
@@ -176,6 +177,9 @@ pub(super) fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Resu
 enum Way {
     /// Nothing of it is over the network.
     Here,
+    /// Some of it is in shared memory; another thread drives the network. `crowded`: there are more ranks
+    /// than processors.
+    Shared { crowded: bool },
     /// The caller's thread drives the network meanwhile.
     Driving { leaves_work: bool },
     /// Another thread drives it: nobody knows how long functions of the program take, and heartbeats
@@ -187,6 +191,11 @@ impl Way {
     fn of(tickets: &[Ticket], works: &[Work<'_>]) -> Self {
         if !tickets.iter().any(|ticket| ticket.communicator.is_over_network()) {
             return Self::Here;
+        }
+        let pairs = tickets.iter().zip(works).filter(|(_, work)| !work.is_message());
+        let crowded = pairs.filter_map(|(ticket, _)| ticket.communicator.is_crowded());
+        if let Some(crowded) = crowded.reduce(|one, other| one || other) {
+            return Self::Shared { crowded };
         }
         if works.iter().any(Work::calls_program) {
             return Self::Driven;
@@ -209,12 +218,14 @@ fn run_to_the_end(
     let mut watch = Watch::new(tickets, results);
     let ended = catch_unwind(AssertUnwindSafe(|| {
         // Much ends at once, and then nobody looks at the clock.
-        if matches!(way, Way::Here) && parker::poll(all.as_mut()).is_ready() {
+        let is_here = matches!(way, Way::Here | Way::Shared { .. });
+        if is_here && parker::poll(all.as_mut()).is_ready() {
             return;
         }
         while let Some(until) = watch.next() {
             let ended = match way {
                 Way::Here => parker::block_on(all.as_mut(), until),
+                Way::Shared { crowded } => bell::block_on(all.as_mut(), until, crowded),
                 Way::Driving { leaves_work } => runtime::drive(all.as_mut(), until, leaves_work),
                 Way::Driven => runtime::wait(all.as_mut(), until),
             };

@@ -14,11 +14,12 @@ use crate::collective::select::Selection;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::rank::Rank;
+use crate::runtime;
 use crate::transport::AnyMesh;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::QuicMesh;
 
-use super::Communicator;
+use super::{Communicator, hosts};
 
 /// `size` communicators whose ranks are threads of this process, in rank order.
 pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
@@ -81,11 +82,18 @@ fn create(
         return Ok(alone.remove(0));
     }
     let began = Instant::now();
-    let mesh = mesh()?;
+    let mut mesh = AnyMesh::Quic(mesh()?);
+    let limit = config.init_timeout;
+    let met = runtime::drive(hosts::meet(&mut mesh), Instant::now() + limit, false);
+    let late = || Error::Timeout {
+        limit_ms: limit.as_millis(),
+        blame: "a rank has not told whether it shares memory".to_owned(),
+    };
+    met.ok_or_else(late)??;
     let (name, rank) = (new_name(config), world.rank);
     let ms = began.elapsed().as_millis();
     info!(rank = rank.0 as u64, "communicator {name}: {rank} of {} after {ms} ms", world.size);
-    Communicator::new(&name, AnyMesh::Quic(mesh), config)
+    Communicator::new(&name, mesh, config)
 }
 
 fn new_name(config: &Config) -> String {

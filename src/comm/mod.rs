@@ -11,6 +11,7 @@ mod backlog;
 mod batch;
 mod blame;
 mod create;
+mod hosts;
 mod lane;
 mod making;
 mod split;
@@ -154,6 +155,14 @@ impl Communicator {
 
     fn is_over_network(&self) -> bool {
         matches!(self.mesh, AnyMesh::Quic(_))
+    }
+
+    /// If ranks share memory, whether there are more of them on this host than processors.
+    fn is_crowded(&self) -> Option<bool> {
+        match &self.mesh {
+            AnyMesh::Quic(mesh) => mesh.is_crowded(),
+            AnyMesh::Mem(_) => None,
+        }
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.

@@ -14,10 +14,10 @@ use crate::op::Op;
 use crate::rank::Rank;
 use crate::transport::{Mesh, Split};
 
-use super::Communicator;
 use super::batch::{Batch, while_nobody_issues};
 use super::ticket::Ticket;
 use super::work::{Work, collective};
+use super::{Communicator, hosts};
 
 /// Bytes of a wish as it travels: color (-1: none) and key, little endian.
 const WISH_BYTES: usize = 8;
@@ -99,7 +99,12 @@ impl SplitRequest {
         let parent = &self.communicator;
         let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
         let members = members(&wishes, color);
-        let mesh = parent.mesh.split(Split { seq, color, members }).await?;
+        let mut mesh = parent.mesh.split(Split { seq, color, members }).await?;
+        let met = hosts::meet(&mut mesh).await;
+        // One that has failed meanwhile is made all the same, and says so when it is used.
+        if mesh.fault().is_none() {
+            met?;
+        }
         let own_name = || format!("{}/{color}", parent.name);
         let name = self.config.name.clone().unwrap_or_else(own_name);
         let place = mesh.place();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tracing::trace;
 
+use crate::collective::select::Ground;
 use crate::collective::{self, Exchange};
 use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
@@ -80,6 +81,11 @@ impl Work<'_> {
         }
     }
 
+    /// Whether it is a message, which goes over the network.
+    pub(super) fn is_message(&self) -> bool {
+        matches!(self, Self::Send(_) | Self::Recv(_))
+    }
+
     /// Whether it calls a function of the program.
     pub(super) fn calls_program(&self) -> bool {
         let Self::Collective(op) = self else { return false };
@@ -120,7 +126,7 @@ pub(super) async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
     trace!(
         rank = rank.0 as u64,
         "communicator {name}: {rank}, {call} #{seq}, {}",
-        selection.choose(&call, size).name
+        selection.choose(&call, size, Ground::of(mesh.hosts())).name
     );
     let exchange = Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past);
     match collective::perform(&exchange, selection, op).await {

@@ -8,12 +8,16 @@
 use bytemuck::{Pod, bytes_of, pod_read_unaligned};
 
 use super::element::{Code, Real, Small};
-use super::stores::Stores;
 #[cfg(target_arch = "x86_64")]
 use super::x86::Avx2;
 
 /// Bytes of a word, which holds two or four small floats.
 pub(super) const WORD: usize = 4;
+
+/// Elements of this size and more are streamed. For smaller ones the CPU has so much to do that it
+/// gains little.
+#[cfg(target_arch = "x86_64")]
+const STREAMED: usize = 4;
 
 /// The instructions that a loop is compiled for.
 #[derive(Clone, Copy, Debug)]
@@ -44,19 +48,28 @@ impl Isa {
         }
     }
 
-    /// Every pair of elements by `op`.
+    /// Whether elements of `size` are streamed to `into`: a line there holds whole ones.
+    pub(super) fn streams(self, into: &[u8], size: usize) -> bool {
+        match self {
+            Self::Baseline => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => size >= STREAMED && into.as_ptr().addr().is_multiple_of(size),
+        }
+    }
+
+    /// `pairs`, in place or streamed.
     #[inline(always)]
     pub(super) fn run_pairs<T: Pod>(self, arrays: Arrays<'_>, op: impl Fn(T, T) -> T) {
         match (self, arrays) {
-            (_, Arrays::InPlace { into, from }) => self.run(|| pairs(into, from, op)),
             #[cfg(target_arch = "x86_64")]
-            (Self::Avx2(avx2), Arrays::Apart { into, left, right, stores: Stores::Streamed })
-                if streams::<T>(into) =>
+            (Self::Avx2(avx2), Arrays::Streamed { into, left, right })
+                if size_of::<T>() >= STREAMED =>
             {
                 avx2.stream(into, left, right, |into, from| pairs(into, from, &op));
             }
-            (_, Arrays::Apart { into, left, right, .. }) => {
-                self.run(|| pairs_apart(into, left, right, op));
+            (_, arrays) => {
+                let (into, from) = arrays.in_place();
+                self.run(|| pairs(into, from, op));
             }
         }
     }
@@ -72,35 +85,21 @@ impl Isa {
     }
 }
 
-/// Lines are streamed, and a line must hold whole elements.
-#[cfg(target_arch = "x86_64")]
-fn streams<T>(into: &[u8]) -> bool {
-    into.as_ptr().addr().is_multiple_of(size_of::<T>())
-}
-
 /// The arrays of a fold.
 pub(super) enum Arrays<'a> {
     /// `into = into op from`.
     InPlace { into: &'a mut [u8], from: &'a [u8] },
-    /// `into = left op right`.
-    Apart { into: &'a mut [u8], left: &'a [u8], right: &'a [u8], stores: Stores },
+    /// `into = left op right`, past the cache where `Isa::streams`.
+    Streamed { into: &'a mut [u8], left: &'a [u8], right: &'a [u8] },
 }
 
-/// Bytes copied and then folded in place: so few that the first cache has them still, and enough
-/// that a call costs little. Every element's size divides it.
-pub(super) const BLOCK: usize = 1024;
-
-impl Arrays<'_> {
-    /// For loops that work in place only.
-    pub(super) fn in_place(self, mut work: impl FnMut(&mut [u8], &[u8])) {
+impl<'a> Arrays<'a> {
+    pub(super) fn in_place(self) -> (&'a mut [u8], &'a [u8]) {
         match self {
-            Self::InPlace { into, from } => work(into, from),
-            Self::Apart { into, left, right, .. } => {
-                let operands = left.chunks(BLOCK).zip(right.chunks(BLOCK));
-                for (into, (left, right)) in into.chunks_mut(BLOCK).zip(operands) {
-                    into.copy_from_slice(left);
-                    work(into, right);
-                }
+            Self::InPlace { into, from } => (into, from),
+            Self::Streamed { into, left, right } => {
+                into.copy_from_slice(left);
+                (into, right)
             }
         }
     }
@@ -112,15 +111,6 @@ pub(super) fn pairs<T: Pod>(into: &mut [u8], from: &[u8], op: impl Fn(T, T) -> T
     for (a, b) in into.chunks_exact_mut(size).zip(from.chunks_exact(size)) {
         let result = op(pod_read_unaligned(a), pod_read_unaligned(b));
         a.copy_from_slice(bytes_of(&result));
-    }
-}
-
-#[inline(always)]
-fn pairs_apart<T: Pod>(into: &mut [u8], left: &[u8], right: &[u8], op: impl Fn(T, T) -> T) {
-    let size = size_of::<T>();
-    let operands = left.chunks_exact(size).zip(right.chunks_exact(size));
-    for (into, (a, b)) in into.chunks_exact_mut(size).zip(operands) {
-        into.copy_from_slice(bytes_of(&op(pod_read_unaligned(a), pod_read_unaligned(b))));
     }
 }
 

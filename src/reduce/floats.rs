@@ -174,30 +174,26 @@ impl<S: AtOnce> Layout for Packed<S> {
     type Wide = f32;
 
     fn pairs(isa: Isa, arrays: Arrays<'_>, op: impl Fn(f32, f32) -> f32 + Copy) {
-        arrays.in_place(|into, from| {
-            let done = S::pairs(isa, into, from, op);
-            packed_pairs::<S>(isa, &mut into[done..], &from[done..], op);
-        });
+        let (into, from) = arrays.in_place();
+        let done = S::pairs(isa, into, from, op);
+        packed_pairs::<S>(isa, &mut into[done..], &from[done..], op);
     }
 
     fn sum(isa: Isa, arrays: Arrays<'_>) {
-        arrays.in_place(|into, from| {
-            let done = S::sums(isa, into, from);
-            let (into, from) = (&mut into[done..], &from[done..]);
-            Self::pairs(isa, Arrays::InPlace { into, from }, Real::add);
-        });
+        let (into, from) = arrays.in_place();
+        let done = S::sums(isa, into, from);
+        let (into, from) = (&mut into[done..], &from[done..]);
+        Self::pairs(isa, Arrays::InPlace { into, from }, Real::add);
     }
 
     fn max(isa: Isa, arrays: Arrays<'_>) {
-        arrays.in_place(|into, from| {
-            isa.run_ahead(into, from, |into, from| pairs(into, from, S::max));
-        });
+        let (into, from) = arrays.in_place();
+        isa.run_ahead(into, from, |into, from| pairs(into, from, S::max));
     }
 
     fn min(isa: Isa, arrays: Arrays<'_>) {
-        arrays.in_place(|into, from| {
-            isa.run_ahead(into, from, |into, from| pairs(into, from, S::min));
-        });
+        let (into, from) = arrays.in_place();
+        isa.run_ahead(into, from, |into, from| pairs(into, from, S::min));
     }
 
     fn each(isa: Isa, data: &mut [u8], op: impl Fn(f32) -> f32 + Copy) {

@@ -45,6 +45,15 @@ impl Reducer {
         }
     }
 
+    /// How elements are folded that are prepared already and will be finished later.
+    pub fn after_prepare(&self) -> Self {
+        match self {
+            Self::Known(fold) => Self::Known(fold.after_prepare()),
+            Self::PreMulSum { sum, .. } => Self::Known(*sum),
+            Self::User { .. } => self.clone(),
+        }
+    }
+
     /// What the folded elements need at the end.
     pub fn finish(&self, data: &mut [u8], size: usize) {
         if let Self::Known(fold) = self {

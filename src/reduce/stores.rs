@@ -15,6 +15,10 @@ pub enum Stores {
     Streamed,
 }
 
+/// Bytes copied and then folded: so few that the first cache has them still, and enough that a call
+/// costs nothing. Every element's size divides it.
+pub(super) const BLOCK: usize = 1024;
+
 /// Both are equally long.
 pub fn copy(into: &mut [u8], from: &[u8], stores: Stores) {
     assert_eq!(into.len(), from.len(), "copied arrays are equally long");
@@ -33,6 +37,24 @@ pub(super) fn copy_with(isa: Isa, into: &mut [u8], from: &[u8], stores: Stores) 
 pub fn fold_into(fold: Fold, into: &mut [u8], left: &[u8], right: &[u8], stores: Stores) {
     let equal = into.len() == left.len() && into.len() == right.len();
     assert!(equal, "folded arrays are equally long");
-    let arrays = Arrays::Apart { into, left, right, stores };
-    elements(fold.dtype()).fold(Isa::best(), fold.redop(), arrays);
+    fold_into_with(Isa::best(), fold, into, left, right, stores);
+}
+
+pub(super) fn fold_into_with(
+    isa: Isa,
+    fold: Fold,
+    into: &mut [u8],
+    left: &[u8],
+    right: &[u8],
+    stores: Stores,
+) {
+    let (elements, redop, size) = (elements(fold.dtype()), fold.redop(), fold.dtype().size());
+    if stores == Stores::Streamed && isa.streams(into, size) {
+        return elements.fold(isa, redop, Arrays::Streamed { into, left, right });
+    }
+    let operands = left.chunks(BLOCK).zip(right.chunks(BLOCK));
+    for (into, (left, right)) in into.chunks_mut(BLOCK).zip(operands) {
+        into.copy_from_slice(left);
+        elements.fold(isa, redop, Arrays::InPlace { into, from: right });
+    }
 }

@@ -142,7 +142,7 @@ fn ahead(into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
     work(into.into_remainder(), from.remainder());
 }
 
-/// A step is worked on in a place of its own, then stored. What stands before the first line of
+/// A step's result is gathered where the first cache holds it. What stands before the first line of
 /// `into` and behind the last step is stored through the cache.
 #[target_feature(enable = "avx2,f16c")]
 fn stream(into: &mut [u8], left: &[u8], right: &[u8], work: impl Fn(&mut [u8], &[u8])) {

@@ -1,18 +1,36 @@
 //! The mesh of a communicator, whichever kind it is.
 
+use std::ops::Deref;
+
 use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::mem::MemMesh;
 use super::quic::QuicMesh;
-use super::{Header, Inbox, Lane, Mesh, Missing, Note, Split};
+use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Split};
 
 pub enum AnyMesh {
     /// Ranks are threads of this process.
     Mem(MemMesh),
     /// Ranks are processes.
     Quic(QuicMesh),
+}
+
+pub enum AnySight<'a> {
+    Mem(<MemMesh as Mesh>::Sight<'a>),
+    Quic(<QuicMesh as Mesh>::Sight<'a>),
+}
+
+impl Deref for AnySight<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mem(bytes) => bytes,
+            Self::Quic(bytes) => bytes,
+        }
+    }
 }
 
 impl Mesh for AnyMesh {
@@ -41,6 +59,69 @@ impl Mesh for AnyMesh {
         match self {
             Self::Mem(mesh) => mesh.recv(lane, from, header, into, land).await,
             Self::Quic(mesh) => mesh.recv(lane, from, header, into, land).await,
+        }
+    }
+
+    type Sight<'a> = AnySight<'a>;
+
+    fn hosts(&self) -> &Hosts {
+        match self {
+            Self::Mem(mesh) => mesh.hosts(),
+            Self::Quic(mesh) => mesh.hosts(),
+        }
+    }
+
+    fn begin_rounds(&self, lane: Lane, count: u64) -> u64 {
+        match self {
+            Self::Mem(mesh) => mesh.begin_rounds(lane, count),
+            Self::Quic(mesh) => mesh.begin_rounds(lane, count),
+        }
+    }
+
+    async fn lay(
+        &self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.lay(lane, round, label, fill).await,
+            Self::Quic(mesh) => mesh.lay(lane, round, label, fill).await,
+        }
+    }
+
+    async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
+        match self {
+            Self::Mem(mesh) => mesh.show(lane, round, label, bytes).await,
+            Self::Quic(mesh) => mesh.show(lane, round, label, bytes).await,
+        }
+    }
+
+    async fn passed(&self, lane: Lane, round: u64) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.passed(lane, round).await,
+            Self::Quic(mesh) => mesh.passed(lane, round).await,
+        }
+    }
+
+    async fn look<'a>(
+        &'a self,
+        lane: Lane,
+        round: u64,
+        at: Rank,
+        label: &Label,
+    ) -> Result<AnySight<'a>> {
+        match self {
+            Self::Mem(mesh) => mesh.look(lane, round, at, label).await.map(AnySight::Mem),
+            Self::Quic(mesh) => mesh.look(lane, round, at, label).await.map(AnySight::Quic),
+        }
+    }
+
+    fn pass(&self, lane: Lane, round: u64) {
+        match self {
+            Self::Mem(mesh) => mesh.pass(lane, round),
+            Self::Quic(mesh) => mesh.pass(lane, round),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::op::{Call, Counts};
 use crate::rank::Rank;
 
-use super::wire::encode_call;
+use super::wire::{HEADER_BYTES, encode_call};
 
 /// The call as a whole travels with each message, not a hash of it: equality is exact but for lists of
 /// counts, and the receiver of a wrong one can at once name both calls.
@@ -37,6 +37,22 @@ impl Past {
         let call_digest = (call_digest >> 32) as u32 ^ call_digest as u32;
         let digest = (self.digest ^ call_digest).wrapping_mul(0x9e37_79b1).rotate_left(15);
         Self { previous: Some(*call), digest }
+    }
+}
+
+/// A header ready to be laid out, with a number that tells it from others without reading it.
+#[derive(Clone, Copy, Debug)]
+pub struct Label {
+    pub header: Header,
+    pub encoded: [u8; HEADER_BYTES],
+    pub check: u64,
+}
+
+impl Label {
+    pub fn new(header: Header) -> Self {
+        let encoded = header.encode();
+        let check = (u64::from(crc32c::crc32c(&encoded)) << 32) ^ header.seq;
+        Self { header, encoded, check }
     }
 }
 

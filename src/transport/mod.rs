@@ -8,6 +8,9 @@
 //!   that need not wait, because all it needs has been sent, still completes;
 //! - memory for messages on their way is bounded: a sender waits for its receiver.
 //!
+//! Ranks of one host also see each other's memory: in rounds, which they count alike, each may lay out
+//! bytes that all others look at.
+//!
 //! Messages of a collective go in lanes. Messages that programs send to one rank are told of in
 //! notes, which arrive in the receiving rank's inbox in the order sent; the bytes of long ones, their
 //! bodies, follow on ways of their own.
@@ -15,20 +18,24 @@
 mod any;
 mod board;
 mod header;
+mod hosts;
 mod inbox;
 pub mod mem;
 mod note;
 pub mod quic;
+pub mod shm;
 pub mod wire;
 
 use std::future::Future;
+use std::ops::Deref;
 
 use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 pub use any::AnyMesh;
-pub use header::{Header, Past};
+pub use header::{Header, Label, Past};
+pub use hosts::Hosts;
 pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit};
 pub use note::{EAGER, Form, NOTE_HEAD_BYTES, Note};
 
@@ -67,6 +74,13 @@ pub struct Split {
 /// How many lanes every mesh has.
 pub const LANES: usize = 4;
 
+/// How many rounds a rank may be ahead of the slowest of its host.
+pub const ROUNDS: usize = 4;
+
+/// Most bytes that are laid out in a round: they are looked at while they are still in the cache. A
+/// multiple of every element's size.
+pub const SLOT: usize = 64 << 10;
+
 pub trait Mesh: Sized {
     fn place(&self) -> Place;
 
@@ -91,6 +105,53 @@ pub trait Mesh: Sized {
         into: &mut [u8],
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> impl Future<Output = Result<()>>;
+
+    /// Bytes that a rank of this host has laid out.
+    type Sight<'a>: Deref<Target = [u8]>
+    where
+        Self: 'a;
+
+    /// Who shares memory with whom.
+    fn hosts(&self) -> &Hosts;
+
+    /// The first of `count` rounds of a lane, which all ranks of this host begin.
+    fn begin_rounds(&self, lane: Lane, count: u64) -> u64;
+
+    /// Lays out bytes in a round for the ranks of this host, as many as the label says: `fill` writes
+    /// them. Waits while a rank is `ROUNDS` behind.
+    fn lay(
+        &self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> impl Future<Output = Result<()>>;
+
+    /// As `lay`, with bytes that may stay where they are, if others can see them there: then this rank does
+    /// not write them until all have `passed` the round. Whether they stay.
+    fn show(
+        &self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        bytes: &[u8],
+    ) -> impl Future<Output = Result<bool>>;
+
+    /// What a rank of this host, maybe this one, has laid out in a round; not to be looked at once the
+    /// round is passed.
+    fn look<'a>(
+        &'a self,
+        lane: Lane,
+        round: u64,
+        at: Rank,
+        label: &Label,
+    ) -> impl Future<Output = Result<Self::Sight<'a>>>;
+
+    /// Waits until all other ranks of this host have passed a round.
+    fn passed(&self, lane: Lane, round: u64) -> impl Future<Output = Result<()>>;
+
+    /// This rank looks at nothing more of this round and those before it.
+    fn pass(&self, lane: Lane, round: u64);
 
     /// Where notes from the peers arrive. It learns of a failure, and that a peer has gone once
     /// nothing more comes from it.

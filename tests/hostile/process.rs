@@ -40,8 +40,10 @@ impl Process {
         for (name, _) in nexar::config::NAMES {
             command.env_remove(name);
         }
-        // Loopback is what all cases have in common; those about addresses say otherwise.
-        command.env("NEXAR_SOCKET_IFNAME", "lo").env(ROLE, "1").envs(environment.iter().copied());
+        // Loopback is what all cases have in common; those about addresses say otherwise. And it is the
+        // network that is harmed.
+        command.env("NEXAR_SOCKET_IFNAME", "lo").env("NEXAR_SHM_DISABLE", "1").env(ROLE, "1");
+        command.envs(environment.iter().copied());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process starts");
         let orders = child.stdin.take().unwrap();

@@ -194,6 +194,7 @@ impl Trio {
             key: identity.public(),
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], endpoint.port()))],
             process: None,
+            host: None,
         };
         let roster = identities.iter().zip(&endpoints).map(member).collect();
         Self { endpoints, roster, identities: identities.into_iter().map(Some).collect() }

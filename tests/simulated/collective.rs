@@ -1,16 +1,16 @@
 //! Every collective, algorithm and shape against an oracle: the exact bits, on every rank.
 
 use nexar::collective::segments::SEGMENT;
-use nexar::collective::select::{Row, Selection, TABLE};
+use nexar::collective::select::{Ground, Row, Selection, TABLE};
 use nexar::dtype::DataType;
 use nexar::op::{Fold, RedOp, Reducer};
-use nexar::transport::mem::{MemWorld, Trouble};
+use nexar::transport::mem::Trouble;
 use proptest::prelude::*;
 
 use crate::case::{Case, Form, known, maps, sum, xor};
 use crate::oracle::oracle;
 use crate::world::Placement::{InPlace, OutOfPlace};
-use crate::world::{make, run};
+use crate::world::{make, run, world_for};
 
 /// Every algorithm with the forms of calls of its collective.
 pub fn algorithms() -> Vec<(&'static Row, Form)> {
@@ -38,7 +38,7 @@ fn check(row: &Row, cases: &[Case], size: usize, trouble: Trouble) {
 }
 
 fn check_with(algo: &str, row: &Row, cases: &[Case], size: usize, trouble: Trouble) {
-    let world = MemWorld::new(size, trouble).unwrap();
+    let world = world_for(row, size, trouble);
     let mine = cases.to_vec();
     let results = run(&world, algo, move |communicator| {
         let cases = mine.clone();
@@ -166,7 +166,7 @@ fn without_a_name_every_call_takes_an_algorithm_that_performs_it_right() {
             for count in [1, 1000, 100_000] {
                 let reducer = if count > 1000 { of_pieces(form) } else { reducer.clone() };
                 let case = Case { form, count, reducer, root: 0, size: 4 };
-                let name = Selection::default().choose(&case.call(), 4).name;
+                let name = Selection::default().choose(&case.call(), 4, Ground::OneHost).name;
                 let row = TABLE
                     .iter()
                     .find(|row| row.collective == form.collective() && row.name == name);

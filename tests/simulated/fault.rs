@@ -21,7 +21,7 @@ use crate::case::{Case, Form, known, maps};
 use crate::collective::{algorithms, cases};
 use crate::oracle::oracle;
 use crate::world::Placement::OutOfPlace;
-use crate::world::{make, quiet, run};
+use crate::world::{make, quiet, run, world_for};
 
 /// A call on enough elements that every chunk has some.
 fn case(form: Form, size: usize) -> Case {
@@ -57,7 +57,7 @@ fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
 fn kill(row: &Row, case: &Case, victim: usize, at: u64) -> bool {
     let size = case.size;
     let algo = format!("{}:{}", row.collective, row.name);
-    let world = MemWorld::new(size, Trouble::kill(Rank(victim), at)).unwrap();
+    let world = world_for(row, size, Trouble::kill(Rank(victim), at));
     let mine = case.clone();
     let results = run(&world, &algo, move |communicator| {
         let case = mine.clone();
@@ -238,7 +238,9 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
 
 #[test]
 fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
-    let config = Config { op_timeout: Duration::from_secs(30), ..Config::default() };
+    // One that copies before it sends, so that the others get nothing of rank 1.
+    let algo = "allreduce:one_shot".to_owned();
+    let config = Config { op_timeout: Duration::from_secs(30), algo, ..Config::default() };
     let communicators = nexar::comm::create_in_process(3, &config).unwrap();
     let ranks = communicators.into_iter().map(|communicator| {
         std::thread::spawn(move || {

@@ -31,7 +31,8 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
                 let order = match algorithm {
                     "ring" | "rs_ag" => ring(chunk, size),
                     "recursive_doubling" | "rabenseifner" => doubling(size),
-                    "one_shot" => row(0..size),
+                    "one_shot" | "flat" | "slices" => row(0..size),
+                    "hierarchical" => by_host(size),
                     other => panic!("no oracle for {other}"),
                 };
                 folded(&order, shares)
@@ -44,7 +45,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             let order = match algorithm {
                 "ring" => ring(rank, size),
                 "recursive_halving" => halving(rank, size),
-                "pairwise" => row(0..size),
+                "pairwise" | "flat" => row(0..size),
                 other => panic!("no oracle for {other}"),
             };
             folded(&order, shares)
@@ -54,6 +55,8 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             let order = match algorithm {
                 "binomial" => binomial(case.root, 0, size),
                 "pipeline" => ring(case.root, size),
+                "flat" => row(0..size),
+                "hierarchical" => by_host(size),
                 other => panic!("no oracle for {other}"),
             };
             folded(&order, all())
@@ -61,7 +64,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
         Form::Scan => {
             let order = match algorithm {
                 "hillis_steele" => hillis_steele(rank, steps(size)),
-                "pipeline" => row(0..rank + 1),
+                "pipeline" | "flat" | "chain" => row(0..rank + 1),
                 other => panic!("no oracle for {other}"),
             };
             folded(&order, all())
@@ -89,7 +92,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
         Form::ExScan => {
             let order = match algorithm {
                 "hillis_steele" => before(rank, steps(size)).unwrap(),
-                "pipeline" => row(0..rank),
+                "pipeline" | "flat" | "chain" => row(0..rank),
                 other => panic!("no oracle for {other}"),
             };
             folded(&order, all())
@@ -130,6 +133,14 @@ impl Order {
 /// One after the other.
 fn row(ranks: impl Iterator<Item = usize>) -> Order {
     ranks.map(Order::Rank).reduce(Order::then).unwrap()
+}
+
+/// Those of one host and then those of the other, as `world_for` puts them.
+fn by_host(size: usize) -> Order {
+    match size {
+        1 => row(0..1),
+        _ => row((0..size).step_by(2)).then(row((1..size).step_by(2))),
+    }
 }
 
 /// The right neighbour of a rank first, round the ring, the rank itself last.

@@ -162,6 +162,10 @@ fn recursive_halving_sends_as_much_as_its_card_says() {
 #[test]
 fn a_barrier_sends_headers_only() {
     for size in 1..=8_usize {
-        assert_eq!(sent("", Form::Barrier, size), each(size, log2_up(size), 0), "{size}");
+        assert_eq!(
+            sent("barrier:dissemination", Form::Barrier, size),
+            each(size, log2_up(size), 0),
+            "{size}"
+        );
     }
 }

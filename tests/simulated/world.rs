@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nexar::buffer::Buffers;
+use nexar::collective::select::Row;
 use nexar::comm::{Communicator, create_over};
 use nexar::config::Config;
 use nexar::error::Result;
@@ -41,6 +42,15 @@ where
         }
         results
     })
+}
+
+/// A world that an algorithm can be used in: of two hosts, on which ranks take turns, if it needs several.
+pub fn world_for(row: &Row, size: usize, trouble: Trouble) -> Arc<MemWorld> {
+    match row.name {
+        "hierarchical" => MemWorld::on_hosts((0..size).map(|rank| rank % 2).collect(), trouble),
+        _ => MemWorld::new(size, trouble),
+    }
+    .unwrap()
 }
 
 pub fn quiet(size: usize) -> Arc<MemWorld> {

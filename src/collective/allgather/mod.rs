@@ -1,4 +1,5 @@
 //! All-gather: every rank gets every block.
 
 pub mod bruck;
+pub mod flat;
 pub mod ring;

@@ -1,4 +1,5 @@
 //! All-to-all: every rank gets a block from every rank.
 
 pub mod bruck;
+pub mod flat;
 pub mod pairwise;

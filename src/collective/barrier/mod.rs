@@ -1,3 +1,5 @@
 //! Barrier: no rank leaves before all have come.
 
 pub mod dissemination;
+pub mod flat;
+pub mod hierarchical;

@@ -1,4 +1,5 @@
 //! Gather: the root gets every block.
 
 pub mod binomial;
+pub mod flat;
 pub mod linear;

@@ -1,4 +1,6 @@
 //! Reduce: the root gets the fold of all.
 
 pub mod binomial;
+pub mod flat;
+pub mod hierarchical;
 pub mod pipeline;

@@ -1,8 +1,7 @@
 //! What is written apart from its operands has the bits of a copy and a fold in place: in all
 //! forms, at all addresses, and no byte beside it is touched.
 
-use super::super::array::BLOCK;
-use super::super::stores::copy_with;
+use super::super::stores::{BLOCK, copy_with, fold_into_with};
 use super::super::{Stores, copy, finish, finishes, fold_into, prepare, prepares};
 use super::*;
 
@@ -68,14 +67,28 @@ fn a_result_apart_has_the_bits_of_a_copy_and_a_fold_in_place() {
                 let right = right_memory.holding(shifts[2], &right[..bytes]);
                 for (isa, stores) in forms() {
                     let right_bits = into.check(shifts[0], &expected[..bytes], |into| {
-                        let arrays = Arrays::Apart { into, left, right, stores };
-                        elements(dtype).fold(isa, redop, arrays);
+                        fold_into_with(isa, fold, into, left, right, stores);
                     });
                     let form = format_args!("{isa:?} {stores:?}, {bytes} bytes at {shifts:?}");
                     assert!(right_bits, "{dtype} {redop:?} {form}");
                 }
             }
         }
+    }
+}
+
+#[test]
+fn what_cannot_be_streamed_is_copied_and_folded() {
+    for fold in folds() {
+        let (dtype, redop) = (fold.dtype(), fold.redop());
+        let pairs = tried(dtype, 67);
+        let left = array(dtype, pairs.iter().map(|(a, _)| *a));
+        let right = array(dtype, pairs.iter().map(|(_, b)| *b));
+        let expected = array(dtype, pairs.iter().map(|(a, b)| defined(fold, *a, *b)));
+        let mut into = vec![AROUND; left.len()];
+        let arrays = Arrays::Streamed { into: &mut into, left: &left, right: &right };
+        elements(dtype).fold(Isa::Baseline, redop, arrays);
+        assert_eq!(into, expected, "{dtype} {redop:?}");
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(super) mod bodies;
 mod queue;
+mod shelves;
 mod trouble;
 
 use std::collections::HashMap;
@@ -20,9 +21,10 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{HAS_LEFT, Header, Inbox, LANES, Lane, Mesh, Missing, Note, Split};
+use super::{HAS_LEFT, Header, Hosts, Inbox, LANES, Label, Lane, Mesh, Missing, Note, Split};
 use bodies::{Bodies, Key};
 use queue::{Parcel, Queue, Reason};
+use shelves::{Shelves, Sight};
 
 pub use trouble::Trouble;
 
@@ -32,8 +34,11 @@ const PART: usize = 128 << 10;
 /// All ranks of one in-process communicator.
 pub struct MemWorld {
     size: usize,
+    /// Of each rank.
+    hosts: Vec<usize>,
     /// By lane, sender, receiver; made when first used.
     queues: Vec<OnceLock<Box<Queue>>>,
+    shelves: Shelves,
     inboxes: Vec<Inbox>,
     bodies: Bodies,
     traffic: Vec<Counters>,
@@ -64,6 +69,9 @@ struct Entering {
 pub struct MemMesh {
     world: Arc<MemWorld>,
     place: Place,
+    hosts: Hosts,
+    /// Of each lane, how many rounds this rank has begun.
+    begun: [AtomicU64; LANES],
 }
 
 /// What a rank has sent so far.
@@ -81,6 +89,12 @@ struct Counters {
 
 impl MemWorld {
     pub fn new(size: usize, trouble: Trouble) -> Result<Arc<Self>> {
+        Self::on_hosts(vec![0; size], trouble)
+    }
+
+    /// A world whose ranks share memory only with those on the same host, which is named for each rank.
+    pub fn on_hosts(hosts: Vec<usize>, trouble: Trouble) -> Result<Arc<Self>> {
+        let size = hosts.len();
         let count = LANES * size * size;
         let mut queues = Vec::new();
         let bytes = count * size_of::<OnceLock<Box<Queue>>>();
@@ -88,7 +102,9 @@ impl MemWorld {
         queues.resize_with(count, OnceLock::new);
         Ok(Arc::new(Self {
             size,
+            hosts,
             queues,
+            shelves: Shelves::new(size),
             inboxes: (0..size).map(|rank| Inbox::new(Place::new(Rank(rank), size))).collect(),
             bodies: Bodies::default(),
             traffic: (0..size).map(|_| Counters::default()).collect(),
@@ -103,8 +119,7 @@ impl MemWorld {
     /// The meshes of all ranks, in rank order.
     pub fn meshes(self: &Arc<Self>) -> Vec<MemMesh> {
         let ranks = (0..self.size).map(Rank);
-        let mesh = |rank| MemMesh { world: Arc::clone(self), place: Place::new(rank, self.size) };
-        ranks.map(mesh).collect()
+        ranks.map(|rank| MemMesh::new(Arc::clone(self), Place::new(rank, self.size))).collect()
     }
 
     pub fn traffic(&self, rank: Rank) -> Traffic {
@@ -140,6 +155,7 @@ impl MemWorld {
     fn rank_gone(&self, rank: Rank, reason: Reason) {
         let others = self.inboxes.iter().enumerate().filter(|(other, _)| *other != rank.0);
         others.for_each(|(_, inbox)| inbox.gone(rank, reason));
+        self.shelves.rank_gone(rank, reason);
         // After the inboxes: who makes a queue then looks there.
         self.bodies.rank_gone(rank, reason);
         for lane in (0..LANES).map(Lane) {
@@ -166,6 +182,7 @@ impl MemWorld {
             self.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
             self.inboxes.iter().for_each(|inbox| inbox.fail(fault.clone()));
             self.bodies.wake();
+            self.shelves.wake();
         }
         fault.clone()
     }
@@ -184,6 +201,12 @@ impl MemWorld {
 }
 
 impl MemMesh {
+    fn new(world: Arc<MemWorld>, place: Place) -> Self {
+        let names: Vec<_> = world.hosts.iter().copied().map(Some).collect();
+        let hosts = Hosts::new(&names, place.rank);
+        Self { world, place, hosts, begun: Default::default() }
+    }
+
     async fn put(
         &self,
         queue: &Queue,
@@ -279,6 +302,65 @@ impl Mesh for MemMesh {
         }
     }
 
+    type Sight<'a> = Sight<'a>;
+
+    fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    fn begin_rounds(&self, lane: Lane, count: u64) -> u64 {
+        self.begun[lane.0].fetch_add(count, Ordering::Relaxed)
+    }
+
+    async fn lay(
+        &self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        self.die_if_due()?;
+        let MemWorld { shelves, trouble, .. } = &*self.world;
+        let failed = || self.world.has_failed();
+        let (rank, others) = (self.place.rank, self.hosts.mine());
+        let free = poll_fn(|context: &mut Context<'_>| {
+            shelves.poll_free(context, lane, others, round, failed)
+        });
+        free.await.map_err(|(peer, reason)| self.lost(peer, reason))?;
+        shelves.lay(lane, rank, round, &label.header, trouble.next_delay(), fill);
+        Ok(())
+    }
+
+    async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
+        self.lay(lane, round, label, |slot| slot.copy_from_slice(bytes)).await?;
+        Ok(false)
+    }
+
+    async fn passed(&self, _: Lane, _: u64) -> Result<()> {
+        unreachable!("nothing stays where it is")
+    }
+
+    async fn look<'a>(
+        &'a self,
+        lane: Lane,
+        round: u64,
+        at: Rank,
+        label: &Label,
+    ) -> Result<Sight<'a>> {
+        self.die_if_due()?;
+        let failed = || self.world.has_failed();
+        let sight = poll_fn(|context: &mut Context<'_>| {
+            self.world.shelves.poll_look(context, lane, at, round, failed)
+        });
+        let sight = sight.await.map_err(|reason| self.lost(at, reason))?;
+        label.header.check(self.place.rank, at, &sight.header())?;
+        Ok(sight)
+    }
+
+    fn pass(&self, lane: Lane, round: u64) {
+        self.world.shelves.pass(lane, self.place.rank, round);
+    }
+
     fn inbox(&self) -> &Inbox {
         &self.world.inboxes[self.place.rank.0]
     }
@@ -315,7 +397,11 @@ impl Mesh for MemMesh {
         let mut splits = self.world.splits();
         let mut entering = match splits.entering.remove(&name) {
             Some(entering) => entering,
-            None => Entering { world: MemWorld::new(size, Trouble::default())?, missing: size },
+            None => {
+                let hosts = split.members.iter().map(|rank| self.world.hosts[rank.0]).collect();
+                let world = MemWorld::on_hosts(hosts, Trouble::default())?;
+                Entering { world, missing: size }
+            }
         };
         entering.missing -= 1;
         let world = Arc::clone(&entering.world);
@@ -327,7 +413,7 @@ impl Mesh for MemMesh {
         }
         let rank = split.members.iter().position(|member| *member == self.place.rank);
         let rank = Rank(rank.expect("this rank is a member"));
-        Ok(Self { world, place: Place::new(rank, size) })
+        Ok(Self::new(world, Place::new(rank, size)))
     }
 
     fn renounce(&self, seq: u64, color: u32, fault: Error) {

@@ -258,7 +258,7 @@ impl Context {
     }
 
     /// Waits until a peer has left the communicator or its connection has ended, and says how.
-    async fn gone(&self, peer: Rank) -> String {
+    pub async fn gone(&self, peer: Rank) -> String {
         let peer = self.peer(peer);
         match peer.readable() {
             Some(link) => gone_from(&link.streams(self.id), peer).await,
@@ -267,7 +267,7 @@ impl Context {
     }
 
     /// Why a peer is not there: it may have gone because of the fault.
-    fn lost(&self, peer: Rank, how: String) -> Error {
+    pub fn lost(&self, peer: Rank, how: String) -> Error {
         self.fault().cloned().unwrap_or(Error::PeerLost { peer, how })
     }
 

@@ -21,6 +21,7 @@ mod peer;
 pub mod preamble;
 pub mod process;
 mod reader;
+mod sharing;
 mod socket;
 mod spine;
 mod suspicion;
@@ -36,7 +37,8 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::mem::bodies::Key;
-use super::{Header, Inbox, Lane, Mesh, Missing, Note, Split};
+use super::shm::Host;
+use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Split};
 use context::Context;
 use endpoint::Endpoint;
 use key::{Identity, PublicKey};
@@ -45,6 +47,7 @@ use links::{EXITING, Links};
 use process::Process;
 
 pub use context::ContextId;
+pub use sharing::host_of_this;
 
 /// One rank as all others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct Member {
     pub addresses: Vec<SocketAddr>,
     /// For those on its host.
     pub process: Option<Process>,
+    /// Ranks that name the same may share memory; one without does not.
+    pub host: Option<[u8; 16]>,
 }
 
 /// What a mesh is made of, once all ranks are known.
@@ -73,6 +78,9 @@ pub struct Plan {
 pub struct QuicMesh {
     context: Arc<Context>,
     runtime: tokio::runtime::Handle,
+    hosts: Hosts,
+    /// What this rank shares with the others of its host, if there are any.
+    host: Option<Host>,
 }
 
 /// The name of a rank's service.
@@ -89,7 +97,8 @@ impl QuicMesh {
 
     fn new(context: Arc<Context>, runtime: tokio::runtime::Handle) -> Self {
         live().push(Arc::downgrade(&context));
-        Self { context, runtime }
+        let hosts = Hosts::apart(context.place.size, context.place.rank);
+        Self { context, runtime, hosts, host: None }
     }
 
     /// Connects to this rank's neighbours: the one that comes first in the roster dials.
@@ -197,6 +206,62 @@ impl Mesh for QuicMesh {
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> Result<()> {
         Box::pin(self.recv_on_stream(lane, from, header, into, land)).await
+    }
+
+    type Sight<'a> = &'a [u8];
+
+    fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    fn begin_rounds(&self, lane: Lane, count: u64) -> u64 {
+        self.shared().begin_rounds(lane, count)
+    }
+
+    async fn lay(
+        &self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        self.room(lane, round).await?;
+        self.shared().lay(lane, round, label, fill);
+        Ok(())
+    }
+
+    async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
+        self.room(lane, round).await?;
+        let stays = self.shared().show(lane, round, label, bytes);
+        if !stays {
+            self.shared().lay(lane, round, label, |slot| slot.copy_from_slice(bytes));
+        }
+        Ok(stays)
+    }
+
+    async fn look<'a>(
+        &'a self,
+        lane: Lane,
+        round: u64,
+        at: Rank,
+        label: &Label,
+    ) -> Result<&'a [u8]> {
+        let (host, index) = (self.shared(), self.index_of(at));
+        self.seen(index, || host.has(lane, round, index)).await?;
+        let found = host.find(lane, round, index, label);
+        found.map_err(|theirs| self.unexpected(at, &label.header, theirs))
+    }
+
+    async fn passed(&self, lane: Lane, round: u64) -> Result<()> {
+        let host = self.shared();
+        for index in (0..self.hosts.mine().len()).filter(|index| *index != host.me()) {
+            self.seen(index, || host.has_passed(lane, index, round)).await?;
+        }
+        Ok(())
+    }
+
+    fn pass(&self, lane: Lane, round: u64) {
+        self.shared().pass(lane, round);
     }
 
     fn inbox(&self) -> &Inbox {
@@ -313,6 +378,9 @@ impl Mesh for QuicMesh {
     }
 
     fn leave(&self) {
+        if let Some(host) = &self.host {
+            host.leave();
+        }
         self.runtime.spawn(Arc::clone(&self.context).leave());
     }
 }

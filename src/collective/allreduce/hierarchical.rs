@@ -1,0 +1,53 @@
+//! | card       | all-reduce, hierarchical                                                  |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | on each host, between the hosts, on each host                             |
+//! | bytes sent | by the first rank of each host, as another all-reduce of so many ranks    |
+//! | scratch    | that of the other all-reduce                                              |
+//! | restricted | several hosts, one of which has several ranks                             |
+//! | fold order | ranks of a host in order; the hosts as the other all-reduce               |
+//! | chosen     | then                                                                      |
+//!
+//! The first rank of each host folds what its host has, all-reduces it with those of the other hosts, and
+//! lays out the result for its own. n = 4:
+//!
+//! ```text
+//! host a: 0 1      0 < 1                0 > 1
+//! host b: 2 3      2 < 3     0 <> 2     2 > 3
+//! ```
+
+use crate::buffer::Buffers;
+use crate::collective::exchange::Exchange;
+use crate::collective::select::{Ground, Selection};
+use crate::collective::{all_reduce, broadcast, leaders, passes, reduce};
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::rank::Rank;
+use crate::transport::Mesh;
+
+pub async fn hierarchical<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    selection: &Selection,
+    reducer: &Reducer,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    let size = exchange.place().size;
+    let data = passes::into_output(buffers).await;
+    passes::prepare(reducer, data, size).await;
+    // What is prepared is folded as it is.
+    let fold = &reducer.after_prepare();
+    let (inside, leaders) = (exchange.inside(), leaders(exchange.hosts(), None));
+    if let Some(inside) = &inside {
+        reduce::flat::flat(inside, fold, Rank(0), Buffers::Shared { both: data }).await?;
+    }
+    if leaders.contains(&exchange.place().rank) {
+        let row = selection.all_reduce(data.len(), fold, leaders.len(), Ground::Links);
+        let across = exchange.among(&leaders);
+        all_reduce(&across, row.algorithm, fold, Buffers::Shared { both: data }).await?;
+    }
+    if let Some(inside) = &inside {
+        let bytes = data.len();
+        broadcast::flat::flat(inside, Rank(0), bytes, Buffers::Shared { both: data }).await?;
+    }
+    passes::finish(reducer, data, size).await;
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! | card       | barrier, hierarchical                                                     |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | on each host, between the hosts, on each host                             |
+//! | bytes sent | none; messages by the first rank of each host, as another barrier         |
+//! | scratch    | none                                                                      |
+//! | restricted | several hosts, one of which has several ranks                             |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | then                                                                      |
+//!
+//! The ranks of a host show that they have come; the first of each then meets those of the other hosts, and
+//! shows that all have come. n = 4:
+//!
+//! ```text
+//! host a: 0 1      0 < 1                0 > 1
+//! host b: 2 3      2 < 3     0 <> 2     2 > 3
+//! ```
+
+use crate::collective::barrier::dissemination::dissemination;
+use crate::collective::barrier::flat::flat;
+use crate::collective::exchange::Exchange;
+use crate::collective::leaders;
+use crate::error::Result;
+use crate::transport::Mesh;
+
+pub async fn hierarchical<M: Mesh>(exchange: &Exchange<'_, M>) -> Result<()> {
+    let (inside, leaders) = (exchange.inside(), leaders(exchange.hosts(), None));
+    if let Some(inside) = &inside {
+        flat(inside).await?;
+    }
+    if leaders.contains(&exchange.place().rank) {
+        dissemination(&exchange.among(&leaders)).await?;
+    }
+    match &inside {
+        Some(inside) => flat(inside).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,48 @@
+//! | card       | broadcast, flat                                                           |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | 1, in rounds                                                              |
+//! | bytes sent | none; the root lays out its buffer                                        |
+//! | scratch    | none                                                                      |
+//! | restricted | ranks of one host                                                         |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | on one host                                                               |
+//!
+//! All others look at what the root has laid out. n = 4, root 0:
+//!
+//! ```text
+//! 0 -> 1 2 3
+//! ```
+
+use crate::buffer::Buffers;
+use crate::collective::exchange::Exchange;
+use crate::collective::rounds::{count, part, stores};
+use crate::error::Result;
+use crate::rank::Rank;
+use crate::reduce::copy;
+use crate::transport::{Mesh, SLOT};
+
+pub async fn flat<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    root: Rank,
+    bytes: usize,
+    mut buffers: Buffers<'_>,
+) -> Result<()> {
+    let (parts, stores) = (count(bytes, SLOT), stores(bytes));
+    let mut rounds = exchange.rounds(0, parts);
+    for number in 0..parts {
+        let part = part(&(0..bytes), SLOT, number);
+        if exchange.place().rank == root {
+            let data = &buffers.input()[part.clone()];
+            rounds.show(number, data).await?;
+            if let Buffers::Apart { input, output } = &mut buffers {
+                copy(&mut output[part.clone()], &input[part], stores);
+            }
+        } else {
+            let into = &mut buffers.output_mut()[part];
+            let data = rounds.look(number, root, into.len()).await?;
+            copy(into, &data, stores);
+        }
+        rounds.pass(number);
+    }
+    rounds.passed().await
+}

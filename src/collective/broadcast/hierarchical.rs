@@ -1,0 +1,47 @@
+//! | card       | broadcast, hierarchical                                                   |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | between the hosts, on each host                                           |
+//! | bytes sent | by one rank of each host, as another broadcast of so many ranks           |
+//! | scratch    | none                                                                      |
+//! | restricted | several hosts, one of which has several ranks                             |
+//! | fold order | nothing is folded                                                         |
+//! | chosen     | then                                                                      |
+//!
+//! The root and the first rank of each other host broadcast the data among themselves, and then each lays it
+//! out for its host. n = 4, root 0:
+//!
+//! ```text
+//! host a: 0 1                0 > 1
+//! host b: 2 3      0 > 2     2 > 3
+//! ```
+
+use crate::buffer::Buffers;
+use crate::collective::exchange::Exchange;
+use crate::collective::select::{Ground, Selection};
+use crate::collective::{broadcast, broadcast_over_links, leaders};
+use crate::error::Result;
+use crate::op::Call;
+use crate::rank::Rank;
+use crate::transport::Mesh;
+
+/// `data` is the root's, and becomes everybody's.
+pub async fn hierarchical<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    selection: &Selection,
+    call: &Call,
+    root: Rank,
+    data: &mut [u8],
+) -> Result<()> {
+    let (hosts, bytes) = (exchange.hosts(), data.len());
+    let leaders = leaders(hosts, Some(root));
+    let among = |ranks: &[Rank], rank| ranks.iter().position(|one| *one == rank).map(Rank);
+    if among(&leaders, exchange.place().rank).is_some() {
+        let algorithm = selection.choose(call, leaders.len(), Ground::Links).algorithm;
+        let root = among(&leaders, root).expect("the root leads its host");
+        broadcast_over_links(&exchange.among(&leaders), algorithm, root, data).await?;
+    }
+    let Some(inside) = exchange.inside() else { return Ok(()) };
+    let leader = hosts.mine().iter().position(|rank| leaders.contains(rank));
+    let leader = Rank(leader.expect("each host has one"));
+    broadcast::flat::flat(&inside, leader, bytes, Buffers::Shared { both: data }).await
+}

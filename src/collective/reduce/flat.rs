@@ -1,0 +1,59 @@
+//! | card       | reduce, flat                                                              |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | 1, in rounds                                                              |
+//! | bytes sent | none; each rank but the root lays out its buffer                          |
+//! | scratch    | a part of the root's buffer, if it must be prepared or is in place        |
+//! | restricted | ranks of one host                                                         |
+//! | fold order | rank order: ((0 1) 2) 3                                                   |
+//! | chosen     | on one host                                                               |
+//!
+//! The root folds what all others have laid out. n = 4, root 0:
+//!
+//! ```text
+//! 1 2 3 -> 0
+//! ```
+
+use crate::buffer::Buffers;
+use crate::collective::exchange::Exchange;
+use crate::collective::rounds::{count, fold_all, load, own_and_output, part, stores};
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::rank::Rank;
+use crate::transport::{Mesh, SLOT};
+
+pub async fn flat<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    root: Rank,
+    mut buffers: Buffers<'_>,
+) -> Result<()> {
+    let place = exchange.place();
+    let whole = 0..buffers.input().len();
+    let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
+    let mut rounds = exchange.rounds(0, parts);
+    let mut scratch = Vec::new();
+    for number in 0..parts {
+        let part = part(&whole, SLOT, number);
+        let share = &buffers.input()[part.clone()];
+        if place.rank != root {
+            if reducer.prepares(place.size) {
+                let fill = |slot: &mut [u8]| load(reducer, share, place.size, slot);
+                rounds.lay(number, share.len(), fill).await?;
+            } else {
+                rounds.show(number, share).await?;
+            }
+        } else {
+            let mut sights = Vec::with_capacity(place.size);
+            for rank in (0..place.size).map(Rank).filter(|rank| *rank != root) {
+                sights.push(rounds.look(number, rank, share.len()).await?);
+            }
+            let (own, into) = own_and_output(reducer, &mut buffers, part, place.size, &mut scratch);
+            let mut shares: Vec<&[u8]> = sights.iter().map(|sight| &**sight).collect();
+            shares.insert(root.0, own);
+            fold_all(reducer, &shares, into, stores);
+            reducer.finish(into, place.size);
+        }
+        rounds.pass(number);
+    }
+    rounds.passed().await
+}

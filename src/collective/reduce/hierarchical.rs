@@ -1,0 +1,63 @@
+//! | card       | reduce, hierarchical                                                      |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | on each host, between the hosts                                           |
+//! | bytes sent | by one rank of each host, as another reduce of so many ranks              |
+//! | scratch    | one buffer in each rank that sends                                        |
+//! | restricted | several hosts, one of which has several ranks                             |
+//! | fold order | ranks of a host in order; the hosts as the other reduce                   |
+//! | chosen     | then                                                                      |
+//!
+//! The root and the first rank of each other host fold what their hosts have, and then reduce that among
+//! themselves. n = 4, root 0:
+//!
+//! ```text
+//! host a: 0 1      0 < 1
+//! host b: 2 3      2 < 3     0 < 2
+//! ```
+
+use crate::buffer::Buffers;
+use crate::collective::exchange::Exchange;
+use crate::collective::select::{Ground, Selection};
+use crate::collective::{leaders, passes, reduce, reduce_over_links};
+use crate::error::Result;
+use crate::op::{Call, Reducer};
+use crate::rank::Rank;
+use crate::transport::Mesh;
+
+pub async fn hierarchical<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    selection: &Selection,
+    call: &Call,
+    reducer: &Reducer,
+    root: Rank,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    let (place, hosts) = (exchange.place(), exchange.hosts());
+    let mut share;
+    let data = if place.rank == root {
+        passes::into_output(buffers).await
+    } else {
+        share = passes::copied(buffers.input()).await?;
+        &mut share[..]
+    };
+    passes::prepare(reducer, data, place.size).await;
+    // What is prepared is folded as it is.
+    let fold = &reducer.after_prepare();
+    let leaders = leaders(hosts, Some(root));
+    let leader = hosts.mine().iter().position(|rank| leaders.contains(rank));
+    let leader = Rank(leader.expect("each host has one"));
+    if let Some(inside) = exchange.inside() {
+        reduce::flat::flat(&inside, fold, leader, Buffers::Shared { both: data }).await?;
+    }
+    if hosts.mine()[leader.0] == place.rank {
+        let algorithm = selection.choose(call, leaders.len(), Ground::Links).algorithm;
+        let root = leaders.iter().position(|rank| *rank == root).map(Rank);
+        let (across, root) = (exchange.among(&leaders), root.expect("the root leads its host"));
+        let both = Buffers::Shared { both: data };
+        reduce_over_links(&across, algorithm, fold, root, both).await?;
+    }
+    if place.rank == root {
+        passes::finish(reducer, data, place.size).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! | card       | reduce-scatter, flat                                                      |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | 1, in rounds                                                              |
+//! | bytes sent | none; each rank lays out all blocks but its own, in columns               |
+//! | scratch    | a part of a block                                                         |
+//! | restricted | ranks of one host                                                         |
+//! | fold order | rank order: ((0 1) 2) 3                                                   |
+//! | chosen     | on one host                                                               |
+//!
+//! Every rank folds its own block with the columns that the others have laid out for it. n = 4, columns of
+//! each slot:
+//!
+//! ```text
+//! rank 0:     1 2 3
+//! rank 1:  0    2 3
+//! rank 2:  0 1    3
+//! rank 3:  0 1 2
+//! ```
+
+use std::ops::Range;
+
+use crate::blocks::Blocks;
+use crate::buffer::Buffers;
+use crate::collective::exchange::Exchange;
+use crate::collective::rounds::{
+    AHEAD, Columns, Turn, count, fold_all, load, own_and_output, part, ready, stores, turns,
+};
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::rank::{Place, Rank};
+use crate::transport::Mesh;
+
+pub async fn flat<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    blocks: &Blocks,
+    mut buffers: Buffers<'_>,
+) -> Result<()> {
+    let place = exchange.place();
+    let columns = Columns::new(place.size);
+    let (parts, stores) =
+        (count(blocks.longest(), columns.width), stores(blocks.get(place.rank.0).len()));
+    let mut rounds = exchange.rounds(0, parts);
+    let others = |me: Rank| (0..place.size).map(Rank).filter(move |rank| *rank != me);
+    let mut scratch = Vec::new();
+    for turn in turns(parts, AHEAD) {
+        let part_of = |rank: Rank, number| part(&blocks.get(rank.0), columns.width, number);
+        match turn {
+            Turn::Lay(number) => {
+                let used = columns.used(place.rank, |rank| part_of(rank, number).len());
+                let fill = |slot: &mut [u8]| {
+                    for rank in others(place.rank) {
+                        let share = &buffers.input()[part_of(rank, number)];
+                        let column = columns.column(place.rank, rank, share.len());
+                        if !share.is_empty() {
+                            load(reducer, share, place.size, &mut slot[column]);
+                        }
+                    }
+                };
+                rounds.lay(number, used, fill).await?;
+            }
+            Turn::Look(number) => {
+                let here = part_of(place.rank, number);
+                let mut sights = Vec::with_capacity(place.size);
+                for rank in others(place.rank) {
+                    let used = columns.used(rank, |of| part_of(of, number).len());
+                    sights.push((rank, rounds.look(number, rank, used).await?));
+                }
+                let column = |rank| columns.column(rank, place.rank, here.len());
+                let (own, into) =
+                    own_and_block(reducer, &mut buffers, blocks, here.clone(), place, &mut scratch);
+                let mut shares: Vec<&[u8]> = sights
+                    .iter()
+                    .map(|(rank, sight)| if into.is_empty() { &[] } else { &sight[column(*rank)] })
+                    .collect();
+                shares.insert(place.rank.0, own);
+                fold_all(reducer, &shares, into, stores);
+                reducer.finish(into, place.size);
+                drop(sights);
+                rounds.pass(number);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As `own_and_output`, where the output is this rank's block alone.
+fn own_and_block<'a>(
+    reducer: &Reducer,
+    buffers: &'a mut Buffers<'_>,
+    blocks: &Blocks,
+    part: Range<usize>,
+    place: Place,
+    scratch: &'a mut Vec<u8>,
+) -> (&'a [u8], &'a mut [u8]) {
+    let Buffers::Apart { input, output } = buffers else {
+        return own_and_output(reducer, buffers, part, place.size, scratch);
+    };
+    let start = blocks.get(place.rank.0).start;
+    let into = &mut output[part.start - start..part.end - start];
+    (ready(reducer, &input[part], place.size, scratch), into)
+}

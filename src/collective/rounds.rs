@@ -1,0 +1,204 @@
+//! Rounds on one host, in parts that fit a slot: in which order, and how what the ranks lay out is folded.
+//!
+//! Leaves to the algorithms who lays out what.
+
+use std::ops::Range;
+
+use crate::buffer::Buffers;
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::rank::Rank;
+use crate::reduce::{Side, Stores};
+use crate::transport::{Mesh, SLOT};
+
+use super::exchange::Rounds;
+
+/// How many parts a rank lays out before it looks at the first: so long it does not wait for others. Less
+/// than `ROUNDS`: else all would wait for each other to pass a round.
+pub const AHEAD: usize = 2;
+
+/// From here on what is written does not fit a cache, from which it would push what is read next.
+const STREAMED: usize = 8 << 20;
+
+/// What a rank does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    Lay(usize),
+    Look(usize),
+}
+
+/// Lays each part out a little before it is looked at.
+pub fn turns(count: usize, ahead: usize) -> impl Iterator<Item = Turn> {
+    (0..count + ahead).flat_map(move |part| {
+        let lay = (part < count).then_some(Turn::Lay(part));
+        let look = part.checked_sub(ahead).map(Turn::Look);
+        lay.into_iter().chain(look)
+    })
+}
+
+/// How many parts of at most `width` bytes there are.
+pub fn count(bytes: usize, width: usize) -> usize {
+    bytes.div_ceil(width)
+}
+
+/// A part of a range; those behind its end are empty.
+pub fn part(of: &Range<usize>, width: usize, number: usize) -> Range<usize> {
+    let start = of.end.min(of.start + number * width);
+    start..of.end.min(start + width)
+}
+
+/// How a buffer of so many bytes is written.
+pub fn stores(bytes: usize) -> Stores {
+    if bytes < STREAMED { Stores::Cached } else { Stores::Streamed }
+}
+
+/// Writes a rank's share, ready to be folded.
+pub fn load(reducer: &Reducer, share: &[u8], size: usize, into: &mut [u8]) {
+    into.copy_from_slice(share);
+    reducer.prepare(into, size);
+}
+
+/// A part of a rank's own share, ready to be folded, and where the result goes: the share where it lies, or
+/// a copy in `scratch` if it must be prepared or will be written over.
+pub fn own_and_output<'a>(
+    reducer: &Reducer,
+    buffers: &'a mut Buffers<'_>,
+    part: Range<usize>,
+    size: usize,
+    scratch: &'a mut Vec<u8>,
+) -> (&'a [u8], &'a mut [u8]) {
+    let (share, into): (&[u8], _) = match buffers {
+        Buffers::Apart { input, output } => (&input[part.clone()], &mut output[part]),
+        Buffers::Shared { both } => {
+            scratch.resize(part.len(), 0);
+            load(reducer, &both[part.clone()], size, scratch);
+            return (scratch, &mut both[part]);
+        }
+    };
+    (ready(reducer, share, size, scratch), into)
+}
+
+/// A share where it lies, or a copy in `scratch` if it must be prepared.
+pub fn ready<'a>(
+    reducer: &Reducer,
+    share: &'a [u8],
+    size: usize,
+    scratch: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    if !reducer.prepares(size) {
+        return share;
+    }
+    scratch.resize(share.len(), 0);
+    load(reducer, share, size, scratch);
+    scratch
+}
+
+/// Bytes folded at once: they stay in the fastest cache from one operand to the next. Every element's size
+/// divides it.
+const AT_ONCE: usize = 4096;
+
+/// `into` becomes the fold of all shares in their order.
+pub fn fold_all(reducer: &Reducer, shares: &[&[u8]], into: &mut [u8], stores: Stores) {
+    match shares {
+        [] => {}
+        [only] => crate::reduce::copy(into, only, stores),
+        [left, right] => reducer.fold_into(into, left, right, stores),
+        [left, right, middle @ .., last] => {
+            let mut folded = [0_u64; AT_ONCE / 8];
+            let folded = bytemuck::bytes_of_mut(&mut folded);
+            for (number, into) in into.chunks_mut(AT_ONCE).enumerate() {
+                let part = number * AT_ONCE..number * AT_ONCE + into.len();
+                let folded = &mut folded[..into.len()];
+                reducer.fold_into(
+                    folded,
+                    &left[part.clone()],
+                    &right[part.clone()],
+                    Stores::Cached,
+                );
+                for share in middle {
+                    reducer.fold(folded, &share[part.clone()], Side::Right);
+                }
+                reducer.fold_into(into, folded, &last[part], stores);
+            }
+        }
+    }
+}
+
+/// What all ranks have laid out in a round, each as many bytes.
+pub async fn look_at_all<'a, M: Mesh>(
+    rounds: &'a Rounds<'_, M>,
+    round: usize,
+    size: usize,
+    bytes: usize,
+) -> Result<Vec<M::Sight<'a>>> {
+    let mut sights = Vec::with_capacity(size);
+    for rank in (0..size).map(Rank) {
+        sights.push(rounds.look(round, rank, bytes).await?);
+    }
+    Ok(sights)
+}
+
+/// A slot with a column for each rank but the one that lays it out.
+#[derive(Clone, Copy)]
+pub struct Columns {
+    size: usize,
+    pub width: usize,
+}
+
+impl Columns {
+    pub fn new(size: usize) -> Self {
+        // Elements start where the strictest of them may.
+        let width = (SLOT / (size - 1).max(1)) & !63;
+        Self { size, width }
+    }
+
+    /// The column of rank `of` in the slot of rank `by`, as far as it is used by so many bytes.
+    pub fn column(&self, by: Rank, of: Rank, bytes: usize) -> Range<usize> {
+        let index = if of < by { of.0 } else { of.0 - 1 };
+        index * self.width..index * self.width + bytes
+    }
+
+    /// How many bytes of its slot rank `by` uses, if its column for a rank has `bytes(rank)`.
+    pub fn used(&self, by: Rank, bytes: impl Fn(Rank) -> usize) -> usize {
+        let others = (0..self.size).map(Rank).filter(|of| *of != by);
+        others.map(|of| (self.column(by, of, bytes(of)), bytes(of))).fold(
+            0,
+            |most, (column, bytes)| {
+                if bytes == 0 { most } else { most.max(column.end) }
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_laid_out_before_it_is_looked_at_and_all_are() {
+        for (count, ahead) in (0..10).flat_map(|count| [(count, 1), (count, AHEAD)]) {
+            let turns: Vec<_> = turns(count, ahead).collect();
+            for part in 0..count {
+                let at = |turn| turns.iter().position(|one| *one == turn).unwrap();
+                assert!(at(Turn::Lay(part)) < at(Turn::Look(part)), "{count}: {turns:?}");
+            }
+            assert_eq!(turns.len(), 2 * count, "{turns:?}");
+        }
+    }
+
+    #[test]
+    fn columns_of_a_slot_are_apart_and_fit_it() {
+        for size in 2..70 {
+            let columns = Columns::new(size);
+            for by in (0..size).map(Rank) {
+                let mut end = 0;
+                for of in (0..size).map(Rank).filter(|of| *of != by) {
+                    let column = columns.column(by, of, columns.width);
+                    assert_eq!(column.start, end);
+                    end = column.end;
+                }
+                assert!(end <= SLOT && end == columns.used(by, |_| columns.width));
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! | card       | scan and exclusive scan, chain                                            |
+//! |------------|---------------------------------------------------------------------------|
+//! | steps      | n - 1, in the same rounds                                                 |
+//! | bytes sent | none; each rank but the last lays out the fold of all ranks up to it      |
+//! | scratch    | a part of the buffer                                                      |
+//! | restricted | ranks of one host                                                         |
+//! | fold order | rank order: ((0 1) 2) 3                                                   |
+//! | chosen     | on one host, large buffers of many ranks                                  |
+//!
+//! Each rank looks at what the one before it has folded, folds its share into it, and lays that out in the
+//! same round. n = 4:
+//!
+//! ```text
+//! 0 -> 1 -> 2 -> 3
+//! ```
+
+use crate::buffer::Buffers;
+use crate::collective::exchange::Exchange;
+use crate::collective::rounds::{count, load, own_and_output, part, stores};
+use crate::collective::{Scanned, folding};
+use crate::error::Result;
+use crate::op::Reducer;
+use crate::reduce::{Stores, copy};
+use crate::transport::{Mesh, SLOT};
+
+pub async fn chain<M: Mesh>(
+    exchange: &Exchange<'_, M>,
+    reducer: &Reducer,
+    scanned: Scanned,
+    mut buffers: Buffers<'_>,
+) -> Result<()> {
+    let place = exchange.place();
+    let whole = 0..buffers.input().len();
+    let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
+    let mut rounds = exchange.rounds(0, parts);
+    let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 + 1 == place.size);
+    let (mut scratch, mut up_to) = (Vec::new(), Vec::new());
+    for number in 0..parts {
+        let part = part(&whole, SLOT, number);
+        let size = folding(place);
+        if is_first {
+            let share = &buffers.input()[part.clone()];
+            rounds.lay(number, share.len(), |slot| load(reducer, share, size, slot)).await?;
+            if scanned == Scanned::UpTo {
+                let own = rounds.look(number, place.rank, part.len()).await?;
+                copy(&mut buffers.output_mut()[part], &own, stores);
+            }
+        } else {
+            let before = rounds.look(number, place.before(1), part.len()).await?;
+            let (own, into) = own_and_output(reducer, &mut buffers, part, size, &mut scratch);
+            if scanned == Scanned::UpTo && is_last {
+                reducer.fold_into(into, &before, own, stores);
+            } else {
+                up_to.resize(own.len(), 0);
+                reducer.fold_into(&mut up_to, &before, own, Stores::Cached);
+                copy(into, if scanned == Scanned::UpTo { &up_to } else { &before }, stores);
+            }
+            if !is_last {
+                rounds.lay(number, up_to.len(), |slot| slot.copy_from_slice(&up_to)).await?;
+            }
+        }
+        rounds.pass(number);
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Which ranks of a new communicator share memory: tried by those of one host, then known to all.
+//!
+//! Invariant: all ranks of a communicator know the same, because algorithms are chosen by it.
+
+use crate::collective::select::Selection;
+use crate::collective::{self, Exchange};
+use crate::error::Result;
+use crate::op::{Call, Op};
+use crate::transport::{AnyMesh, Lane, Mesh, Past};
+
+/// Stands before the first call of a communicator.
+const BEFORE_ALL: u64 = u64::MAX;
+
+/// Opens the memory that ranks of one host share, and tells all where that worked.
+pub(super) async fn meet(mesh: &mut AnyMesh) -> Result<()> {
+    let AnyMesh::Quic(quic) = mesh else { return Ok(()) };
+    if !quic.may_share() {
+        return Ok(());
+    }
+    let opened = quic.open_host().await;
+    let place = mesh.place();
+    let mut all = vec![0; place.size];
+    all[place.rank.0] = u8::from(opened);
+    let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::Split, Past::default());
+    let telling = Op::Split { wishes: &mut all };
+    collective::perform(&exchange, &Selection::default(), telling).await?;
+    if let AnyMesh::Quic(quic) = mesh {
+        quic.settle(&all.iter().map(|opened| *opened == 1).collect::<Vec<_>>());
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! The part of a mesh that is shared memory: who shares it, and waiting for it.
+//!
+//! Leaves to `shm` where bytes lie. Invariants: ranks share memory only if all ranks of the communicator
+//! know that they do; a wait ends when the rank that is waited for is gone or the communicator has failed,
+//! but what is there already is still seen.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ring::digest::{SHA256, digest};
+use tokio::time::timeout;
+use tracing::info;
+
+use super::super::shm::{Host, Party, bell};
+use super::super::{HAS_LEFT, Header, Hosts, Lane};
+use super::QuicMesh;
+use crate::error::{self, Result};
+use crate::rank::Rank;
+
+/// How long ranks of a host wait for each other to open the memory they share.
+const MEETING_TIME: Duration = Duration::from_secs(10);
+
+/// How long the reason takes why a rank has left, at most.
+const NEWS_TIME: Duration = Duration::from_millis(200);
+
+/// How often a rank looks before it does all that a longer wait needs: some microseconds. With more ranks
+/// than processors, who is waited for may be waiting for this one's.
+const LOOKS: u32 = 300;
+const LOOKS_IN_A_CROWD: u32 = 10;
+
+/// What ranks that may share memory have in common: the host since it was started, its network, where they
+/// can meet, and the name that was given to the host, if any. `None` where the system does not tell.
+pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
+    let start = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    let network = std::fs::read_link("/proc/self/ns/net").ok()?;
+    let known = [&start[..], network.as_os_str().as_encoded_bytes(), b" ", name.as_bytes()];
+    digest(&SHA256, &known.concat()).as_ref()[..16].try_into().ok()
+}
+
+impl QuicMesh {
+    /// Who says that it shares memory with whom; the proof is to come.
+    fn claimed(&self) -> Hosts {
+        let claims = self.claims();
+        Hosts::new(&claims, self.context.place.rank)
+    }
+
+    fn claims(&self) -> Vec<Option<[u8; 16]>> {
+        self.context.members().iter().map(|rank| self.context.links.member(*rank).host).collect()
+    }
+
+    /// Whether any ranks of the communicator may share memory.
+    pub fn may_share(&self) -> bool {
+        self.claimed().share()
+    }
+
+    /// Opens the memory that this rank shares with others of its host. Whether it worked, which all ranks
+    /// must be told.
+    pub async fn open_host(&mut self) -> bool {
+        let hosts = self.claimed();
+        let rank = self.context.place.rank;
+        if hosts.mine().len() == 1 {
+            return true;
+        }
+        // In a task: it needs the runtime whenever it is polled.
+        let (context, limit) = (Arc::clone(&self.context), self.meeting_time());
+        let meeting = self.runtime.spawn(async move {
+            let links = &context.links;
+            let key = |rank: &Rank| links.member(context.in_roster(*rank)).key;
+            let index = hosts.mine().iter().position(|one| *one == context.place.rank);
+            let party = Party {
+                name: context.id.0,
+                me: &links.plan.me,
+                index: index.expect("this rank is one of its host"),
+                keys: hosts.mine().iter().map(key).collect(),
+            };
+            timeout(limit, Host::meet(&party)).await
+        });
+        let why = match meeting.await.unwrap_or_else(|panic| Ok(Err(io::Error::other(panic)))) {
+            Ok(Ok(host)) => {
+                self.host = Some(host);
+                return true;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("not all have come within {} ms", limit.as_millis()),
+        };
+        info!(rank = rank.0 as u64, "{rank} shares no memory with its host, QUIC serves: {why}");
+        false
+    }
+
+    fn meeting_time(&self) -> Duration {
+        MEETING_TIME.min(self.context.links.plan.dial_timeout)
+    }
+
+    /// All ranks know for which it worked.
+    pub fn settle(&mut self, opened: &[bool]) {
+        let (mut names, rank) = (self.claims(), self.context.place.rank);
+        for group in self.claimed().groups() {
+            if group.iter().any(|rank| !opened[rank.0]) {
+                group.iter().for_each(|rank| names[rank.0] = None);
+            }
+        }
+        self.hosts = Hosts::new(&names, rank);
+        if self.hosts.mine().len() == 1 {
+            self.host = None;
+        }
+    }
+
+    /// Whether ranks of one host that share memory outnumber its processors. `None` if none share any.
+    pub fn is_crowded(&self) -> Option<bool> {
+        self.host.as_ref().map(Host::is_crowded)
+    }
+
+    pub(super) fn shared(&self) -> &Host {
+        self.host.as_ref().expect("algorithms for one host are chosen only where it is one")
+    }
+
+    /// Waits until this rank may lay out something in a round.
+    #[inline]
+    pub(super) async fn room(&self, lane: Lane, round: u64) -> Result<()> {
+        let host = self.shared();
+        while let Some(slow) = host.awaited(lane, round) {
+            self.seen(slow, || host.keeps_up(lane, slow, round)).await?;
+        }
+        Ok(())
+    }
+
+    /// A rank among those of this host.
+    #[inline]
+    pub(super) fn index_of(&self, rank: Rank) -> usize {
+        let mine = self.hosts.mine();
+        match mine.get(rank.0) {
+            Some(same) if *same == rank => rank.0,
+            _ => mine.binary_search(&rank).expect("only ranks of the host are looked at"),
+        }
+    }
+
+    /// Waits for something that a rank of this host does in memory.
+    #[inline]
+    pub(super) async fn seen(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
+        let looks = if self.shared().is_crowded() { LOOKS_IN_A_CROWD } else { LOOKS };
+        for _ in 0..looks {
+            if is_there() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.seen_later(index, is_there).await
+    }
+
+    async fn seen_later(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
+        let (context, host, peer) = (&self.context, self.shared(), self.hosts.mine()[index]);
+        let there = poll_fn(|context| match is_there() {
+            true => Poll::Ready(Ok(true)),
+            false if host.has_left(index) => Poll::Ready(Ok(false)),
+            false => {
+                bell::look_again(context);
+                Poll::Pending
+            }
+        });
+        let waited = context.on_link(peer, context.while_there(peer, there)).await;
+        match waited {
+            // It may have come just before the rank went.
+            _ if is_there() => Ok(()),
+            Ok(_) => Err(self.why_left(peer).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A rank that leaves because of a fault says so over its links, which takes longer.
+    async fn why_left(&self, peer: Rank) -> error::Error {
+        let context = &self.context;
+        let news = {
+            let _inside = self.runtime.enter();
+            timeout(NEWS_TIME, context.gone(peer))
+        };
+        match context.or_fault(news).await {
+            Ok(how) => context.lost(peer, how.unwrap_or_else(|_| HAS_LEFT.to_owned())),
+            Err(fault) => fault,
+        }
+    }
+
+    /// What a rank has laid out is not what was expected.
+    pub(super) fn unexpected(
+        &self,
+        peer: Rank,
+        header: &Header,
+        theirs: Option<Header>,
+    ) -> error::Error {
+        let checked = theirs.map(|theirs| header.check(self.context.place.rank, peer, &theirs));
+        match checked {
+            Some(Err(error)) => error,
+            _ => {
+                error::Error::Protocol { peer, what: "laid out what no nexar lays out".to_owned() }
+            }
+        }
+    }
+}

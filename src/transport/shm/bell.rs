@@ -1,0 +1,226 @@
+//! How a process that sleeps is woken by another that has written to memory they share.
+//!
+//! Each process has one bell for all its threads. A thread looks for what it waits for, sleeps if that
+//! is not there, and looks again whenever the bell was rung. Invariant: who writes first and then asks
+//! whether anybody sleeps, and who says that he sleeps first and then looks, do not miss each other.
+//! A peer that breaks this costs at most `LONGEST_SLEEP`.
+//!
+//! Between the two steps of each stands a barrier. As one sleeps seldom and writes often, who is about to
+//! sleep makes the system put it into all processors that may write, and who writes needs none; where the
+//! system cannot, each has its own.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use rustix::io::Result;
+
+use rustix::thread::{MembarrierCommand, futex, membarrier};
+
+use crate::memory::{Memory, Writers};
+use crate::sync::cores;
+
+const BYTES: usize = 4096;
+/// Counts how often it was rung; what sleepers wait on.
+const RUNG: usize = 0;
+/// How many threads of the process sleep. On a line of its own, which seldom changes.
+const SLEEPERS: usize = 64;
+/// Whether the system's barrier reaches the process.
+const REACHED: usize = 68;
+
+/// Nobody sleeps longer without a look.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// How long a thread looks before it sleeps: waking a processor that sleeps costs about as much.
+const AWAKE: Duration = Duration::from_micros(200);
+/// As long as this, without letting others have the processor.
+const LOOKS: u32 = 200;
+
+pub struct Bell(Memory);
+
+impl Bell {
+    /// The bell of a peer.
+    pub fn of_peer(descriptor: BorrowedFd<'_>) -> Result<Self> {
+        Memory::of_peer(descriptor, BYTES, Writers::Everybody).map(Self)
+    }
+
+    /// Whether who rings it needs a barrier of his own between what he has written and this.
+    pub fn needs_fence(&self) -> bool {
+        self.0.word(REACHED).load(Ordering::Relaxed) == 0
+    }
+
+    /// Wakes the process if it sleeps. A barrier, where it is needed, stands before this.
+    #[inline]
+    pub fn ring(&self) {
+        if self.0.word(SLEEPERS).load(Ordering::Relaxed) > 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.rung().fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(self.rung(), futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    fn rung(&self) -> &AtomicU32 {
+        self.0.word(RUNG)
+    }
+
+    /// Sleeps until it is rung or the time has come, unless it was rung since `seen`.
+    fn sleep(&self, seen: u32, until: Instant) {
+        let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+        let left = left.min(LONGEST_SLEEP);
+        let left = rustix::time::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        // Also a failure leads to a look.
+        let _ = futex::wait(self.rung(), futex::Flags::empty(), seen, Some(&left));
+    }
+}
+
+/// The bell of this process, and the descriptor that peers ring it by.
+pub fn own() -> Result<(&'static Bell, BorrowedFd<'static>)> {
+    static OWN: OnceLock<Result<(Bell, OwnedFd)>> = OnceLock::new();
+    let made = OWN.get_or_init(|| {
+        let (memory, descriptor) = Memory::create("nexar-bell", BYTES, Writers::Everybody)?;
+        let reached = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
+        memory.word(REACHED).store(reached.into(), Ordering::Relaxed);
+        Ok((Bell(memory), descriptor))
+    });
+    match made {
+        Ok((bell, descriptor)) => Ok((bell, descriptor.as_fd())),
+        Err(error) => Err(*error),
+    }
+}
+
+thread_local! {
+    /// Who waits for shared memory in what this thread polls.
+    static LOOKING: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
+}
+
+/// Lets a part of what this thread polls look again at its next poll: nobody else wakes it.
+pub fn look_again(context: &Context<'_>) {
+    let noted = LOOKING.try_with(|cell| {
+        let mut looking = cell.take();
+        looking.push(context.waker().clone());
+        cell.set(looking);
+    });
+    // A thread that is ending has no list any more, and does not sleep.
+    if noted.is_err() {
+        context.waker().wake_by_ref();
+    }
+}
+
+fn wake_looking() {
+    let _ = LOOKING.try_with(|cell| {
+        let mut looking = cell.take();
+        looking.drain(..).for_each(Waker::wake);
+        cell.set(looking);
+    });
+}
+
+/// Polls a future, with all in it that wait for shared memory.
+fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+    wake_looking();
+    future.poll(context)
+}
+
+/// Polls a future that may wait for shared memory until it ends or its deadline passes. `crowded`: more
+/// ranks than processors share this host, so that who waits lets others go on.
+pub fn block_on<F: Future>(future: F, deadline: Instant, crowded: bool) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let looks = if crowded || cores() == 1 { 1 } else { LOOKS };
+    let mut ringer = None;
+    loop {
+        // Whoever looks again anyway needs no waking.
+        let mut awake = Context::from_waker(Waker::noop());
+        for _ in 0..looks {
+            if let Poll::Ready(output) = poll(future.as_mut(), &mut awake) {
+                return Some(output);
+            }
+            std::hint::spin_loop();
+        }
+        let start = Instant::now();
+        while start.elapsed() < AWAKE {
+            std::thread::yield_now();
+            if let Poll::Ready(output) = poll(future.as_mut(), &mut awake) {
+                return Some(output);
+            }
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        let ringer = ringer.get_or_insert_with(Ringer::new);
+        if let Poll::Ready(output) = ringer.sleep(future.as_mut(), deadline) {
+            return Some(output);
+        }
+    }
+}
+
+/// A thread that says that it sleeps, before it does.
+struct Sleeper<'a>(&'a Bell);
+
+impl<'a> Sleeper<'a> {
+    fn new(bell: &'a Bell) -> Self {
+        bell.0.word(SLEEPERS).fetch_add(1, Ordering::SeqCst);
+        let reached = !bell.needs_fence();
+        if !(reached && membarrier(MembarrierCommand::GlobalExpedited).is_ok()) {
+            fence(Ordering::SeqCst);
+        }
+        Self(bell)
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.0.word(SLEEPERS).fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Wakes a thread of this process for anything but shared memory.
+struct Ringer {
+    bell: &'static Bell,
+    woken: AtomicBool,
+}
+
+impl Ringer {
+    fn new() -> Arc<Self> {
+        let bell = own().map(|(bell, _)| bell).expect("who shares memory has a bell");
+        Arc::new(Self { bell, woken: AtomicBool::new(false) })
+    }
+
+    /// Polls the future a last time, and sleeps if it is not ready.
+    fn sleep<F: Future>(self: &Arc<Self>, future: Pin<&mut F>, until: Instant) -> Poll<F::Output> {
+        let _sleeper = Sleeper::new(self.bell);
+        let seen = self.bell.rung().load(Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(self));
+        let mut context = Context::from_waker(&waker);
+        // Who looks again wakes this too, which counts only from here on.
+        wake_looking();
+        self.woken.store(false, Ordering::SeqCst);
+        let polled = future.poll(&mut context);
+        if polled.is_pending() && !self.woken.load(Ordering::SeqCst) {
+            self.bell.sleep(seen, until);
+        }
+        polled
+    }
+}
+
+impl Wake for Ringer {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.bell.ring();
+    }
+}

@@ -1,0 +1,206 @@
+//! Shared memory: the ranks of one host read what the others have laid out, with no copy by the system
+//! and no call to it.
+//!
+//! Each rank has a *shelf* (`shelf`) that it alone writes and the others read. A collective goes in
+//! *rounds*, which all ranks of the host count alike: in each a rank may lay out bytes, look at what others
+//! have laid out, and then pass the round. Ranks that wait look for a while and then sleep until their
+//! *bell* (`bell`) rings. How the memory is made known is in `meeting`. Leaves to the mesh who is lost and
+//! what has failed. Invariant: what lies in a slot stays until every rank has passed its round.
+
+pub mod bell;
+mod meeting;
+mod shelf;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+
+use crate::arena::{self, Arena, PeerArena};
+use crate::sync::cores;
+
+use super::{Header, LANES, Label, Lane, ROUNDS};
+use bell::Bell;
+use meeting::Descriptors;
+use shelf::{Found, Shelf};
+
+pub use meeting::Party;
+
+/// What the ranks of a host share in one communicator. Ranks are counted among those of the host.
+pub struct Host {
+    me: usize,
+    crowded: bool,
+    shelves: Vec<Shelf>,
+    /// Of the others.
+    bells: Vec<Option<Bell>>,
+    /// Whether the bells of some need a barrier before they are rung.
+    fences: bool,
+    arenas: Vec<Option<Arc<PeerArena>>>,
+    /// This process's own, if it has one.
+    arena: Option<&'static Arena>,
+    lanes: [Rounds; LANES],
+}
+
+/// Of one lane.
+#[derive(Default)]
+struct Rounds {
+    next: AtomicU64,
+    /// All ranks are known to have passed so many.
+    passed: AtomicU64,
+}
+
+impl Host {
+    /// Meets the other ranks of the host. Must be called inside the runtime.
+    pub async fn meet(party: &Party<'_>) -> std::io::Result<Self> {
+        let arena = arena::own().ok();
+        let own = make(arena);
+        let met = meeting::meet(party, own.as_ref().ok().map(|(_, descriptors)| descriptors)).await;
+        let (mut own, met) = (Some(own?.0), met?);
+        let mut host = Self {
+            me: party.index,
+            crowded: party.keys.len() > cores(),
+            shelves: Vec::new(),
+            bells: Vec::new(),
+            fences: bell::own()?.0.needs_fence(),
+            arenas: Vec::new(),
+            arena,
+            lanes: Default::default(),
+        };
+        for descriptors in met {
+            let Some([shelf, bell, arena]) = descriptors else {
+                host.shelves.extend(own.take());
+                host.bells.push(None);
+                // What this rank shows it may look at too.
+                let own = arena.map(|arena| arena.descriptor().try_clone_to_owned()).transpose()?;
+                host.arenas.push(own.map(PeerArena::new).transpose()?);
+                continue;
+            };
+            host.shelves.push(Shelf::of_peer(shelf.as_fd())?);
+            let bell = Bell::of_peer(bell.as_fd())?;
+            host.fences |= bell.needs_fence();
+            host.bells.push(Some(bell));
+            host.arenas.push(Some(PeerArena::new(arena)?));
+        }
+        Ok(host)
+    }
+
+    /// This rank.
+    pub fn me(&self) -> usize {
+        self.me
+    }
+
+    /// Whether there are more ranks than processors.
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// The first of the next rounds of a lane, which all ranks of the host begin.
+    pub fn begin_rounds(&self, lane: Lane, count: u64) -> u64 {
+        self.lanes[lane.0].next.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// Who must pass a round before this rank can lay out something in this one. `None` if all have.
+    #[inline]
+    pub fn awaited(&self, lane: Lane, round: u64) -> Option<usize> {
+        let known = &self.lanes[lane.0].passed;
+        if known.load(Ordering::Relaxed) + ROUNDS as u64 > round {
+            return None;
+        }
+        let others = (0..self.shelves.len()).filter(|index| *index != self.me);
+        let passed = others.map(|index| (self.shelves[index].passed(lane), index));
+        let (least, slowest) = passed.min()?;
+        known.store(least, Ordering::Relaxed);
+        (least + ROUNDS as u64 <= round).then_some(slowest)
+    }
+
+    /// Whether a rank has passed a round.
+    #[inline]
+    pub fn has_passed(&self, lane: Lane, index: usize, round: u64) -> bool {
+        self.shelves[index].passed(lane) > round
+    }
+
+    /// Whether a rank is not so far behind that this one must wait for it before it lays something out.
+    #[inline]
+    pub fn keeps_up(&self, lane: Lane, index: usize, round: u64) -> bool {
+        self.shelves[index].passed(lane) + ROUNDS as u64 > round
+    }
+
+    /// Lays out as many bytes as the label says. Nobody is `awaited`.
+    #[inline]
+    pub fn lay(&self, lane: Lane, round: u64, label: &Label, fill: impl FnOnce(&mut [u8])) {
+        self.shelves[self.me].lay(lane, round, label, fill);
+        self.ring();
+    }
+
+    /// As `lay`, with bytes that stay where they are. False if others cannot see them there.
+    #[inline]
+    pub fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> bool {
+        let Some(offset) = self.arena.and_then(|arena| arena.offset_of(bytes)) else {
+            return false;
+        };
+        self.shelves[self.me].show(lane, round, label, offset);
+        self.ring();
+        true
+    }
+
+    #[inline]
+    pub fn has(&self, lane: Lane, round: u64, from: usize) -> bool {
+        self.shelves[from].has(lane, round)
+    }
+
+    /// What a rank has laid out in a round; what else it is, if that is not what was expected.
+    #[inline]
+    pub fn find(
+        &self,
+        lane: Lane,
+        round: u64,
+        from: usize,
+        label: &Label,
+    ) -> Result<&[u8], Option<Header>> {
+        match self.shelves[from].find(lane, round, label) {
+            Found::Bytes(bytes) => Ok(bytes),
+            Found::Elsewhere(offset) => {
+                let bytes = label.header.bytes;
+                let arena = self.arenas[from].as_ref();
+                arena.and_then(|arena| arena.bytes(offset, bytes)).ok_or(None)
+            }
+            Found::Other(theirs) => Err(theirs),
+        }
+    }
+
+    /// This rank looks at nothing more of this round.
+    #[inline]
+    pub fn pass(&self, lane: Lane, round: u64) {
+        self.shelves[self.me].pass(lane, round + 1);
+        self.ring();
+    }
+
+    pub fn has_left(&self, index: usize) -> bool {
+        self.shelves[index].has_left()
+    }
+
+    /// This rank takes part no more.
+    pub fn leave(&self) {
+        self.shelves[self.me].leave();
+        self.ring();
+    }
+
+    /// Whoever sleeps looks again at what this rank has written.
+    #[inline]
+    fn ring(&self) {
+        if self.fences {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
+        self.bells.iter().flatten().for_each(Bell::ring);
+    }
+}
+
+/// What this rank shares, and the descriptors that others see it by.
+fn make(arena: Option<&Arena>) -> std::io::Result<(Shelf, Descriptors)> {
+    let (shelf, descriptor) = Shelf::create()?;
+    let bell = bell::own()?.1;
+    // Who has no arena shows nothing in it, whatever descriptor is said to be its.
+    let arena = arena.map_or(bell, Arena::descriptor);
+    Ok((shelf, [descriptor, bell.try_clone_to_owned()?, arena.try_clone_to_owned()?]))
+}
