@@ -4,51 +4,84 @@ use std::ops::Range;
 
 /// Where each rank's block lies. Blocks may leave gaps and come in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks(Vec<Range<usize>>);
+pub struct Blocks(Layout);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Layout {
+    /// One behind the other, of `least` elements each, the first `more` of them of one more. Most calls
+    /// have such blocks, and need no list.
+    Even {
+        least: usize,
+        more: usize,
+        element: usize,
+        size: usize,
+    },
+    At(Vec<Range<usize>>),
+}
 
 impl Blocks {
     /// One block after another, each as long.
     pub fn equal(bytes: usize, size: usize) -> Self {
-        Self((0..size).map(|index| index * bytes..(index + 1) * bytes).collect())
+        Self(Layout::Even { least: 1, more: 0, element: bytes, size })
     }
 
     /// `count` elements of `element` bytes, shared out evenly: the first `count % size` blocks have
     /// one element more.
     pub fn even(count: usize, element: usize, size: usize) -> Self {
-        let start = |index: usize| element * (index * (count / size) + index.min(count % size));
-        Self((0..size).map(|index| start(index)..start(index + 1)).collect())
+        Self(Layout::Even { least: count / size, more: count % size, element, size })
     }
 
     /// At places that a caller named.
     pub fn at(ranges: Vec<Range<usize>>) -> Self {
-        Self(ranges)
+        Self(Layout::At(ranges))
+    }
+
+    fn size(&self) -> usize {
+        match &self.0 {
+            Layout::Even { size, .. } => *size,
+            Layout::At(ranges) => ranges.len(),
+        }
     }
 
     /// Block `index`, which counts round the ring: block `size` is block 0 again.
     pub fn get(&self, index: usize) -> Range<usize> {
-        self.0[index % self.0.len()].clone()
+        let index = if index < self.size() { index } else { index % self.size() };
+        match &self.0 {
+            Layout::Even { least, more, element, .. } => {
+                let start = |index: usize| element * (index * least + index.min(*more));
+                start(index)..start(index + 1)
+            }
+            Layout::At(ranges) => ranges[index].clone(),
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        self.0.iter().cloned()
+        (0..self.size()).map(|index| self.get(index))
     }
 
     /// How long a buffer must be that holds all blocks.
     pub fn extent(&self) -> usize {
-        self.0.iter().map(|block| block.end).max().unwrap_or(0)
+        match &self.0 {
+            Layout::Even { least, more, element, size } => element * (size * least + more),
+            Layout::At(ranges) => ranges.iter().map(|block| block.end).max().unwrap_or(0),
+        }
     }
 
     pub fn longest(&self) -> usize {
-        self.0.iter().map(Range::len).max().unwrap_or(0)
+        match &self.0 {
+            Layout::Even { size: 0, .. } => 0,
+            Layout::Even { .. } => self.get(0).len(),
+            Layout::At(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
+        }
     }
 
     /// Two blocks that share a byte.
     pub fn overlapping(&self) -> Option<(usize, usize)> {
         let mut full: Vec<_> =
-            (0..self.0.len()).filter(|index| !self.0[*index].is_empty()).collect();
-        full.sort_unstable_by_key(|index| self.0[*index].start);
+            (0..self.size()).filter(|index| !self.get(*index).is_empty()).collect();
+        full.sort_unstable_by_key(|index| self.get(*index).start);
         let pairs = full.windows(2).map(|pair| (pair[0], pair[1]));
-        pairs.into_iter().find(|(one, other)| self.0[*one].end > self.0[*other].start)
+        pairs.into_iter().find(|(one, other)| self.get(*one).end > self.get(*other).start)
     }
 }
 
@@ -100,6 +133,8 @@ mod tests {
                 }
                 assert_eq!(end, 4 * count);
                 assert_eq!(blocks.get(size), blocks.get(0));
+                assert_eq!(blocks.extent(), end);
+                assert_eq!(blocks.longest(), 4 * count.div_ceil(size));
             }
         }
     }

@@ -32,5 +32,5 @@ fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
 
 /// The first call of a communicator has none before it.
 fn can_be_expected(header: &Header) -> bool {
-    header.seq > 0 || header.past.previous.is_none()
+    header.seq > 0 || header.past.previous().is_none()
 }

@@ -23,6 +23,12 @@ thread_local! {
 /// Runs the body of an exported function: refuses a forked child, catches a panic, remembers the
 /// text of an error and returns its code.
 pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
+    thin_boundary(function, || process::uncancelled(body))
+}
+
+/// As `boundary`, for a body that reaches no point of cancellation, or sees to that itself.
+#[inline]
+pub(super) fn thin_boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
     let result = guarded(|| {
         process::prepare();
         if process::is_forked_child() {
@@ -34,11 +40,16 @@ pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>
         }
         body()
     });
-    let error = match result {
-        Ok(()) => return Code::Success,
-        Err(Error::InProgress) => return Code::InProgress,
-        Err(error) => error,
-    };
+    match result {
+        Ok(()) => Code::Success,
+        Err(Error::InProgress) => Code::InProgress,
+        Err(error) => process::uncancelled(|| told(function, error)),
+    }
+}
+
+/// Remembers the text of an error, and returns its code.
+#[cold]
+fn told(function: &'static str, error: Error) -> Code {
     let remembered = guarded(|| {
         let text = format!("{function}: {error}");
         // A thread that the child does not have may have held the log's lock when it was forked.
@@ -73,7 +84,16 @@ pub(super) fn with_communicator(
     body: impl FnOnce(Arc<Communicator>) -> Result<()>,
 ) -> Result<()> {
     let communicator = comm::find(comm)?;
-    let result = caught(|| body(communicator));
+    remembering(function, comm, || body(communicator))
+}
+
+/// Has a communicator remember the error of `body`. Inside `boundary`.
+pub(super) fn remembering(
+    function: &'static str,
+    comm: nexarComm_t,
+    body: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let result = caught(body);
     // One that was destroyed meanwhile is asked by nobody.
     if let Err(error) = &result
         && let Ok(communicator) = comm::find(comm)
@@ -107,10 +127,12 @@ pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
     shown
 }
 
+#[inline]
 fn guarded(body: impl FnOnce() -> Result<()>) -> Result<()> {
     caught(|| process::inside(body))
 }
 
+#[inline]
 fn caught(body: impl FnOnce() -> Result<()>) -> Result<()> {
     let caught = catch_unwind(AssertUnwindSafe(body));
     caught.unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))

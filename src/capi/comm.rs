@@ -46,12 +46,28 @@ pub(super) fn device(comm: nexarComm_t) -> Result<Option<c_int>> {
 pub(super) fn find(comm: nexarComm_t) -> Result<Arc<Communicator>> {
     match TABLE.find(comm)?.state {
         State::Made(communicator) => Ok(communicator),
-        State::InMaking(making) => making.result().unwrap_or_else(|| {
-            let what = "comm is still being made: use it when nexarCommGetAsyncError gives \
-                        nexarSuccess, or after the end of its group";
-            Err(Error::Argument(what.to_owned()))
-        }),
+        State::InMaking(making) => made(&making),
     }
+}
+
+fn made(making: &Making) -> Result<Arc<Communicator>> {
+    making.result().unwrap_or_else(|| {
+        let what = "comm is still being made: use it when nexarCommGetAsyncError gives \
+                    nexarSuccess, or after the end of its group";
+        Err(Error::Argument(what.to_owned()))
+    })
+}
+
+/// Has `body` look at a communicator that is made; it must not look for another meanwhile.
+#[inline]
+pub(super) fn peek<R>(
+    comm: nexarComm_t,
+    body: impl FnOnce(&Arc<Communicator>) -> Result<R>,
+) -> Result<R> {
+    TABLE.peek(comm, |entry| match &entry.state {
+        State::Made(communicator) => body(communicator),
+        State::InMaking(making) => body(&made(making)?),
+    })
 }
 
 /// Ranks that one process may hold in one communicator.

@@ -111,6 +111,10 @@ pub(super) fn inside<T>(body: impl FnOnce(&mut Group) -> T) -> Option<T> {
     acted.ok().flatten()
 }
 
+pub(super) fn is_inside() -> bool {
+    GROUP.try_with(|group| group.borrow().depth > 0).unwrap_or(false)
+}
+
 /// The group that this thread is inside, if any, will be dropped because of a call in it.
 pub(super) fn note_failure(function: &'static str, error: &Error) {
     if !matches!(error, Error::InProgress) {

@@ -46,6 +46,16 @@ impl<T: Clone> Table<T> {
         self.read().as_ref().and_then(|slots| slots.get(key)).cloned().ok_or_else(|| self.dead())
     }
 
+    /// Has `body` look at a value, which nobody can take out meanwhile: it must not use the table.
+    #[inline]
+    pub fn peek<P, R>(&self, handle: *mut P, body: impl FnOnce(&T) -> Result<R>) -> Result<R> {
+        let key = self.key(handle.addr())?;
+        match self.read().as_ref().and_then(|slots| slots.get(key)) {
+            Some(value) => body(value),
+            None => Err(self.dead()),
+        }
+    }
+
     /// Takes the value out: its handle is dead from here on.
     pub fn remove<P>(&self, handle: *mut P) -> Result<T> {
         let key = self.key(handle.addr())?;

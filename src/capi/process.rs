@@ -41,13 +41,18 @@ pub(super) fn is_forked_child() -> bool {
 }
 
 /// Marks this thread as inside nexar while `body` runs.
+#[inline]
 pub(super) fn inside<T>(body: impl FnOnce() -> T) -> T {
-    let _uncancelled = Uncancelled::new();
     while_set(&INSIDE, body)
 }
 
-/// While it lives, pthread_cancel of this thread waits: what a call does would be full of points of
+/// Has pthread_cancel of this thread wait while `body` runs: what a call does may be full of points of
 /// cancellation, and nothing in it is prepared to end there.
+pub(super) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
+    let _uncancelled = Uncancelled::new();
+    body()
+}
+
 struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -111,7 +116,7 @@ fn leave_at_exit() {
     extern "C" fn leave() {
         // A forked child has no part in its parent's communicators.
         if !is_forked_child() {
-            let _ = std::panic::catch_unwind(|| inside(comm::leave_all));
+            let _ = std::panic::catch_unwind(|| inside(|| uncancelled(comm::leave_all)));
         }
     }
     // SAFETY: the handler catches every panic, and its code stays mapped (-z nodelete).

@@ -6,30 +6,46 @@
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Queued, Request, SplitRequest, Work, run_together};
+use crate::comm::{Communicator, Queued, Request, SplitRequest, Tried, Work, run_together};
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
-use super::boundary::{boundary, with_communicator};
-use super::group::{Splitting, inside, note_failure, split_all};
+use super::boundary::{boundary, remembering, thin_boundary, with_communicator};
+use super::group::{Splitting, inside, is_inside, note_failure, split_all};
 use super::types::{nexarComm_t, nexarStream_t};
-use super::{comm, stream};
+use super::{comm, process, stream};
 
 /// As `boundary`, for an operation, which `body` makes of its arguments: runs it, queues it on its
-/// stream or adds it to the group that this thread is inside.
+/// stream or adds it to the group that this thread is inside. One of few bytes may end while its communicator
+/// is only peeked at: it asks for no lock that another thread keeps, and is not there long.
 pub(super) fn operation<W: Into<Work<'static>>>(
     function: &'static str,
     comm: nexarComm_t,
     stream: nexarStream_t,
     body: impl FnOnce(&Communicator) -> Result<W>,
 ) -> Code {
-    boundary(function, || {
-        let result = with_communicator(function, comm, |communicator| {
-            let stream = stream::find(stream)?;
-            let work = body(&communicator)?.into();
-            submit(Request { communicator, stream, work })
+    thin_boundary(function, || {
+        let parsed = comm::peek(comm, |communicator| {
+            let mut work = body(communicator)?.into();
+            let is_alone = stream.is_null() && !is_inside();
+            match if is_alone { communicator.make_briefly(&mut work) } else { Tried::Refused } {
+                Tried::Ended => Ok(None),
+                tried => Ok(Some((Arc::clone(communicator), work, tried))),
+            }
         });
-        result.inspect_err(|error| note_failure(function, error))
+        if let Ok(None) = parsed {
+            return Ok(());
+        }
+        process::uncancelled(|| {
+            let result = remembering(function, comm, || match parsed? {
+                None => Ok(()),
+                Some((_, work, Tried::Begun(begun))) => begun.go_on(work),
+                Some((communicator, work, _)) => {
+                    submit(Request { communicator, stream: stream::find(stream)?, work })
+                }
+            });
+            result.inspect_err(|error| note_failure(function, error))
+        })
     })
 }
 

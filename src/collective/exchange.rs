@@ -23,12 +23,19 @@ pub struct Exchange<'a, M> {
     seq: u64,
     call: Call,
     past: Past,
+    /// The round in which this rank's share is laid out already, if it is.
+    laid: Option<u64>,
 }
 
 impl<'a, M: Mesh> Exchange<'a, M> {
     /// Call number `seq`, with those before it.
     pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call, past: Past) -> Self {
-        Self { mesh, ranks: None, place: mesh.place(), lane, seq, call, past }
+        Self { mesh, ranks: None, place: mesh.place(), lane, seq, call, past, laid: None }
+    }
+
+    /// Goes on with a call of one round that was begun as a brief one.
+    pub fn go_on(self, laid: Option<u64>) -> Self {
+        Self { laid, ..self }
     }
 
     pub fn place(&self) -> Place {
@@ -39,8 +46,8 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b, M> {
         let me = ranks.iter().position(|rank| *rank == self.mesh.place().rank);
         let place = Place::new(Rank(me.expect("this rank is one of them")), ranks.len());
-        let Self { mesh, lane, seq, call, past, .. } = *self;
-        Exchange { mesh, ranks: Some(ranks), place, lane, seq, call, past }
+        let Self { mesh, lane, seq, call, past, laid, .. } = *self;
+        Exchange { mesh, ranks: Some(ranks), place, lane, seq, call, past, laid }
     }
 
     /// The part that the ranks of this host do, unless this one is alone there.
@@ -112,7 +119,8 @@ impl<'a, M: Mesh> Exchange<'a, M> {
 
     /// Begins rounds of this host, which all its ranks begin.
     pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_, M> {
-        let first = self.mesh.begin_rounds(self.lane, count as u64);
+        let begin = || self.mesh.begin_rounds(self.lane, count as u64);
+        let first = self.laid.unwrap_or_else(begin);
         Rounds { exchange: self, step, first, label: Cell::new(None), shown: None }
     }
 
@@ -140,13 +148,19 @@ impl<M: Mesh> Rounds<'_, M> {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
-        let Exchange { mesh, lane, .. } = self.exchange;
+        let Exchange { mesh, lane, laid, .. } = self.exchange;
+        if laid.is_some() {
+            return Ok(());
+        }
         mesh.lay(*lane, self.first + round as u64, &self.label(bytes), fill).await
     }
 
     /// As `lay`, with bytes that may stay where they are: they are not to be written until `passed` returns.
     pub async fn show(&mut self, round: usize, bytes: &[u8]) -> Result<()> {
-        let Exchange { mesh, lane, .. } = self.exchange;
+        let Exchange { mesh, lane, laid, .. } = self.exchange;
+        if laid.is_some() {
+            return Ok(());
+        }
         let (round, label) = (self.first + round as u64, self.label(bytes.len()));
         if mesh.show(*lane, round, &label, bytes).await? {
             self.shown = Some(round);

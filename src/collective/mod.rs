@@ -8,6 +8,7 @@ mod allgather;
 mod allreduce;
 mod alltoall;
 mod barrier;
+pub mod brief;
 mod broadcast;
 mod buckets;
 mod exchange;

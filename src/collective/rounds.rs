@@ -146,10 +146,12 @@ pub struct Columns {
 }
 
 impl Columns {
-    pub fn new(size: usize) -> Self {
+    /// For blocks of which the longest has so many bytes.
+    #[inline]
+    pub fn new(size: usize, longest: usize) -> Self {
         // Elements start where the strictest of them may.
-        let width = (SLOT / (size - 1).max(1)) & !63;
-        Self { size, width }
+        let most = (SLOT / (size - 1).max(1)) & !63;
+        Self { size, width: longest.clamp(1, most).next_multiple_of(8) }
     }
 
     /// The column of rank `of` in the slot of rank `by`, as far as it is used by so many bytes.
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn columns_of_a_slot_are_apart_and_fit_it() {
         for size in 2..70 {
-            let columns = Columns::new(size);
+            let columns = Columns::new(size, usize::MAX / 2);
             for by in (0..size).map(Rank) {
                 let mut end = 0;
                 for of in (0..size).map(Rank).filter(|of| *of != by) {

@@ -200,6 +200,11 @@ impl Selection {
         Ok(Self { forced })
     }
 
+    /// Whether the user has left all choices to the table.
+    pub fn is_free(&self) -> bool {
+        self.forced.is_empty()
+    }
+
     pub fn choose(&self, call: &Call, ranks: usize, ground: Ground) -> &'static Row {
         let rows = rows(call);
         let bytes = match call {

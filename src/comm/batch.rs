@@ -153,7 +153,12 @@ const EACH_HAS_ENDED: &str = "each operation has ended or failed";
 
 /// Runs one operation that is on no stream: a batch of one, without its lists and boxes.
 pub(super) fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Result<()> {
-    let ticket = &work.begin(communicator)?;
+    let ticket = work.begin(communicator)?;
+    run_begun(&ticket, work, None)
+}
+
+/// As `run_alone`, with its ticket; a collective's share may be `laid` out already.
+pub(super) fn run_begun(ticket: &Ticket, work: Work<'_>, laid: Option<u64>) -> Result<()> {
     let result = OnceCell::new();
     let way = Way::of(slice::from_ref(ticket), slice::from_ref(&work));
     {
@@ -162,7 +167,7 @@ pub(super) fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Resu
                 ticket.come().await;
             }
             let performed = match work {
-                Work::Collective(op) => collective(ticket, op).await,
+                Work::Collective(op) => collective(ticket, op, laid).await,
                 other => Box::pin(other.perform(ticket)).await,
             };
             let _ = result.set(ticket.end(performed));

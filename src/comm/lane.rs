@@ -40,6 +40,12 @@ impl<const N: usize> Lanes<N> {
         Lane((seq % N as u64) as usize)
     }
 
+    /// Whether every operation with a lower number in the lane of `seq` has ended.
+    #[inline]
+    pub fn has_come(&self, seq: u64) -> bool {
+        self.word(seq).load(Ordering::Acquire) >> 1 == seq / N as u64
+    }
+
     /// Waits until every operation with a lower number in the lane of `seq` has ended.
     pub async fn turn(&self, seq: u64) {
         let (word, before) = (self.word(seq), seq / N as u64);
@@ -55,6 +61,12 @@ impl<const N: usize> Lanes<N> {
             Poll::Pending
         })
         .await;
+    }
+
+    /// As `end`, where no operation with a higher number can have been asked for.
+    #[inline]
+    pub fn end_alone(&self, seq: u64) {
+        self.word(seq).store((seq / N as u64 + 1) << 1, Ordering::Release);
     }
 
     /// Lets the next one in, once for each number, also if its turn never came.

@@ -10,6 +10,7 @@
 mod backlog;
 mod batch;
 mod blame;
+mod brief;
 mod create;
 mod hosts;
 mod lane;
@@ -40,6 +41,7 @@ use crate::transport::quic;
 use crate::transport::{AnyMesh, Mesh, Past};
 
 pub use batch::{Request, run_together};
+pub use brief::{Begun, Tried};
 pub use create::{create_in_process, create_on, create_over, join, join_environment};
 pub use making::{Making, Queued};
 pub use split::{SplitRequest, Wish, split};
@@ -58,6 +60,8 @@ pub struct Communicator {
     name: String,
     mesh: AnyMesh,
     selection: Selection,
+    /// Whether calls of few bytes are tried without a ticket.
+    brief: bool,
     config: Config,
     lanes: Lanes,
     /// Messages are begun in the order in which they were issued, whichever thread does it.
@@ -85,6 +89,15 @@ struct State {
     last_error: Option<(String, bool)>,
 }
 
+impl State {
+    /// A call has taken the next number; this is what those after it come behind.
+    #[inline]
+    fn count(&mut self, past: Past) {
+        self.next_seq += 1;
+        self.past = past;
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Open,
@@ -108,10 +121,12 @@ pub fn leave_all() {
 
 impl Communicator {
     fn new(name: &str, mesh: AnyMesh, config: &Config) -> Result<Arc<Self>> {
+        let selection = Selection::parse(&config.algo)?;
         Ok(Arc::new(Self {
             name: name.to_owned(),
+            brief: selection.is_free() && mesh.one_host().is_some(),
             mesh,
-            selection: Selection::parse(&config.algo)?,
+            selection,
             config: config.clone(),
             lanes: Lanes::default(),
             messages: Lanes::default(),
@@ -169,13 +184,11 @@ impl Communicator {
     fn begin(self: Arc<Self>, call: Call) -> Result<Ticket> {
         let mut state = self.lock();
         self.check_open(&state, &call)?;
-        let seq = state.next_seq;
-        state.next_seq += 1;
-        let past = state.past;
-        state.past = past.then(&call);
+        let (seq, past) = (state.next_seq, state.past);
+        state.count(past.then(&call));
+        self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         state.begun += 1;
         let behind = state.stream_batches;
-        self.mesh.announce(seq, call); // under the lock: in the order of the numbers
         drop(state);
         let doing = Doing::Collective { seq, call };
         Ok(Ticket::new(self, doing, past, behind))

@@ -73,7 +73,7 @@ impl Splitting<'_> {
             unreachable!("a split has a number")
         };
         let mut wishes = self.request.wishes();
-        let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }).await);
+        let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }, None).await);
         if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
             ticket.communicator.mesh.renounce(seq, color, fault.clone());
         }

@@ -68,7 +68,7 @@ impl Work<'_> {
         let mesh = &ticket.communicator.mesh;
         match self {
             // In a box: messages, of which a group may have thousands, are much smaller.
-            Self::Collective(op) => Box::pin(collective(ticket, op)).await,
+            Self::Collective(op) => Box::pin(collective(ticket, op, None)).await,
             Self::Split(splitting) => Box::pin(splitting.perform(ticket)).await,
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => {
@@ -112,8 +112,8 @@ impl Work<'_> {
     }
 }
 
-/// Waits for the turn of the call's lane, and makes the call.
-pub(super) async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
+/// Waits for the turn of the call's lane, and makes the call, or goes on with it if its share is `laid` out.
+pub(super) async fn collective(ticket: &Ticket, op: Op<'_>, laid: Option<u64>) -> Result<()> {
     let Doing::Collective { seq, call } = ticket.doing else {
         unreachable!("a collective has a number")
     };
@@ -128,7 +128,7 @@ pub(super) async fn collective(ticket: &Ticket, op: Op<'_>) -> Result<()> {
         "communicator {name}: {rank}, {call} #{seq}, {}",
         selection.choose(&call, size, Ground::of(mesh.hosts())).name
     );
-    let exchange = Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past);
+    let exchange = Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(laid);
     match collective::perform(&exchange, selection, op).await {
         Ok(()) => Ok(()),
         Err(error) => Err(agreed(mesh, error).await),

@@ -8,6 +8,8 @@ use crate::rank::{Place, Rank};
 
 use super::mem::MemMesh;
 use super::quic::QuicMesh;
+use super::shm::Host;
+use super::wire::EncodedCall;
 use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Split};
 
 pub enum AnyMesh {
@@ -29,6 +31,25 @@ impl Deref for AnySight<'_> {
         match self {
             Self::Mem(bytes) => bytes,
             Self::Quic(bytes) => bytes,
+        }
+    }
+}
+
+impl AnyMesh {
+    /// As `announce`, of a call in which ranks meet in memory. Those that do not meet there learn of it later.
+    #[inline]
+    pub fn note(&self, seq: u64, call: &EncodedCall) {
+        if let Self::Quic(mesh) = self {
+            mesh.note(seq, call);
+        }
+    }
+
+    /// The memory that all ranks share, if they do.
+    #[inline]
+    pub fn one_host(&self) -> Option<&Host> {
+        match self {
+            Self::Mem(_) => None,
+            Self::Quic(mesh) => mesh.one_host(),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::rank::Rank;
 use super::Absent;
 
 /// How many calls are remembered.
-const REMEMBERED: usize = 64;
+pub const REMEMBERED: usize = 64;
 
 pub struct Board {
     /// Call number `seq` is in slot `seq % REMEMBERED`, with the first rank that made it.

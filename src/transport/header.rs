@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::op::{Call, Counts};
 use crate::rank::Rank;
 
-use super::wire::{HEADER_BYTES, encode_call};
+use super::wire::{CALL_IN_HEADER, EncodedCall, HEADER_BYTES, decode_call, encode_call};
 
 /// The call as a whole travels with each message, not a hash of it: equality is exact but for lists of
 /// counts, and the receiver of a wrong one can at once name both calls.
@@ -22,21 +22,31 @@ pub struct Header {
 /// shows in the next. The last of them travels whole, so that it can be named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// Call number `seq - 1`, if there was one.
-    pub previous: Option<Call>,
+    /// Call number `seq - 1`, or `NO_CALL`.
+    pub previous: EncodedCall,
     /// Of all of them.
     pub digest: u32,
 }
 
 impl Past {
-    /// A difference in the digest never vanishes: each step is one to one in what was before.
     pub fn then(self, call: &Call) -> Self {
-        let encoded = u128::from_le_bytes(encode_call(call));
-        let mixed = encoded.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        self.then_encoded(encode_call(call))
+    }
+
+    /// A difference in the digest never vanishes: each step is one to one in what was before.
+    #[inline]
+    pub fn then_encoded(self, call: EncodedCall) -> Self {
+        let mixed =
+            u128::from_le_bytes(call).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         let call_digest = (mixed >> 64) as u64;
         let call_digest = (call_digest >> 32) as u32 ^ call_digest as u32;
         let digest = (self.digest ^ call_digest).wrapping_mul(0x9e37_79b1).rotate_left(15);
-        Self { previous: Some(*call), digest }
+        Self { previous: call, digest }
+    }
+
+    /// Call number `seq - 1`, if there was one.
+    pub fn previous(&self) -> Option<Call> {
+        decode_call(&self.previous)
     }
 }
 
@@ -49,11 +59,42 @@ pub struct Label {
 }
 
 impl Label {
+    #[inline]
     pub fn new(header: Header) -> Self {
         let encoded = header.encode();
-        let check = (u64::from(crc32c::crc32c(&encoded)) << 32) ^ header.seq;
-        Self { header, encoded, check }
+        Self { header, encoded, check: check(&encoded) }
     }
+
+    /// The call, as it is encoded.
+    pub fn call(&self) -> EncodedCall {
+        self.encoded[CALL_IN_HEADER].try_into().expect("as long")
+    }
+}
+
+/// A number that two headers share only if they are the same or by a chance of one in 2^64: the words of
+/// each pair are multiplied, the products summed.
+#[inline]
+fn check(encoded: &[u8; HEADER_BYTES]) -> u64 {
+    const KEYS: [u64; 8] = [
+        0x9e37_79b9_7f4a_7c15,
+        0xbf58_476d_1ce4_e5b9,
+        0x94d0_49bb_1331_11eb,
+        0xd6e8_feb8_6659_fd93,
+        0xa076_1d64_78bd_642f,
+        0xe703_7ed1_a0b4_28db,
+        0x8ebc_6af0_9c88_c6e3,
+        0x5899_65cc_7537_4cc3,
+    ];
+    let word = |index: usize| {
+        let bytes = encoded.get(8 * index..8 * index + 8);
+        bytes.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+    };
+    let product = |index: usize| {
+        let key = |index: usize| u128::from(word(index).wrapping_add(KEYS[index]));
+        let product = key(index) * key(index + 1);
+        (product >> 64) as u64 ^ product as u64
+    };
+    [0, 2, 4, 6].into_iter().map(product).fold(0, u64::wrapping_add)
 }
 
 impl Header {
@@ -68,7 +109,7 @@ impl Header {
             Err(Error::Mismatch { seq, one: sides[0], other: sides[1] })
         };
         if self.seq == arrived.seq {
-            if let (Some(mine), Some(theirs)) = (self.past.previous, arrived.past.previous)
+            if let (Some(mine), Some(theirs)) = (self.past.previous(), arrived.past.previous())
                 && mine != theirs
             {
                 return mismatch(self.seq - 1, mine, theirs);
@@ -109,7 +150,9 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    const PAST: Past = Past { previous: Some(Call::Barrier), digest: 7 };
+    /// As it is encoded.
+    const BARRIER: EncodedCall = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0];
+    const PAST: Past = Past { previous: BARRIER, digest: 7 };
     const HEADER: Header = Header { seq: 3, call: Call::Barrier, past: PAST, step: 1, bytes: 8 };
 
     #[test]
@@ -134,7 +177,7 @@ mod tests {
     #[test]
     fn another_call_before_this_one_is_a_mismatch_too() {
         let dtype = crate::dtype::DataType::Int8;
-        let previous = Some(Call::AllGather { counts: Counts::Each(2), dtype });
+        let previous = encode_call(&Call::AllGather { counts: Counts::Each(2), dtype });
         let past = Past { previous, digest: 8 };
         let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
         assert_eq!(

@@ -10,6 +10,8 @@
 //! A decoder returns `None` for anything that no encoder writes: reserved bytes that are not
 //! zero, unknown codes, bytes left over.
 
+use std::ops::Range;
+
 use crate::dtype::DataType;
 use crate::op::{Call, Counts, Fold, Operator, RedOp, Reduction};
 use crate::rank::Rank;
@@ -17,6 +19,9 @@ use crate::rank::Rank;
 use super::{Header, Past};
 
 pub const HEADER_BYTES: usize = 56;
+
+/// A call on the wire.
+pub type EncodedCall = [u8; 16];
 
 /// Takes fields off the front of received bytes.
 pub struct Reader<'a>(pub &'a [u8]);
@@ -64,10 +69,8 @@ impl Header {
         out[8..16].copy_from_slice(&(self.bytes as u64).to_le_bytes());
         out[16..20].copy_from_slice(&self.step.to_le_bytes());
         out[20..24].copy_from_slice(&self.past.digest.to_le_bytes());
-        out[24..40].copy_from_slice(&encode_call(&self.call));
-        if let Some(previous) = &self.past.previous {
-            out[40..56].copy_from_slice(&encode_call(previous));
-        }
+        out[CALL_IN_HEADER].copy_from_slice(&encode_call(&self.call));
+        out[40..56].copy_from_slice(&self.past.previous);
         out
     }
 
@@ -76,12 +79,21 @@ impl Header {
         let (seq, bytes) = (reader.u64()?, usize::try_from(reader.u64()?).ok()?);
         let (step, digest) = (reader.u32()?, reader.u32()?);
         let call = decode_call(&reader.array()?)?;
-        let previous: [u8; 16] = reader.array()?;
+        let previous = reader.array()?;
         reader.end()?;
-        let previous = if previous == [0; 16] { None } else { Some(decode_call(&previous)?) };
-        Some(Self { seq, call, past: Past { previous, digest }, step, bytes })
+        let past = Past { previous, digest };
+        if previous != NO_CALL {
+            past.previous()?;
+        }
+        Some(Self { seq, call, past, step, bytes })
     }
 }
+
+/// Where the call stands in a header.
+pub const CALL_IN_HEADER: Range<usize> = 24..40;
+
+/// Stands for no call at all.
+pub const NO_CALL: EncodedCall = [0; 16];
 
 /// Codes of the operators that have none in the header.
 const PRE_MUL_SUM: u8 = 64;
@@ -94,7 +106,8 @@ const LISTED: u8 = 1;
 const PAIRWISE: u8 = 2;
 
 /// Fields a call lacks are zero; the kind never is.
-pub fn encode_call(call: &Call) -> [u8; 16] {
+#[inline]
+pub fn encode_call(call: &Call) -> EncodedCall {
     let kind = match call {
         Call::AllReduce { .. } => 1,
         Call::Reduce { .. } => 2,
@@ -132,7 +145,7 @@ pub fn encode_call(call: &Call) -> [u8; 16] {
     out
 }
 
-pub fn decode_call(bytes: &[u8; 16]) -> Option<Call> {
+pub fn decode_call(bytes: &EncodedCall) -> Option<Call> {
     let mut reader = Reader(bytes);
     let count = usize::try_from(reader.u64()?).ok()?;
     let root_or_digest = reader.u32()?;
@@ -233,6 +246,7 @@ mod tests {
             step: u32,
             bytes: usize,
         ) {
+            let previous = previous.as_ref().map_or(NO_CALL, encode_call);
             let header = Header { seq, call, past: Past { previous, digest }, step, bytes };
             prop_assert_eq!(Header::decode(&header.encode()), Some(header));
         }

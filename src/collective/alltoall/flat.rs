@@ -30,7 +30,7 @@ pub async fn flat<M: Mesh>(
     mut buffers: Buffers<'_>,
 ) -> Result<()> {
     let place = exchange.place();
-    let columns = Columns::new(place.size);
+    let columns = Columns::new(place.size, blocks.longest());
     let (parts, stores) = (count(blocks.longest(), columns.width), stores(blocks.extent()));
     let mut rounds = exchange.rounds(0, parts);
     for turn in turns(parts, AHEAD) {

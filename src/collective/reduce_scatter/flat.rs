@@ -37,7 +37,7 @@ pub async fn flat<M: Mesh>(
     mut buffers: Buffers<'_>,
 ) -> Result<()> {
     let place = exchange.place();
-    let columns = Columns::new(place.size);
+    let columns = Columns::new(place.size, blocks.longest());
     let (parts, stores) =
         (count(blocks.longest(), columns.width), stores(blocks.get(place.rank.0).len()));
     let mut rounds = exchange.rounds(0, parts);

@@ -30,7 +30,7 @@ pub async fn flat<M: Mesh>(
     own: &mut [u8],
 ) -> Result<()> {
     let place = exchange.place();
-    let columns = Columns::new(place.size);
+    let columns = Columns::new(place.size, blocks.longest());
     let (bytes, stores) = (blocks.longest(), stores(blocks.longest()));
     let parts = count(bytes, columns.width);
     let mut rounds = exchange.rounds(0, parts);

@@ -6,7 +6,6 @@
 //! - of several disagreements that ranks find at once, one member chooses what all are told;
 //! - a context that is left has nothing of its own in any link any more.
 
-use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +24,7 @@ use crate::transport::mem::bodies::Bodies;
 use crate::transport::{Absent, HAS_LEFT, Inbox, LANES, Missing};
 
 use super::control::Frame;
+use super::diary::Diary;
 use super::link::{Link, LinkError, Streams};
 use super::links::Links;
 use super::lock;
@@ -46,6 +46,8 @@ pub(super) struct Context {
     pub inbox: Inbox,
     /// Of messages that this rank sends to itself.
     pub own_bodies: Bodies,
+    /// The calls of this rank.
+    pub diary: Diary,
     calls: Mutex<Calls>,
     fault: OnceLock<Error>,
     failed: Notify,
@@ -59,8 +61,8 @@ pub(super) struct Context {
 /// Which calls were made.
 struct Calls {
     board: Board,
-    /// The latest of this rank, for its heartbeats: number `seq` is in slot `seq % LANES`.
-    latest: [Option<(u64, Call)>; LANES],
+    /// One more than the number of the latest call of this rank that is on the board.
+    posted: u64,
 }
 
 impl Context {
@@ -74,7 +76,8 @@ impl Context {
             place,
             inbox: Inbox::new(place),
             own_bodies: Bodies::default(),
-            calls: Mutex::new(Calls { board: Board::new(members.len()), latest: [None; LANES] }),
+            diary: Diary::default(),
+            calls: Mutex::new(Calls { board: Board::new(members.len()), posted: 0 }),
             members,
             fault: OnceLock::new(),
             failed: Notify::new(),
@@ -109,15 +112,27 @@ impl Context {
         self.members.iter().filter_map(|member| self.links.peers[member.0].link()).collect()
     }
 
-    /// This rank makes a call.
-    pub fn enter(&self, seq: u64, call: Call) -> Result<()> {
+    /// Puts the calls of this rank on the board. `Err` if another rank made another under one number.
+    pub fn post(&self) -> Result<()> {
         let mut calls = lock(&self.calls);
-        calls.latest[seq as usize % LANES] = Some((seq, call));
-        calls.board.enter(self.place.rank, seq, call)
+        let mut posted = Ok(());
+        for (seq, call) in self.diary.since(calls.posted) {
+            posted = posted.and(calls.board.enter(self.place.rank, seq, call));
+            calls.posted = seq + 1;
+        }
+        posted
+    }
+
+    /// As `post`, for who does not make a call himself. Must be called inside the runtime.
+    fn post_all(self: &Arc<Self>) {
+        if let Err(mismatch) = self.post() {
+            self.propose(mismatch);
+        }
     }
 
     /// A member has made a call. Must be called inside the runtime.
     pub fn entered(self: &Arc<Self>, rank: Rank, seq: u64, call: Call) {
+        self.post_all();
         let noted = lock(&self.calls).board.enter(rank, seq, call);
         if let Err(mismatch) = noted {
             self.propose(mismatch);
@@ -164,14 +179,18 @@ impl Context {
         self.disagreement.get().is_some()
     }
 
-    /// This rank's latest calls, newest first.
-    pub fn latest(&self) -> Vec<(u64, Call)> {
-        let mut latest: Vec<_> = lock(&self.calls).latest.into_iter().flatten().collect();
-        latest.sort_unstable_by_key(|(seq, _)| Reverse(*seq));
+    /// This rank's latest calls, newest first. Must be called inside the runtime.
+    pub fn latest(self: &Arc<Self>) -> Vec<(u64, Call)> {
+        self.post_all();
+        let begin = self.diary.end().saturating_sub(LANES as u64);
+        let mut latest: Vec<_> = self.diary.since(begin).collect();
+        latest.reverse();
         latest
     }
 
-    pub fn missing(&self, seq: u64) -> Missing {
+    /// Must be called inside the runtime.
+    pub fn missing(self: &Arc<Self>, seq: u64) -> Missing {
+        self.post_all();
         let missing = lock(&self.calls).board.missing(seq);
         // Heartbeats come over links.
         let has_link = |absent: &Absent| self.peer(absent.rank).link().is_some();

@@ -12,6 +12,7 @@
 mod bodies;
 mod context;
 pub mod control;
+mod diary;
 pub mod endpoint;
 pub mod key;
 mod link;
@@ -37,7 +38,8 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::mem::bodies::Key;
-use super::shm::Host;
+use super::shm::{Host, MOST_SHOWN, most_ahead};
+use super::wire::encode_call;
 use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Split};
 use context::Context;
 use endpoint::Endpoint;
@@ -225,18 +227,19 @@ impl Mesh for QuicMesh {
         label: &Label,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
-        self.room(lane, round).await?;
+        self.room(lane, round, most_ahead(label.header.bytes)).await?;
         self.shared().lay(lane, round, label, fill);
         Ok(())
     }
 
     async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
-        self.room(lane, round).await?;
-        let stays = self.shared().show(lane, round, label, bytes);
-        if !stays {
-            self.shared().lay(lane, round, label, |slot| slot.copy_from_slice(bytes));
-        }
-        Ok(stays)
+        let Some(place) = self.shared().place_of(bytes) else {
+            self.lay(lane, round, label, |slot| slot.copy_from_slice(bytes)).await?;
+            return Ok(false);
+        };
+        self.room(lane, round, MOST_SHOWN).await?;
+        self.shared().show(lane, round, label, place);
+        Ok(true)
     }
 
     async fn look<'a>(
@@ -344,7 +347,8 @@ impl Mesh for QuicMesh {
     }
 
     fn announce(&self, seq: u64, call: Call) {
-        if let Err(mismatch) = self.context.enter(seq, call) {
+        self.context.diary.note(seq, &encode_call(&call));
+        if let Err(mismatch) = self.context.post() {
             let _inside = self.runtime.enter();
             self.context.propose(mismatch);
         }
@@ -366,6 +370,7 @@ impl Mesh for QuicMesh {
     }
 
     fn missing(&self, seq: u64) -> Missing {
+        let _inside = self.runtime.enter();
         self.context.missing(seq)
     }
 

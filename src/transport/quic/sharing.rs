@@ -19,6 +19,7 @@ use super::super::{HAS_LEFT, Header, Hosts, Lane};
 use super::QuicMesh;
 use crate::error::{self, Result};
 use crate::rank::Rank;
+use crate::transport::wire::EncodedCall;
 
 /// How long ranks of a host wait for each other to open the memory they share.
 const MEETING_TIME: Duration = Duration::from_secs(10);
@@ -113,16 +114,28 @@ impl QuicMesh {
         self.host.as_ref().map(Host::is_crowded)
     }
 
+    /// This rank makes a call in which ranks meet in memory.
+    #[inline]
+    pub fn note(&self, seq: u64, call: &EncodedCall) {
+        self.context.diary.note(seq, call);
+    }
+
+    /// The memory that all ranks share, if they do.
+    #[inline]
+    pub fn one_host(&self) -> Option<&Host> {
+        self.host.as_ref().filter(|host| host.size() == self.context.place.size)
+    }
+
     pub(super) fn shared(&self) -> &Host {
         self.host.as_ref().expect("algorithms for one host are chosen only where it is one")
     }
 
-    /// Waits until this rank may lay out something in a round.
+    /// Waits until this rank, which may be so many `ahead`, may lay out something in a round.
     #[inline]
-    pub(super) async fn room(&self, lane: Lane, round: u64) -> Result<()> {
+    pub(super) async fn room(&self, lane: Lane, round: u64, ahead: u64) -> Result<()> {
         let host = self.shared();
-        while let Some(slow) = host.awaited(lane, round) {
-            self.seen(slow, || host.keeps_up(lane, slow, round)).await?;
+        while let Some(slow) = host.awaited(lane, round, ahead) {
+            self.seen(slow, || host.has_passed(lane, slow, round - ahead)).await?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //! what has failed. Invariant: what lies in a slot stays until every rank has passed its round.
 
 pub mod bell;
+mod brief;
 mod meeting;
 mod shelf;
 
@@ -18,12 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use crate::arena::{self, Arena, PeerArena};
 use crate::sync::cores;
 
-use super::{Header, LANES, Label, Lane, ROUNDS};
+use super::{Header, LANES, Label, Lane};
 use bell::Bell;
 use meeting::Descriptors;
-use shelf::{Found, Shelf};
+use shelf::{Found, LINES, Shelf};
 
+pub use brief::Brief;
 pub use meeting::Party;
+pub use shelf::{FEW, Few, most_ahead};
 
 /// What the ranks of a host share in one communicator. Ranks are counted among those of the host.
 pub struct Host {
@@ -39,6 +42,13 @@ pub struct Host {
     arena: Option<&'static Arena>,
     lanes: [Rounds; LANES],
 }
+
+/// Where bytes lie in this process's arena.
+#[derive(Clone, Copy)]
+pub struct Place(u64);
+
+/// A rank that shows bytes where they lie may be so many rounds ahead.
+pub const MOST_SHOWN: u64 = LINES as u64;
 
 /// Of one lane.
 #[derive(Default)]
@@ -83,6 +93,12 @@ impl Host {
         Ok(host)
     }
 
+    /// How many ranks share it.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.shelves.len()
+    }
+
     /// This rank.
     pub fn me(&self) -> usize {
         self.me
@@ -98,30 +114,25 @@ impl Host {
         self.lanes[lane.0].next.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Who must pass a round before this rank can lay out something in this one. `None` if all have.
+    /// Who must pass a round before this rank, if it may be so many `ahead`, can lay out something in this
+    /// one. `None` if all have.
     #[inline]
-    pub fn awaited(&self, lane: Lane, round: u64) -> Option<usize> {
+    pub fn awaited(&self, lane: Lane, round: u64, ahead: u64) -> Option<usize> {
         let known = &self.lanes[lane.0].passed;
-        if known.load(Ordering::Relaxed) + ROUNDS as u64 > round {
+        if known.load(Ordering::Relaxed) + ahead > round {
             return None;
         }
         let others = (0..self.shelves.len()).filter(|index| *index != self.me);
         let passed = others.map(|index| (self.shelves[index].passed(lane), index));
         let (least, slowest) = passed.min()?;
         known.store(least, Ordering::Relaxed);
-        (least + ROUNDS as u64 <= round).then_some(slowest)
+        (least + ahead <= round).then_some(slowest)
     }
 
     /// Whether a rank has passed a round.
     #[inline]
     pub fn has_passed(&self, lane: Lane, index: usize, round: u64) -> bool {
         self.shelves[index].passed(lane) > round
-    }
-
-    /// Whether a rank is not so far behind that this one must wait for it before it lays something out.
-    #[inline]
-    pub fn keeps_up(&self, lane: Lane, index: usize, round: u64) -> bool {
-        self.shelves[index].passed(lane) + ROUNDS as u64 > round
     }
 
     /// Lays out as many bytes as the label says. Nobody is `awaited`.
@@ -131,15 +142,20 @@ impl Host {
         self.ring();
     }
 
-    /// As `lay`, with bytes that stay where they are. False if others cannot see them there.
+    /// Where others can see these bytes without a copy, if they can.
     #[inline]
-    pub fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> bool {
-        let Some(offset) = self.arena.and_then(|arena| arena.offset_of(bytes)) else {
-            return false;
-        };
-        self.shelves[self.me].show(lane, round, label, offset);
+    pub fn place_of(&self, bytes: &[u8]) -> Option<Place> {
+        if bytes.len() <= FEW {
+            return None; // who copies them need not wait until they were seen
+        }
+        self.arena.and_then(|arena| arena.offset_of(bytes)).map(Place)
+    }
+
+    /// As `lay`, with bytes that stay where they are.
+    #[inline]
+    pub fn show(&self, lane: Lane, round: u64, label: &Label, place: Place) {
+        self.shelves[self.me].show(lane, round, label, place.0);
         self.ring();
-        true
     }
 
     #[inline]

@@ -1,22 +1,23 @@
 //! A shelf: where one rank lays out bytes for all ranks of its host to read.
 //!
-//! What is laid out in round `r` of a lane lies in slot `r % ROUNDS` until every rank has passed that round.
-//! Leaves to `Host` who waits for whom. Invariants:
-//! - only its owner writes a shelf, and a slot only after all ranks have passed what lay there before;
-//! - what a reader is told of a slot it reads once, compares with what it expects, and only then uses.
+//! What is laid out in round `r` of a lane is told in line `r % LINES`; its bytes are in that line if they are
+//! few, else in slot `r % ROUNDS`, else in its owner's arena. There they stay until every rank has passed
+//! that round. Leaves to `Host` who waits for whom. Invariants:
+//! - only its owner writes a shelf, and a line or a slot only after all ranks have passed what lay there before;
+//! - what a reader is told of a line it reads once, compares with what it expects, and only then uses.
 //!
 //! ```text
-//! shelf   0      64          4096
-//!         left   passed      slots of lane 0, of lane 1, ...
-//!                of each lane, 64 bytes each
+//! shelf   0      64                 4096                       then              then
+//!         left   passed, 64 bytes   lines of lane 0, 1, ...    headers, alike    slots, alike
+//!                for each lane
 //!
-//! slot    0      8      16      24     32         64      128     256
-//!         stamp  check  length  place  few bytes  header          bytes
+//! line    0      8      16      24     32         64
+//!         stamp  check  length  place  few bytes
 //! ```
 //!
 //! The place is 0 if the bytes are here, or one more than where in its owner's arena they lie. The stamp,
-//! `r + 1`, is written last. A message of few bytes is one cache line; the header is there to
-//! be named if its check is not what the reader expects.
+//! `r + 1`, is written last. A message of few bytes is one cache line; the header is there to be named if its
+//! check is not what the reader expects.
 #![expect(unsafe_code, reason = "slots are seen as bytes here")]
 
 use std::ops::Range;
@@ -32,18 +33,27 @@ use crate::transport::{Header, LANES, Label, Lane, ROUNDS, SLOT};
 const LINE: usize = 64;
 const LEFT: usize = 0;
 const PASSED: usize = LINE;
-const FIRST_SLOT: usize = 4096;
-const HEAD: usize = 256;
-const BYTES: usize = FIRST_SLOT + LANES * ROUNDS * (HEAD + SLOT);
+const FIRST_LINE: usize = 4096;
+const FIRST_HEADER: usize = FIRST_LINE + LANES * LINES * LINE;
+/// Not at the beginning of a page, where the program's buffers often begin: the processor takes addresses
+/// that are equal within a page for one another.
+const FIRST_SLOT: usize = FIRST_HEADER + LANES * LINES * LINE + 4 * LINE;
+const SLOT_STRIDE: usize = SLOT + 4 * LINE;
+const BYTES: usize = (FIRST_SLOT + LANES * ROUNDS * SLOT_STRIDE).next_multiple_of(4096);
+
+/// How many rounds a rank may be ahead of the slowest of its host, if it lays out few bytes.
+pub const LINES: usize = 16;
+/// So many bytes travel with the stamp.
+pub const FEW: usize = LINE - FIRST_OF_FEW;
+
+/// As words, which any element may be read from.
+pub type Few = [u64; FEW / 8];
 
 const STAMP: usize = 0;
 const CHECK: usize = 8;
 const LENGTH: usize = 16;
 const PLACE: usize = 24;
-const FEW: usize = 32;
-const HEADER: usize = 64;
-/// So many bytes travel with the stamp.
-const MOST_FEW: usize = LINE - FEW;
+const FIRST_OF_FEW: usize = 32;
 
 pub struct Shelf(Memory);
 
@@ -69,7 +79,7 @@ impl Shelf {
     /// Whether its owner has laid out something in a round.
     #[inline]
     pub fn has(&self, lane: Lane, round: u64) -> bool {
-        self.0.number(slot(lane, round) + STAMP).load(Acquire) == round + 1
+        self.0.number(line(lane, round) + STAMP).load(Acquire) == round + 1
     }
 
     /// How many rounds its owner has passed.
@@ -93,13 +103,23 @@ impl Shelf {
         self.0.number(LEFT).store(1, Release);
     }
 
-    /// Its owner lays out bytes, which `fill` writes. All ranks have passed what lay in the slot.
+    /// Its owner lays out bytes, which `fill` writes. All ranks have passed what lay there.
     #[inline]
     pub fn lay(&self, lane: Lane, round: u64, label: &Label, fill: impl FnOnce(&mut [u8])) {
         assert!(label.header.bytes <= SLOT);
-        let data = data(slot(lane, round), label.header.bytes);
-        // SAFETY: this is the owner's mapping; nobody reads a slot that all ranks have passed.
+        let data = data(lane, round, label.header.bytes);
+        // SAFETY: this is the owner's mapping; nobody reads what all ranks have passed.
         fill(unsafe { self.0.bytes_mut(data) });
+        self.publish(lane, round, label, 0);
+    }
+
+    /// As `lay`, with at most `FEW` bytes.
+    #[inline]
+    pub fn lay_few(&self, lane: Lane, round: u64, label: &Label, few: &Few) {
+        debug_assert!(label.header.bytes <= FEW);
+        // SAFETY: as in `lay`.
+        let bytes = unsafe { self.0.bytes_mut(data(lane, round, FEW)) };
+        bytes.copy_from_slice(bytemuck::bytes_of(few));
         self.publish(lane, round, label, 0);
     }
 
@@ -109,45 +129,75 @@ impl Shelf {
         self.publish(lane, round, label, offset + 1);
     }
 
+    #[inline]
     fn publish(&self, lane: Lane, round: u64, label: &Label, place: u64) {
-        let slot = slot(lane, round);
         // SAFETY: as in `lay`.
-        let words = unsafe { self.0.bytes_mut(slot + HEADER..slot + HEADER + HEADER_BYTES) };
+        let words = unsafe { self.0.bytes_mut(header(lane, round)) };
         words.copy_from_slice(&label.encoded);
-        self.0.number(slot + CHECK).store(label.check, Relaxed);
-        self.0.number(slot + LENGTH).store(label.header.bytes as u64, Relaxed);
-        self.0.number(slot + PLACE).store(place, Relaxed);
-        self.0.number(slot + STAMP).store(round + 1, Release);
+        let line = line(lane, round);
+        self.0.number(line + CHECK).store(label.check, Relaxed);
+        self.0.number(line + LENGTH).store(label.header.bytes as u64, Relaxed);
+        self.0.number(line + PLACE).store(place, Relaxed);
+        self.0.number(line + STAMP).store(round + 1, Release);
     }
 
     /// What its owner has laid out in a round, if it `has`.
     #[inline]
     pub fn find(&self, lane: Lane, round: u64, label: &Label) -> Found<'_> {
-        let slot = slot(lane, round);
-        let length = self.0.number(slot + LENGTH).load(Relaxed);
-        let found = self.0.number(slot + CHECK).load(Relaxed);
+        let line = line(lane, round);
+        let length = self.0.number(line + LENGTH).load(Relaxed);
+        let found = self.0.number(line + CHECK).load(Relaxed);
         if found != label.check || length != label.header.bytes as u64 {
             // SAFETY: its owner leaves it alone until this rank has passed the round.
-            let words = unsafe { self.0.bytes(slot + HEADER..slot + HEADER + HEADER_BYTES) };
+            let words = unsafe { self.0.bytes(header(lane, round)) };
             return Found::Other(words.try_into().ok().and_then(Header::decode));
         }
-        match self.0.number(slot + PLACE).load(Relaxed).checked_sub(1) {
+        match self.0.number(line + PLACE).load(Relaxed).checked_sub(1) {
             Some(offset) => Found::Elsewhere(offset),
             // SAFETY: as above; the length is ours.
-            None => Found::Bytes(unsafe { self.0.bytes(data(slot, label.header.bytes)) }),
+            None => Found::Bytes(unsafe { self.0.bytes(data(lane, round, label.header.bytes)) }),
         }
+    }
+
+    /// As `find`, where few bytes are expected: `None` if something else is there.
+    #[inline]
+    pub fn few(&self, lane: Lane, round: u64, label: &Label) -> Option<Few> {
+        let line = line(lane, round);
+        let is_length = self.0.number(line + LENGTH).load(Relaxed) == label.header.bytes as u64;
+        let is_call = self.0.number(line + CHECK).load(Relaxed) == label.check;
+        let is_here = self.0.number(line + PLACE).load(Relaxed) == 0;
+        // SAFETY: its owner leaves it alone until this rank has passed the round.
+        let bytes = unsafe { self.0.bytes(data(lane, round, FEW)) };
+        let mut few = [0; FEW / 8];
+        bytemuck::bytes_of_mut(&mut few).copy_from_slice(bytes);
+        (is_length && is_call && is_here).then_some(few)
     }
 }
 
-/// Where bytes lie in a slot.
+/// How many rounds a rank may be ahead that lays out so many bytes.
 #[inline]
-fn data(slot: usize, bytes: usize) -> Range<usize> {
-    let start = if bytes <= MOST_FEW { slot + FEW } else { slot + HEAD };
+pub fn most_ahead(bytes: usize) -> u64 {
+    if bytes <= FEW { LINES as u64 } else { ROUNDS as u64 }
+}
+
+/// Where bytes lie that are laid out.
+#[inline]
+fn data(lane: Lane, round: u64, bytes: usize) -> Range<usize> {
+    let start = if bytes <= FEW {
+        line(lane, round) + FIRST_OF_FEW
+    } else {
+        FIRST_SLOT + (lane.0 * ROUNDS + (round % ROUNDS as u64) as usize) * SLOT_STRIDE
+    };
     start..start + bytes
 }
 
 #[inline]
-fn slot(lane: Lane, round: u64) -> usize {
-    let slot = lane.0 * ROUNDS + (round % ROUNDS as u64) as usize;
-    FIRST_SLOT + slot * (HEAD + SLOT)
+fn line(lane: Lane, round: u64) -> usize {
+    FIRST_LINE + (lane.0 * LINES + (round % LINES as u64) as usize) * LINE
+}
+
+#[inline]
+fn header(lane: Lane, round: u64) -> Range<usize> {
+    let start = line(lane, round) - FIRST_LINE + FIRST_HEADER;
+    start..start + HEADER_BYTES
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
@@ -93,6 +94,34 @@ pub fn turns_come_one_by_one_to_both() {
 
 pub fn turns_come_one_by_one_to_three() {
     interrupted_often(|| turns_come_one_by_one(3));
+}
+
+/// Two operations get their numbers under a lock; one of them is made while it is held, if its turn has come.
+pub fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
+    loom::model(|| {
+        let lanes = Arc::new(lane::Lanes::<1>::default());
+        let next = Arc::new(Mutex::new(0));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let operation = |brief: bool| {
+            let (lanes, next, ran) = (Arc::clone(&lanes), Arc::clone(&next), Arc::clone(&ran));
+            move || {
+                let mut next = next.lock().unwrap();
+                let number = *next;
+                *next += 1;
+                if brief && lanes.has_come(number) {
+                    assert_eq!(ran.fetch_add(1, Ordering::Relaxed) as u64, number);
+                    return lanes.end_alone(number);
+                }
+                drop(next);
+                loom::future::block_on(lanes.turn(number));
+                assert_eq!(ran.fetch_add(1, Ordering::Relaxed) as u64, number);
+                lanes.end(number);
+            }
+        };
+        let other = thread::spawn(operation(false));
+        operation(true)();
+        other.join().unwrap();
+    });
 }
 
 /// For three threads, of which there are too many orders: all in which threads that could go on are

@@ -24,3 +24,8 @@ fn turns_come_one_by_one_to_three() {
 fn an_operation_given_up_blocks_nobody() {
     nexar_model::an_operation_given_up_blocks_nobody();
 }
+
+#[test]
+fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
+    nexar_model::who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next();
+}

@@ -1,0 +1,111 @@
+//! The latest calls of this rank that its board has not been told of yet: noted without a lock, read by whoever
+//! compares calls with those of others.
+//!
+//! One thread at a time writes, in the order of numbers, while it holds the communicator's lock. Invariant: an
+//! entry that is being written over is not read: its stamp is that of no call meanwhile.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+use crate::op::Call;
+use crate::transport::wire::{EncodedCall, decode_call};
+
+/// How many calls are kept: as many as a board compares.
+const KEPT: usize = super::super::board::REMEMBERED;
+
+pub(super) struct Diary {
+    /// Call number `seq` is in entry `seq % KEPT`.
+    entries: Box<[Entry; KEPT]>,
+    /// One more than the latest number.
+    end: AtomicU64,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// One more than the number of the call.
+    stamp: AtomicU64,
+    words: [AtomicU64; 2],
+}
+
+impl Default for Diary {
+    fn default() -> Self {
+        Self {
+            entries: Box::new(std::array::from_fn(|_| Entry::default())),
+            end: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Diary {
+    #[inline]
+    pub fn note(&self, seq: u64, call: &EncodedCall) {
+        let entry = &self.entries[seq as usize % KEPT];
+        let call = u128::from_le_bytes(*call);
+        entry.stamp.store(0, Relaxed);
+        fence(Release); // before the words
+        entry.words[0].store(call as u64, Relaxed);
+        entry.words[1].store((call >> 64) as u64, Relaxed);
+        entry.stamp.store(seq + 1, Release);
+        self.end.store(seq + 1, Release);
+    }
+
+    /// One more than the latest number that was noted.
+    pub fn end(&self) -> u64 {
+        self.end.load(Acquire)
+    }
+
+    /// Those that are still there from number `begin` on.
+    pub fn since(&self, begin: u64) -> impl Iterator<Item = (u64, Call)> + '_ {
+        let end = self.end();
+        let begin = begin.max(end.saturating_sub(KEPT as u64));
+        (begin..end).filter_map(|seq| self.read(seq).map(|call| (seq, call)))
+    }
+
+    fn read(&self, seq: u64) -> Option<Call> {
+        let entry = &self.entries[seq as usize % KEPT];
+        let before = entry.stamp.load(Acquire);
+        let words = [0, 1].map(|index| entry.words[index].load(Relaxed).to_le_bytes());
+        fence(Acquire); // after the words
+        let is_whole = before == seq + 1 && entry.stamp.load(Relaxed) == before;
+        let encoded: EncodedCall = words.as_flattened().try_into().ok()?;
+        if is_whole { decode_call(&encoded) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DataType;
+    use crate::op::Counts;
+    use crate::transport::wire::encode_call;
+
+    fn gather(count: u64) -> Call {
+        Call::AllGather { counts: Counts::Each(count as usize), dtype: DataType::Int8 }
+    }
+
+    #[test]
+    fn the_latest_calls_are_there_and_older_ones_are_not() {
+        let diary = Diary::default();
+        assert_eq!(diary.since(0).count(), 0);
+        for seq in 0..1000 {
+            diary.note(seq, &encode_call(&gather(seq)));
+        }
+        let latest: Vec<_> = (1000 - KEPT as u64..1000).map(|seq| (seq, gather(seq))).collect();
+        assert_eq!(diary.since(0).collect::<Vec<_>>(), latest);
+        assert_eq!(diary.since(998).collect::<Vec<_>>(), latest[KEPT - 2..]);
+    }
+
+    #[test]
+    fn who_reads_while_another_writes_sees_whole_calls_of_their_numbers() {
+        let diary = Diary::default();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                (0..200_000).for_each(|seq| diary.note(seq, &encode_call(&gather(seq))));
+            });
+            while !writer.is_finished() {
+                diary.since(0).for_each(|(seq, call)| assert_eq!(call, gather(seq)));
+            }
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! A round in which each rank lays out few bytes and waits for the others no longer than a moment, without a
+//! future.
+//!
+//! Leaves to its user what follows if somebody does not come in that moment: what was laid out stays there, and
+//! who goes on waiting finds everything as it was.
+
+use std::sync::atomic::Ordering;
+
+use super::super::{Label, Lane};
+use super::Host;
+use super::shelf::{Few, LINES};
+use crate::rank::Rank;
+
+/// How often a rank looks before it gives up: some microseconds. With more ranks than processors, who is
+/// waited for may be waiting for this one's.
+const LOOKS: u32 = 500;
+const LOOKS_IN_A_CROWD: u32 = 10;
+
+pub struct Brief<'a> {
+    host: &'a Host,
+    lane: Lane,
+    round: u64,
+    label: &'a Label,
+}
+
+impl<'a> Brief<'a> {
+    /// The next round of a lane, if nobody is so far behind that it must be waited for. The operation whose
+    /// turn it is in the lane has called this, and no other will before it has ended.
+    #[inline]
+    pub fn begin(host: &'a Host, lane: Lane, label: &'a Label) -> Option<Self> {
+        let round = host.lanes[lane.0].next.load(Ordering::Relaxed);
+        if host.awaited(lane, round, LINES as u64).is_some() {
+            return None;
+        }
+        host.lanes[lane.0].next.store(round + 1, Ordering::Relaxed);
+        Some(Self { host, lane, round, label })
+    }
+
+    /// Its number, for who goes on with it.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// How many bytes each rank lays out.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.label.header.bytes
+    }
+
+    /// Lays out the first `bytes` of these.
+    #[inline]
+    pub fn lay(&self, few: &Few) {
+        self.host.shelves[self.host.me].lay_few(self.lane, self.round, self.label, few);
+        self.host.ring();
+    }
+
+    /// What a rank has laid out, if it comes in a moment and is what was expected.
+    #[inline]
+    pub fn look(&self, at: Rank) -> Option<Few> {
+        let shelf = &self.host.shelves[at.0];
+        let looks = if self.host.crowded { LOOKS_IN_A_CROWD } else { LOOKS };
+        for _ in 0..looks {
+            if shelf.has(self.lane, self.round) {
+                return shelf.few(self.lane, self.round, self.label);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// This rank has seen what it wants.
+    #[inline]
+    pub fn pass(&self) {
+        self.host.pass(self.lane, self.round);
+    }
+}
