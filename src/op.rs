@@ -58,7 +58,10 @@ impl RedOp {
 
     /// The operator a C caller means, if there is one.
     pub fn from_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|redop| *redop as i32 == code)
+        let is_meant = |redop: &Self| *redop as i32 == code;
+        // Most stand where their number says.
+        let there = Self::ALL.get(code as usize).copied().filter(is_meant);
+        there.or_else(|| Self::ALL.into_iter().find(is_meant))
     }
 
     pub fn name(self) -> &'static str {

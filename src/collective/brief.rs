@@ -66,11 +66,15 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
             }
         }
         Op::Scan { reducer, buffers, .. } => {
-            let own = ready(reducer, buffers.input(), folding(place));
+            let own = ready(reducer, buffers.input(), place.size);
             if place.rank.0 + 1 < place.size {
                 brief.lay(&own);
             }
-            let result = fold(reducer, place, 0..place.rank.0 + 1, own, bytes, brief)?;
+            let mut result = fold(reducer, place, 0..place.rank.0 + 1, own, bytes, brief)?;
+            if place.rank == Rank(0) {
+                // It has folded nothing, and its NaNs become canonical by themselves.
+                result = ready(reducer, buffers.input(), folding(place));
+            }
             give(buffers.output_mut(), &result);
         }
         Op::Broadcast { root, buffers, .. } => {
@@ -210,13 +214,21 @@ fn ready(reducer: &Reducer, share: &[u8], size: usize) -> Few {
 #[inline]
 fn few(bytes: &[u8]) -> Few {
     let mut few = [0; FEW / 8];
-    bytes_of_mut(&mut few)[..bytes.len()].copy_from_slice(bytes);
+    match *bytes {
+        // What is most common needs no loop.
+        [a, b, c, d] => few[0] = u32::from_ne_bytes([a, b, c, d]).to_le().into(),
+        [a, b, c, d, e, f, g, h] => few[0] = u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => bytes_of_mut(&mut few)[..bytes.len()].copy_from_slice(bytes),
+    }
     few
 }
 
 #[inline]
 fn give(into: &mut [u8], result: &Few) {
-    into.copy_from_slice(&bytes_of(result)[..into.len()]);
+    match into.len() {
+        8 => into.copy_from_slice(&bytes_of(result)[..8]),
+        length => into.copy_from_slice(&bytes_of(result)[..length]),
+    }
 }
 
 fn others(place: Place) -> impl Iterator<Item = Rank> {

@@ -10,8 +10,8 @@ use super::select::Ground;
 use crate::error::Result;
 use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
-use crate::reduce::Side;
-use crate::transport::{Header, Hosts, Label, Lane, Mesh, Past};
+use crate::reduce::{Side, Stores, copy};
+use crate::transport::{Header, Hosts, Label, Lane, Mesh, Past, Readers};
 
 /// One call under way on this rank.
 pub struct Exchange<'a, M> {
@@ -129,6 +129,17 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     }
 }
 
+/// Fewer bytes than these are read from a cache sooner than from memory, however far it is.
+const STREAMED: usize = 8 << 10;
+
+/// How bytes are laid out for such readers.
+fn stores_for(readers: Readers, bytes: usize) -> Stores {
+    match readers {
+        Readers::Far if bytes >= STREAMED => Stores::Streamed,
+        _ => Stores::Cached,
+    }
+}
+
 /// Rounds of one step, in which ranks of this host see what the others lay out.
 pub struct Rounds<'a, M> {
     exchange: &'a Exchange<'a, M>,
@@ -146,26 +157,25 @@ impl<M: Mesh> Rounds<'_, M> {
         &self,
         round: usize,
         bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8], Stores),
     ) -> Result<()> {
         let Exchange { mesh, lane, laid, .. } = self.exchange;
         if laid.is_some() {
             return Ok(());
         }
+        let fill = |slot: &mut [u8], readers| fill(slot, stores_for(readers, bytes));
         mesh.lay(*lane, self.first + round as u64, &self.label(bytes), fill).await
     }
 
     /// As `lay`, with bytes that may stay where they are: they are not to be written until `passed` returns.
     pub async fn show(&mut self, round: usize, bytes: &[u8]) -> Result<()> {
-        let Exchange { mesh, lane, laid, .. } = self.exchange;
-        if laid.is_some() {
+        let Exchange { mesh, lane, .. } = self.exchange;
+        let (number, label) = (self.first + round as u64, self.label(bytes.len()));
+        if mesh.show(*lane, number, &label, bytes).await? {
+            self.shown = Some(number);
             return Ok(());
         }
-        let (round, label) = (self.first + round as u64, self.label(bytes.len()));
-        if mesh.show(*lane, round, &label, bytes).await? {
-            self.shown = Some(round);
-        }
-        Ok(())
+        self.lay(round, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
     }
 
     /// Returns when nobody looks at what was shown any more.

@@ -4,18 +4,20 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::Reducer;
-use crate::rank::Rank;
-use crate::reduce::{Side, Stores};
+use crate::rank::{Place, Rank};
+use crate::reduce::{Side, Stores, copy};
 use crate::transport::{Mesh, SLOT};
 
 use super::exchange::Rounds;
 
 /// How many parts a rank lays out before it looks at the first: so long it does not wait for others. Less
 /// than `ROUNDS`: else all would wait for each other to pass a round.
-pub const AHEAD: usize = 2;
+pub const AHEAD: usize = 6;
 
 /// From here on what is written does not fit a cache, from which it would push what is read next.
 const STREAMED: usize = 8 << 20;
@@ -53,9 +55,18 @@ pub fn stores(bytes: usize) -> Stores {
 }
 
 /// Writes a rank's share, ready to be folded.
-pub fn load(reducer: &Reducer, share: &[u8], size: usize, into: &mut [u8]) {
-    into.copy_from_slice(share);
-    reducer.prepare(into, size);
+pub fn load(reducer: &Reducer, share: &[u8], size: usize, into: &mut [u8], stores: Stores) {
+    if !reducer.prepares(size) {
+        return copy(into, share, stores);
+    }
+    let mut ready = [0_u64; AT_ONCE / 8];
+    let ready = bytemuck::bytes_of_mut(&mut ready);
+    for (into, share) in into.chunks_mut(AT_ONCE).zip(share.chunks(AT_ONCE)) {
+        let ready = &mut ready[..share.len()];
+        ready.copy_from_slice(share);
+        reducer.prepare(ready, size);
+        copy(into, ready, stores);
+    }
 }
 
 /// A part of a rank's own share, ready to be folded, and where the result goes: the share where it lies, or
@@ -71,7 +82,7 @@ pub fn own_and_output<'a>(
         Buffers::Apart { input, output } => (&input[part.clone()], &mut output[part]),
         Buffers::Shared { both } => {
             scratch.resize(part.len(), 0);
-            load(reducer, &both[part.clone()], size, scratch);
+            load(reducer, &both[part.clone()], size, scratch, Stores::Cached);
             return (scratch, &mut both[part]);
         }
     };
@@ -89,7 +100,7 @@ pub fn ready<'a>(
         return share;
     }
     scratch.resize(share.len(), 0);
-    load(reducer, share, size, scratch);
+    load(reducer, share, size, scratch, Stores::Cached);
     scratch
 }
 
@@ -101,7 +112,7 @@ const AT_ONCE: usize = 4096;
 pub fn fold_all(reducer: &Reducer, shares: &[&[u8]], into: &mut [u8], stores: Stores) {
     match shares {
         [] => {}
-        [only] => crate::reduce::copy(into, only, stores),
+        [only] => copy(into, only, stores),
         [left, right] => reducer.fold_into(into, left, right, stores),
         [left, right, middle @ .., last] => {
             let mut folded = [0_u64; AT_ONCE / 8];
@@ -124,18 +135,27 @@ pub fn fold_all(reducer: &Reducer, shares: &[&[u8]], into: &mut [u8], stores: St
     }
 }
 
-/// What all ranks have laid out in a round, each as many bytes.
-pub async fn look_at_all<'a, M: Mesh>(
+/// What some ranks have laid out, in lists that most calls keep on the stack.
+pub type Sights<'a, M> = SmallVec<[<M as Mesh>::Sight<'a>; 4]>;
+pub type Shares<'a> = SmallVec<[&'a [u8]; 4]>;
+
+/// What these ranks have laid out in a round, each as many bytes.
+pub async fn look_at<'a, M: Mesh>(
     rounds: &'a Rounds<'_, M>,
     round: usize,
-    size: usize,
+    ranks: impl Iterator<Item = Rank>,
     bytes: usize,
-) -> Result<Vec<M::Sight<'a>>> {
-    let mut sights = Vec::with_capacity(size);
-    for rank in (0..size).map(Rank) {
+) -> Result<Sights<'a, M>> {
+    let mut sights = SmallVec::new();
+    for rank in ranks {
         sights.push(rounds.look(round, rank, bytes).await?);
     }
     Ok(sights)
+}
+
+/// All ranks but this one, in order.
+pub fn others(place: Place) -> impl Iterator<Item = Rank> {
+    (0..place.size).map(Rank).filter(move |rank| *rank != place.rank)
 }
 
 /// A slot with a column for each rank but the one that lays it out.

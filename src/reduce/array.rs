@@ -14,10 +14,9 @@ use super::x86::Avx2;
 /// Bytes of a word, which holds two or four small floats.
 pub(super) const WORD: usize = 4;
 
-/// Elements of this size and more are streamed. For smaller ones the CPU has so much to do that it
-/// gains little.
-#[cfg(target_arch = "x86_64")]
-const STREAMED: usize = 4;
+/// Elements of this size and more are folded apart from their operands, or streamed. For smaller ones the CPU
+/// has so much to do that it gains little.
+pub(super) const APART: usize = 4;
 
 /// The instructions that a loop is compiled for.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +52,7 @@ impl Isa {
         match self {
             Self::Baseline => false,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => size >= STREAMED && into.as_ptr().addr().is_multiple_of(size),
+            Self::Avx2(_) => size >= APART && into.as_ptr().addr().is_multiple_of(size),
         }
     }
 
@@ -63,9 +62,12 @@ impl Isa {
         match (self, arrays) {
             #[cfg(target_arch = "x86_64")]
             (Self::Avx2(avx2), Arrays::Streamed { into, left, right })
-                if size_of::<T>() >= STREAMED =>
+                if size_of::<T>() >= APART =>
             {
                 avx2.stream(into, left, right, |into, from| pairs(into, from, &op));
+            }
+            (_, Arrays::Apart { into, left, right }) => {
+                self.run(|| pairs_apart(into, left, right, op));
             }
             (_, arrays) => {
                 let (into, from) = arrays.in_place();
@@ -89,6 +91,8 @@ impl Isa {
 pub(super) enum Arrays<'a> {
     /// `into = into op from`.
     InPlace { into: &'a mut [u8], from: &'a [u8] },
+    /// `into = left op right`.
+    Apart { into: &'a mut [u8], left: &'a [u8], right: &'a [u8] },
     /// `into = left op right`, past the cache where `Isa::streams`.
     Streamed { into: &'a mut [u8], left: &'a [u8], right: &'a [u8] },
 }
@@ -97,7 +101,7 @@ impl<'a> Arrays<'a> {
     pub(super) fn in_place(self) -> (&'a mut [u8], &'a [u8]) {
         match self {
             Self::InPlace { into, from } => (into, from),
-            Self::Streamed { into, left, right } => {
+            Self::Apart { into, left, right } | Self::Streamed { into, left, right } => {
                 into.copy_from_slice(left);
                 (into, right)
             }
@@ -111,6 +115,21 @@ pub(super) fn pairs<T: Pod>(into: &mut [u8], from: &[u8], op: impl Fn(T, T) -> T
     for (a, b) in into.chunks_exact_mut(size).zip(from.chunks_exact(size)) {
         let result = op(pod_read_unaligned(a), pod_read_unaligned(b));
         a.copy_from_slice(bytes_of(&result));
+    }
+}
+
+#[inline(always)]
+pub(super) fn pairs_apart<T: Pod>(
+    into: &mut [u8],
+    left: &[u8],
+    right: &[u8],
+    op: impl Fn(T, T) -> T,
+) {
+    let size = size_of::<T>();
+    let operands = left.chunks_exact(size).zip(right.chunks_exact(size));
+    for (into, (a, b)) in into.chunks_exact_mut(size).zip(operands) {
+        let result = op(pod_read_unaligned(a), pod_read_unaligned(b));
+        into.copy_from_slice(bytes_of(&result));
     }
 }
 
@@ -132,6 +151,10 @@ impl Sums for f32 {
         match (isa, arrays) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2(avx2), Arrays::InPlace { into, from }) => avx2.f32_sums(into, from),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2(avx2), Arrays::Apart { into, left, right }) => {
+                avx2.f32_sums_apart(into, left, right);
+            }
             (_, arrays) => isa.run_pairs(arrays, <Self as Real>::add),
         }
     }
@@ -142,6 +165,10 @@ impl Sums for f64 {
         match (isa, arrays) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2(avx2), Arrays::InPlace { into, from }) => avx2.f64_sums(into, from),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2(avx2), Arrays::Apart { into, left, right }) => {
+                avx2.f64_sums_apart(into, left, right);
+            }
             (_, arrays) => isa.run_pairs(arrays, <Self as Real>::add),
         }
     }

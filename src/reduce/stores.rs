@@ -2,7 +2,7 @@
 //!
 //! Invariant: they have the bits of a copy of the left operand into which the right one is folded.
 
-use super::array::{Arrays, Isa};
+use super::array::{APART, Arrays, Isa};
 use super::elements;
 use crate::op::Fold;
 
@@ -51,6 +51,9 @@ pub(super) fn fold_into_with(
     let (elements, redop, size) = (elements(fold.dtype()), fold.redop(), fold.dtype().size());
     if stores == Stores::Streamed && isa.streams(into, size) {
         return elements.fold(isa, redop, Arrays::Streamed { into, left, right });
+    }
+    if size >= APART {
+        return elements.fold(isa, redop, Arrays::Apart { into, left, right });
     }
     let operands = left.chunks(BLOCK).zip(right.chunks(BLOCK));
     for (into, (left, right)) in into.chunks_mut(BLOCK).zip(operands) {

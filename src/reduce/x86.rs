@@ -17,7 +17,7 @@ use std::array::from_fn;
 
 use bytemuck::{Pod, bytes_of, bytes_of_mut, cast, pod_read_unaligned};
 
-use super::array::{pairs, word_pairs};
+use super::array::{pairs, pairs_apart, word_pairs};
 use super::element::Real;
 use super::small::{Bf16, F16};
 
@@ -56,9 +56,19 @@ impl Avx2 {
         unsafe { ahead(into, from, work) }
     }
 
+    pub(super) fn f32_sums_apart(self, into: &mut [u8], left: &[u8], right: &[u8]) {
+        // SAFETY: self proves that the CPU has what `f32_sums_apart` is compiled for.
+        unsafe { f32_sums_apart(into, left, right) }
+    }
+
     pub(super) fn f32_sums(self, into: &mut [u8], from: &[u8]) {
         // SAFETY: self proves that the CPU has what `f32_sums` is compiled for.
         unsafe { f32_sums(into, from) }
+    }
+
+    pub(super) fn f64_sums_apart(self, into: &mut [u8], left: &[u8], right: &[u8]) {
+        // SAFETY: self proves that the CPU has what `f64_sums_apart` is compiled for.
+        unsafe { f64_sums_apart(into, left, right) }
     }
 
     pub(super) fn f64_sums(self, into: &mut [u8], from: &[u8]) {
@@ -188,6 +198,20 @@ fn f64_sums(into: &mut [u8], from: &[u8]) {
     sums::<f64, _>(into, from, add, |a, b| cast(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b)));
 }
 
+#[target_feature(enable = "avx2,f16c")]
+fn f32_sums_apart(into: &mut [u8], left: &[u8], right: &[u8]) {
+    let add = |a: __m256, b: __m256| _mm256_add_ps(a, b);
+    let nan = |a, b| cast(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b));
+    sums_apart::<f32, _>(into, left, right, add, nan);
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn f64_sums_apart(into: &mut [u8], left: &[u8], right: &[u8]) {
+    let add = |a: __m256d, b: __m256d| _mm256_add_pd(a, b);
+    let nan = |a, b| cast(_mm256_cmp_pd::<_CMP_UNORD_Q>(a, b));
+    sums_apart::<f64, _>(into, left, right, add, nan);
+}
+
 /// Vectors of sums are searched for NaN together, which is cheaper than to make the NaNs of each
 /// canonical. Where there is one, the definition is followed. `nan_of_either` has bits where an
 /// element of either operand is NaN.
@@ -206,19 +230,58 @@ fn sums<W: Real, V: Pod>(
     let mut into = into.chunks_exact_mut(size_of::<[V; TOGETHER]>());
     let mut from = from.chunks_exact(size_of::<[V; TOGETHER]>());
     for (a, b) in (&mut into).zip(&mut from) {
-        let (x, y): ([V; TOGETHER], [V; TOGETHER]) = (pod_read_unaligned(a), pod_read_unaligned(b));
-        let sums: [V; TOGETHER] = from_fn(|i| add(x[i], y[i]));
-        let nan = sums
-            .chunks_exact(2)
-            .map(|two| nan_of_either(two[0], two[1]))
-            .fold(_mm256_setzero_si256(), |a, b| _mm256_or_si256(a, b));
-        if _mm256_movemask_epi8(nan) == 0 {
-            a.copy_from_slice(bytes_of(&sums));
-        } else {
-            pairs(a, b, W::add);
+        match numbers(a, b, &add, &nan_of_either) {
+            Some(sums) => a.copy_from_slice(bytes_of(&sums)),
+            None => pairs(a, b, W::add),
         }
     }
     pairs(into.into_remainder(), from.remainder(), W::add);
+}
+
+/// As `sums`, with a result apart from both operands.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn sums_apart<W: Real, V: Pod>(
+    into: &mut [u8],
+    left: &[u8],
+    right: &[u8],
+    add: impl Fn(V, V) -> V,
+    nan_of_either: impl Fn(V, V) -> __m256i,
+) where
+    [V; TOGETHER]: Pod,
+{
+    let step = size_of::<[V; TOGETHER]>();
+    let (left, right) = (&left[..into.len()], &right[..into.len()]);
+    let mut into = into.chunks_exact_mut(step);
+    let (mut left, mut right) = (left.chunks_exact(step), right.chunks_exact(step));
+    for ((into, a), b) in (&mut into).zip(&mut left).zip(&mut right) {
+        match numbers(a, b, &add, &nan_of_either) {
+            Some(sums) => into.copy_from_slice(bytes_of(&sums)),
+            None => pairs_apart(into, a, b, W::add),
+        }
+    }
+    pairs_apart(into.into_remainder(), left.remainder(), right.remainder(), W::add);
+}
+
+/// The sums of some vectors, unless one of them is NaN.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn numbers<V: Pod>(
+    a: &[u8],
+    b: &[u8],
+    add: &impl Fn(V, V) -> V,
+    nan_of_either: &impl Fn(V, V) -> __m256i,
+) -> Option<[V; TOGETHER]>
+where
+    [V; TOGETHER]: Pod,
+{
+    let (x, y): ([V; TOGETHER], [V; TOGETHER]) = (pod_read_unaligned(a), pod_read_unaligned(b));
+    let sums: [V; TOGETHER] = from_fn(|i| add(x[i], y[i]));
+    let nan = sums
+        .chunks_exact(2)
+        .map(|two| nan_of_either(two[0], two[1]))
+        .fold(_mm256_setzero_si256(), |a, b| _mm256_or_si256(a, b));
+    (_mm256_movemask_epi8(nan) == 0).then_some(sums)
 }
 
 /// Whole steps, each searched for NaN as in `sums`. A vector of bf16 is two of f32: the elements at

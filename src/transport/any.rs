@@ -10,7 +10,7 @@ use super::mem::MemMesh;
 use super::quic::QuicMesh;
 use super::shm::Host;
 use super::wire::EncodedCall;
-use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Split};
+use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
 
 pub enum AnyMesh {
     /// Ranks are threads of this process.
@@ -104,7 +104,7 @@ impl Mesh for AnyMesh {
         lane: Lane,
         round: u64,
         label: &Label,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8], Readers),
     ) -> Result<()> {
         match self {
             Self::Mem(mesh) => mesh.lay(lane, round, label, fill).await,

@@ -75,11 +75,20 @@ pub struct Split {
 pub const LANES: usize = 4;
 
 /// How many rounds a rank may be ahead of the slowest of its host.
-pub const ROUNDS: usize = 4;
+pub const ROUNDS: usize = 12;
 
 /// Most bytes that are laid out in a round: they are looked at while they are still in the cache. A
 /// multiple of every element's size.
 pub const SLOT: usize = 64 << 10;
+
+/// Where the processors are that read what this rank writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// They share a cache with this one's.
+    Near,
+    /// What they read comes from memory.
+    Far,
+}
 
 pub trait Mesh: Sized {
     fn place(&self) -> Place;
@@ -118,17 +127,17 @@ pub trait Mesh: Sized {
     fn begin_rounds(&self, lane: Lane, count: u64) -> u64;
 
     /// Lays out bytes in a round for the ranks of this host, as many as the label says: `fill` writes
-    /// them. Waits while a rank is `ROUNDS` behind.
+    /// them, for such readers. Waits while a rank is `ROUNDS` behind.
     fn lay(
         &self,
         lane: Lane,
         round: u64,
         label: &Label,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8], Readers),
     ) -> impl Future<Output = Result<()>>;
 
-    /// As `lay`, with bytes that may stay where they are, if others can see them there: then this rank does
-    /// not write them until all have `passed` the round. Whether they stay.
+    /// As `lay`, with bytes that stay where they are: this rank does not write them until all have `passed`
+    /// the round. False, and nothing is done, if others cannot see them there.
     fn show(
         &self,
         lane: Lane,

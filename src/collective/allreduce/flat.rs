@@ -19,11 +19,12 @@
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{
-    AHEAD, Turn, count, fold_all, load, look_at_all, part, stores, turns,
+    AHEAD, Shares, Turn, count, fold_all, load, look_at, others, own_and_output, part, stores,
+    turns,
 };
 use crate::error::Result;
 use crate::op::Reducer;
-use crate::rank::Rank;
+use crate::reduce::Side;
 use crate::transport::{Mesh, SLOT};
 
 pub async fn flat<M: Mesh>(
@@ -31,11 +32,13 @@ pub async fn flat<M: Mesh>(
     reducer: &Reducer,
     mut buffers: Buffers<'_>,
 ) -> Result<()> {
-    let size = exchange.place().size;
+    let place = exchange.place();
+    let size = place.size;
     let whole = 0..buffers.input().len();
     let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
     let shows = buffers.are_apart() && !reducer.prepares(size);
     let mut rounds = exchange.rounds(0, parts);
+    let mut scratch = Vec::new();
     for turn in turns(parts, AHEAD) {
         match turn {
             Turn::Lay(number) => {
@@ -43,24 +46,31 @@ pub async fn flat<M: Mesh>(
                 if shows {
                     rounds.show(number, share).await?;
                 } else {
-                    let fill = |slot: &mut [u8]| load(reducer, share, size, slot);
+                    let fill = |slot: &mut [u8], stores| load(reducer, share, size, slot, stores);
                     rounds.lay(number, share.len(), fill).await?;
                 }
             }
             Turn::Look(number) => {
                 let part = part(&whole, SLOT, number);
-                let into = &mut buffers.output_mut()[part];
-                if size == 2 {
-                    // Most calls are small, and lists would take most of their time.
-                    let left = rounds.look(number, Rank(0), into.len()).await?;
-                    let right = rounds.look(number, Rank(1), into.len()).await?;
-                    reducer.fold_into(into, &left, &right, stores);
-                } else {
-                    let sights = look_at_all(&rounds, number, size, into.len()).await?;
-                    let shares: Vec<&[u8]> = sights.iter().map(|sight| &**sight).collect();
-                    fold_all(reducer, &shares, into, stores);
-                }
+                let sights = look_at(&rounds, number, others(place), part.len()).await?;
+                let into = match (&mut buffers, &*sights) {
+                    // Where it lies it is folded sooner than apart.
+                    (Buffers::Shared { both }, [theirs]) if !reducer.prepares(size) => {
+                        let side = Side::of(1 - place.rank.0, place.rank.0);
+                        reducer.fold(&mut both[part.clone()], theirs, side);
+                        &mut both[part]
+                    }
+                    _ => {
+                        let (own, into) =
+                            own_and_output(reducer, &mut buffers, part, size, &mut scratch);
+                        let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
+                        shares.insert(place.rank.0, own);
+                        fold_all(reducer, &shares, into, stores);
+                        into
+                    }
+                };
                 reducer.finish(into, size);
+                drop(sights);
                 rounds.pass(number);
             }
         }

@@ -19,7 +19,10 @@
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{Turn, count, fold_all, load, look_at_all, part, stores, turns};
+use crate::collective::rounds::{
+    AHEAD, Shares, Turn, count, fold_all, load, look_at, others, own_and_output, part, stores,
+    turns,
+};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
@@ -36,33 +39,43 @@ pub async fn slices<M: Mesh>(
     let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
     let shows = buffers.are_apart() && !reducer.prepares(place.size);
     let mut rounds = exchange.rounds(0, 2 * parts);
+    let mut scratch = Vec::new();
     // Each part takes two rounds.
-    for turn in turns(parts, 1) {
+    for turn in turns(parts, AHEAD / 2) {
         match turn {
             Turn::Lay(number) => {
                 let share = &buffers.input()[part(&whole, SLOT, number)];
                 if shows {
                     rounds.show(2 * number, share).await?;
                 } else {
-                    let fill = |slot: &mut [u8]| load(reducer, share, place.size, slot);
+                    let fill =
+                        |slot: &mut [u8], stores| load(reducer, share, place.size, slot, stores);
                     rounds.lay(2 * number, share.len(), fill).await?;
                 }
             }
             Turn::Look(number) => {
-                let into = &mut buffers.output_mut()[part(&whole, SLOT, number)];
-                let slices = Blocks::even(into.len() / element, element, place.size);
-                let own = slices.get(place.rank.0);
-                let sights = look_at_all(&rounds, 2 * number, place.size, into.len()).await?;
-                let shares: Vec<&[u8]> = sights.iter().map(|sight| &sight[own.clone()]).collect();
-                let fill = |slot: &mut [u8]| {
-                    fold_all(reducer, &shares, slot, Stores::Cached);
-                    reducer.finish(slot, place.size);
-                };
+                let part = part(&whole, SLOT, number);
+                let slices = Blocks::even(part.len() / element, element, place.size);
+                let slice_of = |rank: Rank| slices.get(rank.0);
+                let own = slice_of(place.rank);
+                let sights = look_at(&rounds, 2 * number, others(place), part.len()).await?;
+                let here = part.start + own.start..part.start + own.end;
+                let (share, into) =
+                    own_and_output(reducer, &mut buffers, here, place.size, &mut scratch);
+                let mut shares: Shares<'_> =
+                    sights.iter().map(|sight| &sight[own.clone()]).collect();
+                shares.insert(place.rank.0, share);
+                fold_all(reducer, &shares, into, Stores::Cached);
+                reducer.finish(into, place.size);
+                let fill = |slot: &mut [u8], stores| copy(slot, into, stores);
                 rounds.lay(2 * number + 1, own.len(), fill).await?;
+                drop(shares);
                 drop(sights);
                 rounds.pass(2 * number);
-                for (rank, slice) in slices.iter().enumerate() {
-                    let result = rounds.look(2 * number + 1, Rank(rank), slice.len()).await?;
+                let into = &mut buffers.output_mut()[part];
+                for rank in others(place) {
+                    let slice = slice_of(rank);
+                    let result = rounds.look(2 * number + 1, rank, slice.len()).await?;
                     copy(&mut into[slice], &result, stores);
                 }
                 rounds.pass(2 * number + 1);

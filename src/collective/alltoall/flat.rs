@@ -38,11 +38,11 @@ pub async fn flat<M: Mesh>(
             Turn::Lay(number) => {
                 let part_of = |rank: usize| part(&blocks.get(rank), columns.width, number);
                 let used = columns.used(place.rank, |_| part_of(0).len());
-                let fill = |slot: &mut [u8]| {
+                let fill = |slot: &mut [u8], stores| {
                     for peer in (1..place.size).map(|distance| place.after(distance)) {
                         let block = &buffers.input()[part_of(peer.0)];
                         let column = columns.column(place.rank, peer, block.len());
-                        slot[column].copy_from_slice(block);
+                        copy(&mut slot[column], block, stores);
                     }
                 };
                 rounds.lay(number, used, fill).await?;

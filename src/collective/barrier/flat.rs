@@ -23,7 +23,7 @@ use crate::transport::Mesh;
 pub async fn flat<M: Mesh>(exchange: &Exchange<'_, M>) -> Result<()> {
     let place = exchange.place();
     let mut rounds = exchange.rounds(0, 1);
-    rounds.lay(0, 0, |_| ()).await?;
+    rounds.lay(0, 0, |_, _| ()).await?;
     for peer in (1..place.size).map(|distance| place.after(distance)) {
         rounds.look(0, peer, 0).await?;
     }

@@ -15,7 +15,9 @@
 
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{count, fold_all, load, own_and_output, part, stores};
+use crate::collective::rounds::{
+    Shares, count, fold_all, load, look_at, others, own_and_output, part, stores,
+};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
@@ -37,18 +39,15 @@ pub async fn flat<M: Mesh>(
         let share = &buffers.input()[part.clone()];
         if place.rank != root {
             if reducer.prepares(place.size) {
-                let fill = |slot: &mut [u8]| load(reducer, share, place.size, slot);
+                let fill = |slot: &mut [u8], stores| load(reducer, share, place.size, slot, stores);
                 rounds.lay(number, share.len(), fill).await?;
             } else {
                 rounds.show(number, share).await?;
             }
         } else {
-            let mut sights = Vec::with_capacity(place.size);
-            for rank in (0..place.size).map(Rank).filter(|rank| *rank != root) {
-                sights.push(rounds.look(number, rank, share.len()).await?);
-            }
+            let sights = look_at(&rounds, number, others(place), share.len()).await?;
             let (own, into) = own_and_output(reducer, &mut buffers, part, place.size, &mut scratch);
-            let mut shares: Vec<&[u8]> = sights.iter().map(|sight| &**sight).collect();
+            let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
             shares.insert(root.0, own);
             fold_all(reducer, &shares, into, stores);
             reducer.finish(into, place.size);

@@ -19,11 +19,14 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{
-    AHEAD, Columns, Turn, count, fold_all, load, own_and_output, part, ready, stores, turns,
+    AHEAD, Columns, Shares, Turn, count, fold_all, load, others, own_and_output, part, ready,
+    stores, turns,
 };
 use crate::error::Result;
 use crate::op::Reducer;
@@ -41,19 +44,18 @@ pub async fn flat<M: Mesh>(
     let (parts, stores) =
         (count(blocks.longest(), columns.width), stores(blocks.get(place.rank.0).len()));
     let mut rounds = exchange.rounds(0, parts);
-    let others = |me: Rank| (0..place.size).map(Rank).filter(move |rank| *rank != me);
     let mut scratch = Vec::new();
     for turn in turns(parts, AHEAD) {
         let part_of = |rank: Rank, number| part(&blocks.get(rank.0), columns.width, number);
         match turn {
             Turn::Lay(number) => {
                 let used = columns.used(place.rank, |rank| part_of(rank, number).len());
-                let fill = |slot: &mut [u8]| {
-                    for rank in others(place.rank) {
+                let fill = |slot: &mut [u8], stores| {
+                    for rank in others(place) {
                         let share = &buffers.input()[part_of(rank, number)];
                         let column = columns.column(place.rank, rank, share.len());
                         if !share.is_empty() {
-                            load(reducer, share, place.size, &mut slot[column]);
+                            load(reducer, share, place.size, &mut slot[column], stores);
                         }
                     }
                 };
@@ -61,21 +63,22 @@ pub async fn flat<M: Mesh>(
             }
             Turn::Look(number) => {
                 let here = part_of(place.rank, number);
-                let mut sights = Vec::with_capacity(place.size);
-                for rank in others(place.rank) {
+                let mut sights = SmallVec::<[_; 4]>::new();
+                for rank in others(place) {
                     let used = columns.used(rank, |of| part_of(of, number).len());
                     sights.push((rank, rounds.look(number, rank, used).await?));
                 }
                 let column = |rank| columns.column(rank, place.rank, here.len());
                 let (own, into) =
                     own_and_block(reducer, &mut buffers, blocks, here.clone(), place, &mut scratch);
-                let mut shares: Vec<&[u8]> = sights
+                let mut shares: Shares<'_> = sights
                     .iter()
                     .map(|(rank, sight)| if into.is_empty() { &[] } else { &sight[column(*rank)] })
                     .collect();
                 shares.insert(place.rank.0, own);
                 fold_all(reducer, &shares, into, stores);
                 reducer.finish(into, place.size);
+                drop(shares);
                 drop(sights);
                 rounds.pass(number);
             }

@@ -40,10 +40,15 @@ pub async fn chain<M: Mesh>(
         let size = folding(place);
         if is_first {
             let share = &buffers.input()[part.clone()];
-            rounds.lay(number, share.len(), |slot| load(reducer, share, size, slot)).await?;
-            if scanned == Scanned::UpTo {
-                let own = rounds.look(number, place.rank, part.len()).await?;
-                copy(&mut buffers.output_mut()[part], &own, stores);
+            // The NaNs of what is folded need not be canonical yet, as those of a result.
+            let fill = |slot: &mut [u8], stores| load(reducer, share, place.size, slot, stores);
+            rounds.lay(number, share.len(), fill).await?;
+            match &mut buffers {
+                _ if scanned == Scanned::Before => {}
+                Buffers::Apart { input, output } => {
+                    load(reducer, &input[part.clone()], size, &mut output[part], stores);
+                }
+                Buffers::Shared { both } => reducer.prepare(&mut both[part], size),
             }
         } else {
             let before = rounds.look(number, place.before(1), part.len()).await?;
@@ -56,7 +61,7 @@ pub async fn chain<M: Mesh>(
                 copy(into, if scanned == Scanned::UpTo { &up_to } else { &before }, stores);
             }
             if !is_last {
-                rounds.lay(number, up_to.len(), |slot| slot.copy_from_slice(&up_to)).await?;
+                rounds.lay(number, up_to.len(), |slot, stores| copy(slot, &up_to, stores)).await?;
             }
         }
         rounds.pass(number);

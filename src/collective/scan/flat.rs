@@ -18,7 +18,9 @@
 
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{count, fold_all, load, look_at_all, own_and_output, part, stores};
+use crate::collective::rounds::{
+    Shares, count, fold_all, load, look_at, own_and_output, part, stores,
+};
 use crate::collective::{Scanned, folding};
 use crate::error::Result;
 use crate::op::Reducer;
@@ -40,18 +42,20 @@ pub async fn flat<M: Mesh>(
         let part = part(&whole, SLOT, number);
         let share = &buffers.input()[part.clone()];
         if place.rank.0 + 1 < place.size {
-            let fill = |slot: &mut [u8]| load(reducer, share, folding(place), slot);
+            let fill = |slot: &mut [u8], stores| load(reducer, share, folding(place), slot, stores);
             rounds.lay(number, share.len(), fill).await?;
         }
-        let sights = look_at_all(&rounds, number, place.rank.0, share.len()).await?;
+        let before = (0..place.rank.0).map(Rank);
+        let sights = look_at(&rounds, number, before, share.len()).await?;
         let (own, into) = own_and_output(reducer, &mut buffers, part, folding(place), &mut scratch);
-        let mut shares: Vec<&[u8]> = sights.iter().map(|sight| &**sight).collect();
+        let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
         if scanned == Scanned::UpTo {
             shares.push(own);
         }
         if scanned == Scanned::UpTo || place.rank != Rank(0) {
             fold_all(reducer, &shares, into, stores);
         }
+        drop(shares);
         drop(sights);
         rounds.pass(number);
     }

@@ -38,11 +38,11 @@ pub async fn flat<M: Mesh>(
         let here = part(&(0..bytes), columns.width, number);
         let used = columns.used(root, |_| here.len());
         if place.rank == root {
-            let fill = |slot: &mut [u8]| {
+            let fill = |slot: &mut [u8], stores| {
                 for peer in (1..place.size).map(|distance| place.after(distance)) {
                     let block = &input[part(&blocks.get(peer.0), columns.width, number)];
                     let column = columns.column(root, peer, block.len());
-                    slot[column].copy_from_slice(block);
+                    copy(&mut slot[column], block, stores);
                 }
             };
             rounds.lay(number, used, fill).await?;

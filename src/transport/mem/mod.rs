@@ -21,7 +21,9 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{HAS_LEFT, Header, Hosts, Inbox, LANES, Label, Lane, Mesh, Missing, Note, Split};
+use super::{
+    HAS_LEFT, Header, Hosts, Inbox, LANES, Label, Lane, Mesh, Missing, Note, Readers, Split,
+};
 use bodies::{Bodies, Key};
 use queue::{Parcel, Queue, Reason};
 use shelves::{Shelves, Sight};
@@ -317,7 +319,7 @@ impl Mesh for MemMesh {
         lane: Lane,
         round: u64,
         label: &Label,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8], Readers),
     ) -> Result<()> {
         self.die_if_due()?;
         let MemWorld { shelves, trouble, .. } = &*self.world;
@@ -327,12 +329,12 @@ impl Mesh for MemMesh {
             shelves.poll_free(context, lane, others, round, failed)
         });
         free.await.map_err(|(peer, reason)| self.lost(peer, reason))?;
+        let fill = |slot: &mut [u8]| fill(slot, Readers::Near);
         shelves.lay(lane, rank, round, &label.header, trouble.next_delay(), fill);
         Ok(())
     }
 
-    async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
-        self.lay(lane, round, label, |slot| slot.copy_from_slice(bytes)).await?;
+    async fn show(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<bool> {
         Ok(false)
     }
 

@@ -40,7 +40,7 @@ use crate::rank::{Place, Rank};
 use super::mem::bodies::Key;
 use super::shm::{Host, MOST_SHOWN, most_ahead};
 use super::wire::encode_call;
-use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Split};
+use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
 use context::Context;
 use endpoint::Endpoint;
 use key::{Identity, PublicKey};
@@ -225,18 +225,16 @@ impl Mesh for QuicMesh {
         lane: Lane,
         round: u64,
         label: &Label,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8], Readers),
     ) -> Result<()> {
         self.room(lane, round, most_ahead(label.header.bytes)).await?;
-        self.shared().lay(lane, round, label, fill);
+        let readers = self.shared().readers();
+        self.shared().lay(lane, round, label, |slot| fill(slot, readers));
         Ok(())
     }
 
     async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
-        let Some(place) = self.shared().place_of(bytes) else {
-            self.lay(lane, round, label, |slot| slot.copy_from_slice(bytes)).await?;
-            return Ok(false);
-        };
+        let Some(place) = self.shared().place_of(bytes) else { return Ok(false) };
         self.room(lane, round, MOST_SHOWN).await?;
         self.shared().show(lane, round, label, place);
         Ok(true)

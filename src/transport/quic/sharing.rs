@@ -27,11 +27,6 @@ const MEETING_TIME: Duration = Duration::from_secs(10);
 /// How long the reason takes why a rank has left, at most.
 const NEWS_TIME: Duration = Duration::from_millis(200);
 
-/// How often a rank looks before it does all that a longer wait needs: some microseconds. With more ranks
-/// than processors, who is waited for may be waiting for this one's.
-const LOOKS: u32 = 300;
-const LOOKS_IN_A_CROWD: u32 = 10;
-
 /// What ranks that may share memory have in common: the host since it was started, its network, where they
 /// can meet, and the name that was given to the host, if any. `None` where the system does not tell.
 pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
@@ -153,12 +148,8 @@ impl QuicMesh {
     /// Waits for something that a rank of this host does in memory.
     #[inline]
     pub(super) async fn seen(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
-        let looks = if self.shared().is_crowded() { LOOKS_IN_A_CROWD } else { LOOKS };
-        for _ in 0..looks {
-            if is_there() {
-                return Ok(());
-            }
-            std::hint::spin_loop();
+        if self.shared().comes_in_a_moment(&is_there) {
+            return Ok(());
         }
         self.seen_later(index, is_there).await
     }

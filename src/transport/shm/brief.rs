@@ -11,11 +11,6 @@ use super::Host;
 use super::shelf::{Few, LINES};
 use crate::rank::Rank;
 
-/// How often a rank looks before it gives up: some microseconds. With more ranks than processors, who is
-/// waited for may be waiting for this one's.
-const LOOKS: u32 = 500;
-const LOOKS_IN_A_CROWD: u32 = 10;
-
 pub struct Brief<'a> {
     host: &'a Host,
     lane: Lane,
@@ -24,12 +19,13 @@ pub struct Brief<'a> {
 }
 
 impl<'a> Brief<'a> {
-    /// The next round of a lane, if nobody is so far behind that it must be waited for. The operation whose
+    /// The next round of a lane, unless somebody is so far behind that it must be waited for. The operation whose
     /// turn it is in the lane has called this, and no other will before it has ended.
     #[inline]
     pub fn begin(host: &'a Host, lane: Lane, label: &'a Label) -> Option<Self> {
         let round = host.lanes[lane.0].next.load(Ordering::Relaxed);
-        if host.awaited(lane, round, LINES as u64).is_some() {
+        let is_free = || host.awaited(lane, round, LINES as u64).is_none();
+        if !host.comes_in_a_moment(is_free) {
             return None;
         }
         host.lanes[lane.0].next.store(round + 1, Ordering::Relaxed);
@@ -58,14 +54,8 @@ impl<'a> Brief<'a> {
     #[inline]
     pub fn look(&self, at: Rank) -> Option<Few> {
         let shelf = &self.host.shelves[at.0];
-        let looks = if self.host.crowded { LOOKS_IN_A_CROWD } else { LOOKS };
-        for _ in 0..looks {
-            if shelf.has(self.lane, self.round) {
-                return shelf.few(self.lane, self.round, self.label);
-            }
-            std::hint::spin_loop();
-        }
-        None
+        let has_come = self.host.comes_in_a_moment(|| shelf.has(self.lane, self.round));
+        if has_come { shelf.few(self.lane, self.round, self.label) } else { None }
     }
 
     /// This rank has seen what it wants.

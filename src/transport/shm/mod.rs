@@ -9,6 +9,7 @@
 
 pub mod bell;
 mod brief;
+mod distance;
 mod meeting;
 mod shelf;
 
@@ -19,8 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use crate::arena::{self, Arena, PeerArena};
 use crate::sync::cores;
 
-use super::{Header, LANES, Label, Lane};
+use super::{Header, LANES, Label, Lane, ROUNDS, Readers};
 use bell::Bell;
+use distance::Distance;
 use meeting::Descriptors;
 use shelf::{Found, LINES, Shelf};
 
@@ -41,7 +43,13 @@ pub struct Host {
     /// This process's own, if it has one.
     arena: Option<&'static Arena>,
     lanes: [Rounds; LANES],
+    distance: Distance,
 }
+
+/// How often a rank looks before it does all that a longer wait needs. With more ranks than processors, who is
+/// waited for may be waiting for this one's.
+const LOOKS: u32 = 500;
+const LOOKS_IN_A_CROWD: u32 = 10;
 
 /// Where bytes lie in this process's arena.
 #[derive(Clone, Copy)]
@@ -74,6 +82,7 @@ impl Host {
             arenas: Vec::new(),
             arena,
             lanes: Default::default(),
+            distance: Distance::default(),
         };
         for descriptors in met {
             let Some([shelf, bell, arena]) = descriptors else {
@@ -104,9 +113,27 @@ impl Host {
         self.me
     }
 
+    /// Where those are that read what this rank lays out.
+    pub fn readers(&self) -> Readers {
+        if self.distance.is_far() { Readers::Far } else { Readers::Near }
+    }
+
     /// Whether there are more ranks than processors.
     pub fn is_crowded(&self) -> bool {
         self.crowded
+    }
+
+    /// Looks for some microseconds without giving up the processor.
+    #[inline]
+    pub fn comes_in_a_moment(&self, is_there: impl Fn() -> bool) -> bool {
+        let looks = if self.crowded { LOOKS_IN_A_CROWD } else { LOOKS };
+        for _ in 0..looks {
+            if is_there() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 
     /// The first of the next rounds of a lane, which all ranks of the host begin.
@@ -123,8 +150,13 @@ impl Host {
             return None;
         }
         let others = (0..self.shelves.len()).filter(|index| *index != self.me);
-        let passed = others.map(|index| (self.shelves[index].passed(lane), index));
-        let (least, slowest) = passed.min()?;
+        let passed = |index: usize| {
+            let read = || self.shelves[index].passed(lane);
+            // Each rank has written that line last, and this one asks for it now and then.
+            let is_large = ahead == ROUNDS as u64;
+            (if is_large { self.distance.measure(read) } else { read() }, index)
+        };
+        let (least, slowest) = others.map(passed).min()?;
         known.store(least, Ordering::Relaxed);
         (least + ahead <= round).then_some(slowest)
     }
