@@ -31,6 +31,7 @@ impl<'a> Buffers<'a> {
     /// # Safety
     /// Each region that is not NULL and not empty is memory of that many bytes, which stays
     /// alive for `'a` and which nobody else writes (input) or touches (output) meanwhile.
+    #[inline]
     pub unsafe fn from_raw(input: Region, output: Region, offset: usize) -> Result<Self> {
         let reads = input.range()?;
         let writes = output.range()?;

@@ -125,6 +125,30 @@ impl Memory {
         unsafe { &*address }
     }
 
+    /// Asks for the line at `offset`, which this process will write soon, to be its own then.
+    #[inline]
+    pub fn fetch_to_write(&self, offset: usize) {
+        let address = self.start(offset).as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, to which no address is wrong.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags));
+        }
+        let _ = address;
+    }
+
+    /// Asks for the line at `offset`, which this process will read soon.
+    #[inline]
+    pub fn fetch_to_read(&self, offset: usize) {
+        let address = self.start(offset).as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, to which no address is wrong.
+        unsafe {
+            std::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nostack, preserves_flags));
+        }
+        let _ = address;
+    }
+
     fn at<T>(&self, offset: usize) -> *const T {
         assert!(offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.bytes);
         self.start(offset).as_ptr().cast()

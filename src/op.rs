@@ -482,6 +482,7 @@ impl Op<'_> {
         }
     }
 
+    #[inline]
     pub fn call(&self) -> Call {
         match *self {
             Self::AllReduce { count, ref reducer, .. } => {

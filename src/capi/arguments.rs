@@ -21,6 +21,7 @@ pub(super) fn dtype(code: DataTypeCode) -> Result<DataType> {
 }
 
 /// How this rank folds: an operator of the header, or one created for the communicator.
+#[inline]
 pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) -> Result<Reducer> {
     let dtype = dtype(datatype)?;
     match RedOp::from_code(op) {
@@ -30,6 +31,7 @@ pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) 
 }
 
 /// As `reducer`, for a scan, which has no average.
+#[inline]
 pub(super) fn prefix_reducer(
     datatype: DataTypeCode,
     op: RedOpCode,
@@ -112,6 +114,7 @@ fn wrong_config() -> Error {
 }
 
 /// `count` elements in each of `blocks` blocks, as bytes that fit a slice.
+#[inline]
 pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usize> {
     let bytes = count.checked_mul(dtype.size()).and_then(|bytes| bytes.checked_mul(blocks));
     bytes.filter(|bytes| *bytes <= isize::MAX as usize).ok_or_else(|| {

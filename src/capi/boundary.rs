@@ -29,12 +29,12 @@ pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>
 /// As `boundary`, for a body that reaches no point of cancellation, or sees to that itself.
 #[inline]
 pub(super) fn thin_boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
-    let result = guarded(|| {
+    let result = guarded(|from_program| {
         process::prepare();
         if process::is_forked_child() {
             return Err(Error::Forked);
         }
-        if process::is_outside_again() {
+        if from_program {
             let what = "called from inside a function given to nexarRedOpCreate";
             return Err(Error::Usage(what.to_owned()));
         }
@@ -50,7 +50,7 @@ pub(super) fn thin_boundary(function: &'static str, body: impl FnOnce() -> Resul
 /// Remembers the text of an error, and returns its code.
 #[cold]
 fn told(function: &'static str, error: Error) -> Code {
-    let remembered = guarded(|| {
+    let remembered = guarded(|_| {
         let text = format!("{function}: {error}");
         // A thread that the child does not have may have held the log's lock when it was forked.
         if !process::is_forked_child() {
@@ -107,7 +107,7 @@ pub(super) fn remembering(
 /// this thread asks again.
 pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
     let mut shown = c"".as_ptr();
-    let _ = guarded(|| {
+    let _ = guarded(|_| {
         // A forked child may have inherited locked locks; its thread's own text needs none.
         let text = if comm.is_null() || process::is_forked_child() {
             LAST.try_with(|last| last.borrow().clone()).unwrap_or_default()
@@ -128,7 +128,7 @@ pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
 }
 
 #[inline]
-fn guarded(body: impl FnOnce() -> Result<()>) -> Result<()> {
+fn guarded(body: impl FnOnce(bool) -> Result<()>) -> Result<()> {
     caught(|| process::inside(body))
 }
 

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::LocalKey;
 
 use tracing::{error, info, warn};
 
@@ -13,10 +12,17 @@ use crate::{comm, config, log, runtime};
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Set while this thread is inside a nexar call.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Set while nexar has called a function of the program in this thread.
-    static OUTSIDE_AGAIN: Cell<bool> = const { Cell::new(false) };
+    static WHERE: Cell<Where> = const { Cell::new(Where::Outside) };
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Outside,
+    /// In a nexar call.
+    Inside,
+    /// In a function of the program that nexar has called, which may not call nexar.
+    OutsideAgain,
 }
 
 /// Reads the environment, starts the log and arms the fork check, once.
@@ -40,10 +46,12 @@ pub(super) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Marks this thread as inside nexar while `body` runs.
+/// Marks this thread as inside nexar while `body` runs, which is told whether a function of the program has
+/// called it.
 #[inline]
-pub(super) fn inside<T>(body: impl FnOnce() -> T) -> T {
-    while_set(&INSIDE, body)
+pub(super) fn inside<T>(body: impl FnOnce(bool) -> T) -> T {
+    let there = Stay::begin(Where::Inside);
+    body(there.before == Where::OutsideAgain)
 }
 
 /// Has pthread_cancel of this thread wait while `body` runs: what a call does may be full of points of
@@ -80,22 +88,28 @@ unsafe extern "C" {
 
 /// Marks this thread as inside a function of the program, which may not call nexar.
 pub(super) fn outside_again<T>(body: impl FnOnce() -> T) -> T {
-    while_set(&OUTSIDE_AGAIN, body)
-}
-
-pub(super) fn is_outside_again() -> bool {
-    OUTSIDE_AGAIN.try_with(Cell::get).unwrap_or(false)
-}
-
-fn while_set<T>(flag: &'static LocalKey<Cell<bool>>, body: impl FnOnce() -> T) -> T {
-    struct Restore(&'static LocalKey<Cell<bool>>, bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            let _ = self.0.try_with(|flag| flag.set(self.1));
-        }
-    }
-    let _restore = Restore(flag, flag.try_with(|flag| flag.replace(true)).unwrap_or(false));
+    let _there = Stay::begin(Where::OutsideAgain);
     body()
+}
+
+/// While it lives, this thread is there.
+struct Stay {
+    before: Where,
+}
+
+impl Stay {
+    #[inline]
+    fn begin(there: Where) -> Self {
+        // A thread that is ending has no such memory any more.
+        Self { before: WHERE.try_with(|place| place.replace(there)).unwrap_or(Where::Outside) }
+    }
+}
+
+impl Drop for Stay {
+    #[inline]
+    fn drop(&mut self) {
+        let _ = WHERE.try_with(|place| place.set(self.before));
+    }
 }
 
 fn watch_for_fork() {
@@ -116,7 +130,7 @@ fn leave_at_exit() {
     extern "C" fn leave() {
         // A forked child has no part in its parent's communicators.
         if !is_forked_child() {
-            let _ = std::panic::catch_unwind(|| inside(|| uncancelled(comm::leave_all)));
+            let _ = std::panic::catch_unwind(|| inside(|_| uncancelled(comm::leave_all)));
         }
     }
     // SAFETY: the handler catches every panic, and its code stays mapped (-z nodelete).
@@ -132,7 +146,7 @@ fn keep_panics_quiet() {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
         let is_ours = thread.name().is_some_and(|name| name.starts_with(runtime::THREADS));
-        if is_ours || INSIDE.try_with(Cell::get).unwrap_or(false) {
+        if is_ours || WHERE.try_with(|place| place.get() == Where::Inside).unwrap_or(false) {
             error!("{panic}");
         } else {
             before(panic);

@@ -51,15 +51,13 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
         Op::AllReduce { reducer, buffers, .. } => {
             let own = ready(reducer, buffers.input(), place.size);
             brief.lay(&own);
-            let mut result = fold(reducer, place, 0..place.size, own, bytes, brief)?;
-            reducer.finish(&mut bytes_of_mut(&mut result)[..bytes], place.size);
+            let result = fold_all(reducer, place, own, bytes, brief)?;
             give(buffers.output_mut(), &result);
         }
         Op::Reduce { reducer, root, buffers, .. } => {
             let own = ready(reducer, buffers.input(), place.size);
             if place.rank == *root {
-                let mut result = fold(reducer, place, 0..place.size, own, bytes, brief)?;
-                reducer.finish(&mut bytes_of_mut(&mut result)[..bytes], place.size);
+                let result = fold_all(reducer, place, own, bytes, brief)?;
                 give(buffers.output_mut(), &result);
             } else {
                 brief.lay(&own);
@@ -70,12 +68,15 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
             if place.rank.0 + 1 < place.size {
                 brief.lay(&own);
             }
-            let mut result = fold(reducer, place, 0..place.rank.0 + 1, own, bytes, brief)?;
             if place.rank == Rank(0) {
-                // It has folded nothing, and its NaNs become canonical by themselves.
-                result = ready(reducer, buffers.input(), folding(place));
+                if let Buffers::Apart { input, output } = buffers {
+                    output.copy_from_slice(input);
+                }
+                reducer.prepare(buffers.output_mut(), folding(place));
+            } else {
+                let result = fold(reducer, place, 0..place.rank.0 + 1, own, bytes, brief)?;
+                give(buffers.output_mut(), &result);
             }
-            give(buffers.output_mut(), &result);
         }
         Op::Broadcast { root, buffers, .. } => {
             if place.rank == *root {
@@ -172,6 +173,22 @@ fn reduce_scatter(
     Some(())
 }
 
+/// The shares of all ranks, folded and finished.
+#[inline]
+fn fold_all(
+    reducer: &Reducer,
+    place: Place,
+    own: Few,
+    bytes: usize,
+    brief: &Brief<'_>,
+) -> Option<Few> {
+    let mut result = fold(reducer, place, 0..place.size, own, bytes, brief)?;
+    if reducer.finishes() {
+        reducer.finish(&mut bytes_of_mut(&mut result)[..bytes], place.size);
+    }
+    Some(result)
+}
+
 /// The shares of some ranks, of which this is one, folded in their order.
 #[inline]
 fn fold(
@@ -196,7 +213,7 @@ fn fold_next(reducer: &Reducer, result: &mut Option<Few>, share: Few, bytes: usi
         None => *result = Some(share),
         Some(folded) => {
             let (folded, share) = (bytes_of_mut(folded), bytes_of(&share));
-            reducer.fold(&mut folded[..bytes], &share[..bytes], Side::Right);
+            reducer.fold_few(&mut folded[..bytes], &share[..bytes], Side::Right);
         }
     }
 }

@@ -61,8 +61,8 @@ impl Communicator {
         let begun =
             if is_free { Brief::begin(host, Lanes::<LANES>::of(seq), &label) } else { None };
         let Some(round) = begun else { return Tried::Refused };
-        state.count(label.header.past.then_encoded(label.call()));
-        mesh.note(seq, &label.call());
+        state.count(label.header.past.then_words(label.call_words()));
+        mesh.note(seq, label.call_words());
         let rank = place.rank;
         trace!(rank = rank.0 as u64, "communicator {}: {rank}, {call} #{seq}", self.name);
         let made = catch_unwind(AssertUnwindSafe(|| brief::make(op, place, &round)));

@@ -34,6 +34,13 @@ pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
     elements(fold.dtype()).fold(Isa::best(), fold.redop(), Arrays::InPlace { into, from });
 }
 
+/// As `fold`, with the instructions that every CPU has.
+#[inline]
+pub fn fold_few(fold: Fold, into: &mut [u8], from: &[u8]) {
+    assert_eq!(into.len(), from.len(), "folded arrays are equally long");
+    elements(fold.dtype()).fold(Isa::Baseline, fold.redop(), Arrays::InPlace { into, from });
+}
+
 /// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size,
 /// logical operators see 0 and 1 only.
 pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {

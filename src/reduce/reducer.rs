@@ -1,6 +1,8 @@
 //! What a rank does with its elements in a reduction: before, while and after they are folded.
 
-use super::{Stores, finish, finishes, fold, fold_into, identity, premultiply, prepare, prepares};
+use super::{
+    Stores, finish, finishes, fold, fold_few, fold_into, identity, premultiply, prepare, prepares,
+};
 use crate::op::{Reducer, UserFunction};
 
 /// Which operand the elements are that arrive.
@@ -82,6 +84,15 @@ impl Reducer {
             Self::Known(known) => fold(*known, into, from),
             Self::PreMulSum { sum, .. } => fold(*sum, into, from),
             Self::User { function, .. } => user_fold(function.as_ref(), into, from, side),
+        }
+    }
+
+    /// As `fold`, for few bytes: which instructions are the best ones is not worth asking.
+    #[inline]
+    pub fn fold_few(&self, into: &mut [u8], from: &[u8], side: Side) {
+        match self {
+            Self::Known(known) => fold_few(*known, into, from),
+            _ => self.fold(into, from, side),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::rank::{Place, Rank};
 use super::mem::MemMesh;
 use super::quic::QuicMesh;
 use super::shm::Host;
-use super::wire::EncodedCall;
+use super::wire::CallWords;
 use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
 
 pub enum AnyMesh {
@@ -38,7 +38,7 @@ impl Deref for AnySight<'_> {
 impl AnyMesh {
     /// As `announce`, of a call in which ranks meet in memory. Those that do not meet there learn of it later.
     #[inline]
-    pub fn note(&self, seq: u64, call: &EncodedCall) {
+    pub fn note(&self, seq: u64, call: CallWords) {
         if let Self::Quic(mesh) = self {
             mesh.note(seq, call);
         }

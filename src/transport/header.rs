@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::op::{Call, Counts};
 use crate::rank::Rank;
 
-use super::wire::{CALL_IN_HEADER, EncodedCall, HEADER_BYTES, decode_call, encode_call};
+use super::wire::{CallWords, HeaderWords, call_of_words, call_words};
 
 /// The call as a whole travels with each message, not a hash of it: equality is exact but for lists of
 /// counts, and the receiver of a wrong one can at once name both calls.
@@ -23,21 +23,21 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     /// Call number `seq - 1`, or `NO_CALL`.
-    pub previous: EncodedCall,
+    pub previous: CallWords,
     /// Of all of them.
     pub digest: u32,
 }
 
 impl Past {
     pub fn then(self, call: &Call) -> Self {
-        self.then_encoded(encode_call(call))
+        self.then_words(call_words(call))
     }
 
     /// A difference in the digest never vanishes: each step is one to one in what was before.
     #[inline]
-    pub fn then_encoded(self, call: EncodedCall) -> Self {
-        let mixed =
-            u128::from_le_bytes(call).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    pub fn then_words(self, call: CallWords) -> Self {
+        let words = u128::from(call[0]) | u128::from(call[1]) << 64;
+        let mixed = words.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         let call_digest = (mixed >> 64) as u64;
         let call_digest = (call_digest >> 32) as u32 ^ call_digest as u32;
         let digest = (self.digest ^ call_digest).wrapping_mul(0x9e37_79b1).rotate_left(15);
@@ -46,7 +46,7 @@ impl Past {
 
     /// Call number `seq - 1`, if there was one.
     pub fn previous(&self) -> Option<Call> {
-        decode_call(&self.previous)
+        call_of_words(self.previous)
     }
 }
 
@@ -54,27 +54,28 @@ impl Past {
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
     pub header: Header,
-    pub encoded: [u8; HEADER_BYTES],
+    pub words: HeaderWords,
     pub check: u64,
 }
 
 impl Label {
     #[inline]
     pub fn new(header: Header) -> Self {
-        let encoded = header.encode();
-        Self { header, encoded, check: check(&encoded) }
+        let words = header.words();
+        Self { header, words, check: check(&words) }
     }
 
-    /// The call, as it is encoded.
-    pub fn call(&self) -> EncodedCall {
-        self.encoded[CALL_IN_HEADER].try_into().expect("as long")
+    /// The call's.
+    #[inline]
+    pub fn call_words(&self) -> CallWords {
+        [self.words[3], self.words[4]]
     }
 }
 
 /// A number that two headers share only if they are the same or by a chance of one in 2^64: the words of
 /// each pair are multiplied, the products summed.
 #[inline]
-fn check(encoded: &[u8; HEADER_BYTES]) -> u64 {
+fn check(words: &HeaderWords) -> u64 {
     const KEYS: [u64; 8] = [
         0x9e37_79b9_7f4a_7c15,
         0xbf58_476d_1ce4_e5b9,
@@ -85,11 +86,8 @@ fn check(encoded: &[u8; HEADER_BYTES]) -> u64 {
         0x8ebc_6af0_9c88_c6e3,
         0x5899_65cc_7537_4cc3,
     ];
-    let word = |index: usize| {
-        let bytes = encoded.get(8 * index..8 * index + 8);
-        bytes.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
-    };
     let product = |index: usize| {
+        let word = |index: usize| words.get(index).copied().unwrap_or(0);
         let key = |index: usize| u128::from(word(index).wrapping_add(KEYS[index]));
         let product = key(index) * key(index + 1);
         (product >> 64) as u64 ^ product as u64
@@ -150,8 +148,7 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    /// As it is encoded.
-    const BARRIER: EncodedCall = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0];
+    const BARRIER: CallWords = [0, 6 << 32];
     const PAST: Past = Past { previous: BARRIER, digest: 7 };
     const HEADER: Header = Header { seq: 3, call: Call::Barrier, past: PAST, step: 1, bytes: 8 };
 
@@ -177,7 +174,7 @@ mod tests {
     #[test]
     fn another_call_before_this_one_is_a_mismatch_too() {
         let dtype = crate::dtype::DataType::Int8;
-        let previous = encode_call(&Call::AllGather { counts: Counts::Each(2), dtype });
+        let previous = call_words(&Call::AllGather { counts: Counts::Each(2), dtype });
         let past = Past { previous, digest: 8 };
         let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
         assert_eq!(

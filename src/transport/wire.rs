@@ -7,10 +7,10 @@
 //!                    count u64  root or digest u32  kind u8  dtype u8  operator u8  counts u8
 //! ```
 //!
+//! They are built as words: what is written in smaller pieces than it is read makes a processor wait.
+//!
 //! A decoder returns `None` for anything that no encoder writes: reserved bytes that are not
 //! zero, unknown codes, bytes left over.
-
-use std::ops::Range;
 
 use crate::dtype::DataType;
 use crate::op::{Call, Counts, Fold, Operator, RedOp, Reduction};
@@ -19,9 +19,11 @@ use crate::rank::Rank;
 use super::{Header, Past};
 
 pub const HEADER_BYTES: usize = 56;
+pub const CALL_BYTES: usize = 16;
 
-/// A call on the wire.
-pub type EncodedCall = [u8; 16];
+/// A header, and a call, as words whose bytes, little endian, are what travels.
+pub type HeaderWords = [u64; HEADER_BYTES / 8];
+pub type CallWords = [u64; CALL_BYTES / 8];
 
 /// Takes fields off the front of received bytes.
 pub struct Reader<'a>(pub &'a [u8]);
@@ -63,37 +65,46 @@ impl<'a> Reader<'a> {
 }
 
 impl Header {
+    #[inline]
+    pub fn words(&self) -> HeaderWords {
+        let steps = u64::from(self.step) | u64::from(self.past.digest) << 32;
+        let ([count, kind], [previous_count, previous_kind]) =
+            (call_words(&self.call), self.past.previous);
+        [self.seq, self.bytes as u64, steps, count, kind, previous_count, previous_kind]
+    }
+
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut out = [0; HEADER_BYTES];
-        out[0..8].copy_from_slice(&self.seq.to_le_bytes());
-        out[8..16].copy_from_slice(&(self.bytes as u64).to_le_bytes());
-        out[16..20].copy_from_slice(&self.step.to_le_bytes());
-        out[20..24].copy_from_slice(&self.past.digest.to_le_bytes());
-        out[CALL_IN_HEADER].copy_from_slice(&encode_call(&self.call));
-        out[40..56].copy_from_slice(&self.past.previous);
-        out
+        bytes_of_words(self.words())
     }
 
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let mut words = [0; HEADER_BYTES / 8];
         let mut reader = Reader(bytes);
-        let (seq, bytes) = (reader.u64()?, usize::try_from(reader.u64()?).ok()?);
-        let (step, digest) = (reader.u32()?, reader.u32()?);
-        let call = decode_call(&reader.array()?)?;
-        let previous = reader.array()?;
-        reader.end()?;
-        let past = Past { previous, digest };
+        for word in &mut words {
+            *word = reader.u64()?;
+        }
+        Self::of_words(words)
+    }
+
+    pub fn of_words(words: HeaderWords) -> Option<Self> {
+        let [seq, bytes, steps, count, kind, previous_count, previous_kind] = words;
+        let (bytes, call) = (usize::try_from(bytes).ok()?, call_of_words([count, kind])?);
+        let previous = [previous_count, previous_kind];
+        let past = Past { previous, digest: (steps >> 32) as u32 };
         if previous != NO_CALL {
             past.previous()?;
         }
-        Some(Self { seq, call, past, step, bytes })
+        Some(Self { seq, call, past, step: steps as u32, bytes })
     }
 }
 
-/// Where the call stands in a header.
-pub const CALL_IN_HEADER: Range<usize> = 24..40;
-
 /// Stands for no call at all.
-pub const NO_CALL: EncodedCall = [0; 16];
+pub const NO_CALL: CallWords = [0; 2];
+
+fn bytes_of_words<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
+    let bytes = words.map(u64::to_le_bytes);
+    bytes.as_flattened().try_into().expect("as long")
+}
 
 /// Codes of the operators that have none in the header.
 const PRE_MUL_SUM: u8 = 64;
@@ -105,9 +116,18 @@ const EACH: u8 = 0;
 const LISTED: u8 = 1;
 const PAIRWISE: u8 = 2;
 
+pub fn encode_call(call: &Call) -> [u8; CALL_BYTES] {
+    bytes_of_words(call_words(call))
+}
+
+pub fn decode_call(bytes: &[u8; CALL_BYTES]) -> Option<Call> {
+    let mut reader = Reader(bytes);
+    call_of_words([reader.u64()?, reader.u64()?])
+}
+
 /// Fields a call lacks are zero; the kind never is.
 #[inline]
-pub fn encode_call(call: &Call) -> EncodedCall {
+pub fn call_words(call: &Call) -> CallWords {
     let kind = match call {
         Call::AllReduce { .. } => 1,
         Call::Reduce { .. } => 2,
@@ -138,19 +158,15 @@ pub fn encode_call(call: &Call) -> EncodedCall {
         Some(Operator::User { commutative: true }) => USER,
         Some(Operator::User { commutative: false }) => USER_IN_RANK_ORDER,
     };
-    let mut out = [0; 16];
-    out[0..8].copy_from_slice(&(count as u64).to_le_bytes());
-    out[8..12].copy_from_slice(&root_or_digest.to_le_bytes());
-    out[12..16].copy_from_slice(&[kind, dtype, operator, form]);
-    out
+    let codes = u32::from_le_bytes([kind, dtype, operator, form]);
+    [count as u64, u64::from(root_or_digest) | u64::from(codes) << 32]
 }
 
-pub fn decode_call(bytes: &EncodedCall) -> Option<Call> {
-    let mut reader = Reader(bytes);
-    let count = usize::try_from(reader.u64()?).ok()?;
-    let root_or_digest = reader.u32()?;
-    let (kind, dtype) = (reader.u8()?, DataType::from_code(reader.u8()?.into())?);
-    let (operator, form) = (reader.u8()?, reader.u8()?);
+pub fn call_of_words(words: CallWords) -> Option<Call> {
+    let count = usize::try_from(words[0]).ok()?;
+    let root_or_digest = words[1] as u32;
+    let [kind, dtype, operator, form] = ((words[1] >> 32) as u32).to_le_bytes();
+    let dtype = DataType::from_code(dtype.into())?;
     let root = Rank(root_or_digest as usize);
     let counts = match form {
         EACH => Counts::Each(count),
@@ -187,7 +203,7 @@ pub fn decode_call(bytes: &EncodedCall) -> Option<Call> {
         _ => return None,
     };
     // Fields the call lacks must be zero: one call has one encoding.
-    (encode_call(&call) == *bytes).then_some(call)
+    (call_words(&call) == words).then_some(call)
 }
 
 #[cfg(test)]
@@ -246,7 +262,7 @@ mod tests {
             step: u32,
             bytes: usize,
         ) {
-            let previous = previous.as_ref().map_or(NO_CALL, encode_call);
+            let previous = previous.as_ref().map_or(NO_CALL, call_words);
             let header = Header { seq, call, past: Past { previous, digest }, step, bytes };
             prop_assert_eq!(Header::decode(&header.encode()), Some(header));
         }

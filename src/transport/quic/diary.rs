@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use crate::op::Call;
-use crate::transport::wire::{EncodedCall, decode_call};
+use crate::transport::wire::{CallWords, call_of_words};
 
 /// How many calls are kept: as many as a board compares.
 const KEPT: usize = super::super::board::REMEMBERED;
@@ -39,13 +39,12 @@ impl Default for Diary {
 
 impl Diary {
     #[inline]
-    pub fn note(&self, seq: u64, call: &EncodedCall) {
+    pub fn note(&self, seq: u64, call: CallWords) {
         let entry = &self.entries[seq as usize % KEPT];
-        let call = u128::from_le_bytes(*call);
         entry.stamp.store(0, Relaxed);
         fence(Release); // before the words
-        entry.words[0].store(call as u64, Relaxed);
-        entry.words[1].store((call >> 64) as u64, Relaxed);
+        entry.words[0].store(call[0], Relaxed);
+        entry.words[1].store(call[1], Relaxed);
         entry.stamp.store(seq + 1, Release);
         self.end.store(seq + 1, Release);
     }
@@ -65,11 +64,10 @@ impl Diary {
     fn read(&self, seq: u64) -> Option<Call> {
         let entry = &self.entries[seq as usize % KEPT];
         let before = entry.stamp.load(Acquire);
-        let words = [0, 1].map(|index| entry.words[index].load(Relaxed).to_le_bytes());
+        let words = [entry.words[0].load(Relaxed), entry.words[1].load(Relaxed)];
         fence(Acquire); // after the words
         let is_whole = before == seq + 1 && entry.stamp.load(Relaxed) == before;
-        let encoded: EncodedCall = words.as_flattened().try_into().ok()?;
-        if is_whole { decode_call(&encoded) } else { None }
+        if is_whole { call_of_words(words) } else { None }
     }
 }
 
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
     use crate::dtype::DataType;
     use crate::op::Counts;
-    use crate::transport::wire::encode_call;
+    use crate::transport::wire::call_words;
 
     fn gather(count: u64) -> Call {
         Call::AllGather { counts: Counts::Each(count as usize), dtype: DataType::Int8 }
@@ -89,7 +87,7 @@ mod tests {
         let diary = Diary::default();
         assert_eq!(diary.since(0).count(), 0);
         for seq in 0..1000 {
-            diary.note(seq, &encode_call(&gather(seq)));
+            diary.note(seq, call_words(&gather(seq)));
         }
         let latest: Vec<_> = (1000 - KEPT as u64..1000).map(|seq| (seq, gather(seq))).collect();
         assert_eq!(diary.since(0).collect::<Vec<_>>(), latest);
@@ -101,7 +99,7 @@ mod tests {
         let diary = Diary::default();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                (0..200_000).for_each(|seq| diary.note(seq, &encode_call(&gather(seq))));
+                (0..200_000).for_each(|seq| diary.note(seq, call_words(&gather(seq))));
             });
             while !writer.is_finished() {
                 diary.since(0).for_each(|(seq, call)| assert_eq!(call, gather(seq)));

@@ -39,7 +39,7 @@ use crate::rank::{Place, Rank};
 
 use super::mem::bodies::Key;
 use super::shm::{Host, MOST_SHOWN, most_ahead};
-use super::wire::encode_call;
+use super::wire::call_words;
 use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
 use context::Context;
 use endpoint::Endpoint;
@@ -345,7 +345,7 @@ impl Mesh for QuicMesh {
     }
 
     fn announce(&self, seq: u64, call: Call) {
-        self.context.diary.note(seq, &encode_call(&call));
+        self.context.diary.note(seq, call_words(&call));
         if let Err(mismatch) = self.context.post() {
             let _inside = self.runtime.enter();
             self.context.propose(mismatch);

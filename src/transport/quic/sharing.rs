@@ -19,7 +19,7 @@ use super::super::{HAS_LEFT, Header, Hosts, Lane};
 use super::QuicMesh;
 use crate::error::{self, Result};
 use crate::rank::Rank;
-use crate::transport::wire::EncodedCall;
+use crate::transport::wire::CallWords;
 
 /// How long ranks of a host wait for each other to open the memory they share.
 const MEETING_TIME: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ impl QuicMesh {
 
     /// This rank makes a call in which ranks meet in memory.
     #[inline]
-    pub fn note(&self, seq: u64, call: &EncodedCall) {
+    pub fn note(&self, seq: u64, call: CallWords) {
         self.context.diary.note(seq, call);
     }
 

@@ -54,8 +54,13 @@ impl<'a> Brief<'a> {
     #[inline]
     pub fn look(&self, at: Rank) -> Option<Few> {
         let shelf = &self.host.shelves[at.0];
-        let has_come = self.host.comes_in_a_moment(|| shelf.has(self.lane, self.round));
-        if has_come { shelf.few(self.lane, self.round, self.label) } else { None }
+        if shelf.has(self.lane, self.round) {
+            // Who is ahead has laid out the next ones too.
+            shelf.fetch(self.lane, self.round + 1);
+        } else if !self.host.comes_in_a_moment(|| shelf.has(self.lane, self.round)) {
+            return None;
+        }
+        shelf.few(self.lane, self.round, self.label)
     }
 
     /// This rank has seen what it wants.

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use rustix::io::Result;
 
 use crate::memory::{Memory, Writers};
-use crate::transport::wire::HEADER_BYTES;
+use crate::transport::wire::HeaderWords;
 use crate::transport::{Header, LANES, Label, Lane, ROUNDS, SLOT};
 
 const LINE: usize = 64;
@@ -121,6 +121,14 @@ impl Shelf {
         let bytes = unsafe { self.0.bytes_mut(data(lane, round, FEW)) };
         bytes.copy_from_slice(bytemuck::bytes_of(few));
         self.publish(lane, round, label, 0);
+        // Others have read the next line sixteen rounds ago: it takes a while until it is this processor's.
+        self.0.fetch_to_write(line(lane, round + 1));
+    }
+
+    /// What is laid out next will be asked for soon.
+    #[inline]
+    pub fn fetch(&self, lane: Lane, round: u64) {
+        self.0.fetch_to_read(line(lane, round));
     }
 
     /// As `lay`, with bytes that lie in its owner's arena.
@@ -131,9 +139,10 @@ impl Shelf {
 
     #[inline]
     fn publish(&self, lane: Lane, round: u64, label: &Label, place: u64) {
-        // SAFETY: as in `lay`.
-        let words = unsafe { self.0.bytes_mut(header(lane, round)) };
-        words.copy_from_slice(&label.encoded);
+        let header = header(lane, round);
+        for (index, word) in label.words.iter().enumerate() {
+            self.0.number(header + 8 * index).store(*word, Relaxed);
+        }
         let line = line(lane, round);
         self.0.number(line + CHECK).store(label.check, Relaxed);
         self.0.number(line + LENGTH).store(label.header.bytes as u64, Relaxed);
@@ -148,13 +157,14 @@ impl Shelf {
         let length = self.0.number(line + LENGTH).load(Relaxed);
         let found = self.0.number(line + CHECK).load(Relaxed);
         if found != label.check || length != label.header.bytes as u64 {
-            // SAFETY: its owner leaves it alone until this rank has passed the round.
-            let words = unsafe { self.0.bytes(header(lane, round)) };
-            return Found::Other(words.try_into().ok().and_then(Header::decode));
+            let header = header(lane, round);
+            let words: HeaderWords =
+                std::array::from_fn(|index| self.0.number(header + 8 * index).load(Relaxed));
+            return Found::Other(Header::of_words(words));
         }
         match self.0.number(line + PLACE).load(Relaxed).checked_sub(1) {
             Some(offset) => Found::Elsewhere(offset),
-            // SAFETY: as above; the length is ours.
+            // SAFETY: its owner leaves it alone until this rank has passed the round; the length is ours.
             None => Found::Bytes(unsafe { self.0.bytes(data(lane, round, label.header.bytes)) }),
         }
     }
@@ -197,7 +207,6 @@ fn line(lane: Lane, round: u64) -> usize {
 }
 
 #[inline]
-fn header(lane: Lane, round: u64) -> Range<usize> {
-    let start = line(lane, round) - FIRST_LINE + FIRST_HEADER;
-    start..start + HEADER_BYTES
+fn header(lane: Lane, round: u64) -> usize {
+    line(lane, round) - FIRST_LINE + FIRST_HEADER
 }
