@@ -39,6 +39,7 @@ pub async fn slices<M: Mesh>(
     let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
     let shows = buffers.are_apart() && !reducer.prepares(place.size);
     let mut rounds = exchange.rounds(0, 2 * parts);
+    let slices_of = |bytes: usize| Blocks::even(bytes / element, element, place.size);
     let mut scratch = Vec::new();
     // Each part takes two rounds.
     for turn in turns(parts, AHEAD / 2) {
@@ -48,14 +49,20 @@ pub async fn slices<M: Mesh>(
                 if shows {
                     rounds.show(2 * number, share).await?;
                 } else {
-                    let fill =
-                        |slot: &mut [u8], stores| load(reducer, share, place.size, slot, stores);
+                    // Nobody else folds this rank's own slice.
+                    let own = slices_of(share.len()).get(place.rank.0);
+                    let fill = |slot: &mut [u8], stores| {
+                        for part in [0..own.start, own.end..share.len()] {
+                            let (share, slot) = (&share[part.clone()], &mut slot[part]);
+                            load(reducer, share, place.size, slot, stores);
+                        }
+                    };
                     rounds.lay(2 * number, share.len(), fill).await?;
                 }
             }
             Turn::Look(number) => {
                 let part = part(&whole, SLOT, number);
-                let slices = Blocks::even(part.len() / element, element, place.size);
+                let slices = slices_of(part.len());
                 let slice_of = |rank: Rank| slices.get(rank.0);
                 let own = slice_of(place.rank);
                 let sights = look_at(&rounds, 2 * number, others(place), part.len()).await?;

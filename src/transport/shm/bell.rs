@@ -36,8 +36,10 @@ const REACHED: usize = 68;
 /// Nobody sleeps longer without a look.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// How long a thread looks before it sleeps: waking a processor that sleeps costs about as much.
-const AWAKE: Duration = Duration::from_micros(200);
+/// How long a thread looks before it sleeps, letting others have the processor. That is longer than ranks that
+/// share it keep each other waiting, and much less than anybody notices: a sleeper costs an interruption of
+/// all processors when he lies down, and tens of microseconds until he is up.
+const AWAKE: Duration = Duration::from_millis(2);
 /// As long as this, without letting others have the processor.
 const LOOKS: u32 = 200;
 
