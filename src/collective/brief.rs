@@ -3,7 +3,7 @@
 //! A rank whose peers are about to come has ended such a call before a future would have been made ready.
 //! Invariants: what is laid out, looked at and folded, and in which order, is what the flat algorithm does,
 //! so that ranks that make a call in this way and in that one meet; a call that is not ended here can be gone
-//! on with there, because its input is laid out before anything is written.
+//! on with there, because nothing is written over that is not laid out.
 
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ use bytemuck::{bytes_of, bytes_of_mut};
 
 use super::folding;
 use super::rounds::Columns;
+use super::select::FLAT_SCAN;
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::op::{Counts, Op, Reducer};
@@ -43,7 +44,7 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
     (1..=FEW).contains(&bytes).then_some(bytes)
 }
 
-/// Makes the call. `None` if somebody has not come yet; then this rank's own share is laid out.
+/// Makes the call. `None` if somebody has not come yet; then nothing that is read later is written over.
 #[inline]
 pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
     let bytes = brief.bytes();
@@ -63,21 +64,7 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
                 brief.lay(&own);
             }
         }
-        Op::Scan { reducer, buffers, .. } => {
-            let own = ready(reducer, buffers.input(), place.size);
-            if place.rank.0 + 1 < place.size {
-                brief.lay(&own);
-            }
-            if place.rank == Rank(0) {
-                if let Buffers::Apart { input, output } = buffers {
-                    output.copy_from_slice(input);
-                }
-                reducer.prepare(buffers.output_mut(), folding(place));
-            } else {
-                let result = fold(reducer, place, 0..place.rank.0 + 1, own, bytes, brief)?;
-                give(buffers.output_mut(), &result);
-            }
-        }
+        Op::Scan { reducer, buffers, .. } => scan(reducer, buffers, place, brief)?,
         Op::Broadcast { root, buffers, .. } => {
             if place.rank == *root {
                 let data = few(buffers.input());
@@ -133,6 +120,42 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
         _ => unreachable!("no other call is brief"),
     }
     brief.pass();
+    Some(())
+}
+
+/// Flat, or as a chain.
+#[inline]
+fn scan(
+    reducer: &Reducer,
+    buffers: &mut Buffers<'_>,
+    place: Place,
+    brief: &Brief<'_>,
+) -> Option<()> {
+    let own = ready(reducer, buffers.input(), place.size);
+    let (is_first, is_last) = (place.rank == Rank(0), place.rank.0 + 1 == place.size);
+    let is_flat = place.size <= FLAT_SCAN;
+    if is_first || is_flat && !is_last {
+        brief.lay(&own);
+    }
+    if is_first {
+        if let Buffers::Apart { input, output } = buffers {
+            output.copy_from_slice(input);
+        }
+        reducer.prepare(buffers.output_mut(), folding(place));
+        return Some(());
+    }
+    let bytes = brief.bytes();
+    let result = if is_flat {
+        fold(reducer, place, 0..place.rank.0 + 1, own, bytes, brief)?
+    } else {
+        let mut before = Some(brief.look(place.before(1))?);
+        fold_next(reducer, &mut before, own, bytes);
+        before?
+    };
+    if !is_flat && !is_last {
+        brief.lay(&result);
+    }
+    give(buffers.output_mut(), &result);
     Some(())
 }
 

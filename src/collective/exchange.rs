@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::{Side, Stores, copy};
+use crate::transport::shm::Started;
 use crate::transport::{Header, Hosts, Label, Lane, Mesh, Past, Readers};
 
 /// One call under way on this rank.
@@ -23,19 +24,19 @@ pub struct Exchange<'a, M> {
     seq: u64,
     call: Call,
     past: Past,
-    /// The round in which this rank's share is laid out already, if it is.
-    laid: Option<u64>,
+    /// Its only round, if that was begun as a brief one.
+    started: Option<Started>,
 }
 
 impl<'a, M: Mesh> Exchange<'a, M> {
     /// Call number `seq`, with those before it.
     pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call, past: Past) -> Self {
-        Self { mesh, ranks: None, place: mesh.place(), lane, seq, call, past, laid: None }
+        Self { mesh, ranks: None, place: mesh.place(), lane, seq, call, past, started: None }
     }
 
     /// Goes on with a call of one round that was begun as a brief one.
-    pub fn go_on(self, laid: Option<u64>) -> Self {
-        Self { laid, ..self }
+    pub fn go_on(self, started: Option<Started>) -> Self {
+        Self { started, ..self }
     }
 
     pub fn place(&self) -> Place {
@@ -46,8 +47,8 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b, M> {
         let me = ranks.iter().position(|rank| *rank == self.mesh.place().rank);
         let place = Place::new(Rank(me.expect("this rank is one of them")), ranks.len());
-        let Self { mesh, lane, seq, call, past, laid, .. } = *self;
-        Exchange { mesh, ranks: Some(ranks), place, lane, seq, call, past, laid }
+        let Self { mesh, lane, seq, call, past, started, .. } = *self;
+        Exchange { mesh, ranks: Some(ranks), place, lane, seq, call, past, started }
     }
 
     /// The part that the ranks of this host do, unless this one is alone there.
@@ -120,7 +121,7 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     /// Begins rounds of this host, which all its ranks begin.
     pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_, M> {
         let begin = || self.mesh.begin_rounds(self.lane, count as u64);
-        let first = self.laid.unwrap_or_else(begin);
+        let first = self.started.map_or_else(begin, |started| started.round);
         Rounds { exchange: self, step, first, label: Cell::new(None), shown: None }
     }
 
@@ -159,8 +160,8 @@ impl<M: Mesh> Rounds<'_, M> {
         bytes: usize,
         fill: impl FnOnce(&mut [u8], Stores),
     ) -> Result<()> {
-        let Exchange { mesh, lane, laid, .. } = self.exchange;
-        if laid.is_some() {
+        let Exchange { mesh, lane, started, .. } = self.exchange;
+        if started.is_some_and(|started| started.laid) {
             return Ok(());
         }
         let fill = |slot: &mut [u8], readers| fill(slot, stores_for(readers, bytes));

@@ -99,6 +99,9 @@ enum Able {
     Equal,
 }
 
+/// Most ranks of a flat scan.
+pub const FLAT_SCAN: usize = 4;
+
 use Algorithm::*;
 
 /// The first row of a collective that fits is taken. The last one has no limit and can do everything.
@@ -144,7 +147,8 @@ pub const TABLE: [Row; 42] = [
     able(Able::Equal, on_host(row("scatter", "flat", ScatterFlat, usize::MAX))),
     able(Able::Equal, row("scatter", "binomial", ScatterBinomial, 4 << 10)),
     row("scatter", "linear", ScatterLinear, usize::MAX),
-    on_host(row("scan", "flat", ScanFlat, 4 << 10)),
+    // Each rank of a chain looks at one other, however many there are.
+    most_ranks(FLAT_SCAN, on_host(row("scan", "flat", ScanFlat, 4 << 10))),
     on_host(row("scan", "chain", ScanChain, usize::MAX)),
     row("scan", "hillis_steele", ScanHillisSteele, 32 << 10),
     row("scan", "pipeline", ScanPipeline, usize::MAX),

@@ -24,6 +24,7 @@ use super::stream::Stream;
 use super::ticket::Ticket;
 use super::watch::Watch;
 use super::work::{Work, collective};
+use crate::transport::shm::Started;
 
 /// Held while operations that belong together get their numbers and their places on streams, so
 /// that nothing comes between them: no batch is before another here and behind it there.
@@ -157,8 +158,8 @@ pub(super) fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Resu
     run_begun(&ticket, work, None)
 }
 
-/// As `run_alone`, with its ticket; a collective's share may be `laid` out already.
-pub(super) fn run_begun(ticket: &Ticket, work: Work<'_>, laid: Option<u64>) -> Result<()> {
+/// As `run_alone`, with its ticket; a collective may have been begun as a brief one.
+pub(super) fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started>) -> Result<()> {
     let result = OnceCell::new();
     let way = Way::of(slice::from_ref(ticket), slice::from_ref(&work));
     {
@@ -167,7 +168,7 @@ pub(super) fn run_begun(ticket: &Ticket, work: Work<'_>, laid: Option<u64>) -> R
                 ticket.come().await;
             }
             let performed = match work {
-                Work::Collective(op) => collective(ticket, op, laid).await,
+                Work::Collective(op) => collective(ticket, op, started).await,
                 other => Box::pin(other.perform(ticket)).await,
             };
             let _ = result.set(ticket.end(performed));

@@ -17,7 +17,7 @@ use super::ticket::Ticket;
 use super::work::Work;
 use crate::collective::brief;
 use crate::error::{Doing, Error, Result};
-use crate::transport::shm::Brief;
+use crate::transport::shm::{Brief, Started};
 use crate::transport::{Header, LANES, Label, Mesh};
 
 /// What became of a call that was tried.
@@ -28,17 +28,17 @@ pub enum Tried {
     Begun(Box<Begun>),
 }
 
-/// A call that has its number, and whose share is laid out in a round, or that has failed.
+/// A call that has its number and its round, or that has failed.
 pub struct Begun {
     ticket: Ticket,
-    laid: Result<u64>,
+    started: Result<Started>,
 }
 
 impl Begun {
     /// Runs it to its end.
     pub fn go_on(self, work: Work<'_>) -> Result<()> {
-        match self.laid {
-            Ok(round) => run_begun(&self.ticket, work, Some(round)),
+        match self.started {
+            Ok(started) => run_begun(&self.ticket, work, Some(started)),
             Err(failure) => self.ticket.end(Err(failure)),
         }
     }
@@ -75,6 +75,9 @@ impl Communicator {
         let (doing, past) = (Doing::Collective { seq, call }, label.header.past);
         let ticket = Ticket::new(Arc::clone(self), doing, past, 0);
         let failed = |panic: Box<dyn Any + Send>| Error::from_panic(&*panic);
-        Tried::Begun(Box::new(Begun { ticket, laid: made.map(|_| round.round()).map_err(failed) }))
+        Tried::Begun(Box::new(Begun {
+            ticket,
+            started: made.map(|_| round.started()).map_err(failed),
+        }))
     }
 }

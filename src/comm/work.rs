@@ -15,6 +15,7 @@ use crate::message::{Incoming, Outgoing};
 use crate::messaging;
 use crate::op::{Call, Op, Operator};
 use crate::rank::{Place, Rank};
+use crate::transport::shm::Started;
 use crate::transport::{AnyMesh, LANES, Mesh};
 
 use super::Communicator;
@@ -112,8 +113,12 @@ impl Work<'_> {
     }
 }
 
-/// Waits for the turn of the call's lane, and makes the call, or goes on with it if its share is `laid` out.
-pub(super) async fn collective(ticket: &Ticket, op: Op<'_>, laid: Option<u64>) -> Result<()> {
+/// Waits for the turn of the call's lane, and makes the call, or goes on with one that was begun as a brief one.
+pub(super) async fn collective(
+    ticket: &Ticket,
+    op: Op<'_>,
+    started: Option<Started>,
+) -> Result<()> {
     let Doing::Collective { seq, call } = ticket.doing else {
         unreachable!("a collective has a number")
     };
@@ -128,7 +133,8 @@ pub(super) async fn collective(ticket: &Ticket, op: Op<'_>, laid: Option<u64>) -
         "communicator {name}: {rank}, {call} #{seq}, {}",
         selection.choose(&call, size, Ground::of(mesh.hosts())).name
     );
-    let exchange = Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(laid);
+    let exchange =
+        Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);
     match collective::perform(&exchange, selection, op).await {
         Ok(()) => Ok(()),
         Err(error) => Err(agreed(mesh, error).await),

@@ -5,7 +5,7 @@
 //! | scratch    | a part of the buffer                                                      |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
-//! | chosen     | on one host, large buffers of many ranks                                  |
+//! | chosen     | on one host, otherwise                                                    |
 //!
 //! Each rank looks at what the one before it has folded, folds its share into it, and lays that out in the
 //! same round. n = 4:

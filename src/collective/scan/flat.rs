@@ -5,7 +5,7 @@
 //! | scratch    | a part of the buffer                                                      |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
-//! | chosen     | on one host, small buffers or few ranks                                   |
+//! | chosen     | on one host, small buffers of few ranks                                   |
 //!
 //! Every rank folds the shares of all ranks before it with its own. n = 4, shares each rank folds:
 //!

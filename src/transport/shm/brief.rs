@@ -2,8 +2,9 @@
 //! future.
 //!
 //! Leaves to its user what follows if somebody does not come in that moment: what was laid out stays there, and
-//! who goes on waiting finds everything as it was.
+//! who goes on finds everything as it was.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::super::{Label, Lane};
@@ -16,6 +17,15 @@ pub struct Brief<'a> {
     lane: Lane,
     round: u64,
     label: &'a Label,
+    laid: Cell<bool>,
+}
+
+/// A round that was begun as a brief one and is gone on with.
+#[derive(Clone, Copy, Debug)]
+pub struct Started {
+    pub round: u64,
+    /// Whether this rank has laid out what it lays out in it.
+    pub laid: bool,
 }
 
 impl<'a> Brief<'a> {
@@ -29,12 +39,12 @@ impl<'a> Brief<'a> {
             return None;
         }
         host.lanes[lane.0].next.store(round + 1, Ordering::Relaxed);
-        Some(Self { host, lane, round, label })
+        Some(Self { host, lane, round, label, laid: Cell::new(false) })
     }
 
-    /// Its number, for who goes on with it.
-    pub fn round(&self) -> u64 {
-        self.round
+    /// For who goes on with it.
+    pub fn started(&self) -> Started {
+        Started { round: self.round, laid: self.laid.get() }
     }
 
     /// How many bytes each rank lays out.
@@ -48,6 +58,7 @@ impl<'a> Brief<'a> {
     pub fn lay(&self, few: &Few) {
         self.host.shelves[self.host.me].lay_few(self.lane, self.round, self.label, few);
         self.host.ring();
+        self.laid.set(true);
     }
 
     /// What a rank has laid out, if it comes in a moment and is what was expected.

@@ -26,7 +26,7 @@ use distance::Distance;
 use meeting::Descriptors;
 use shelf::{Found, LINES, Shelf};
 
-pub use brief::Brief;
+pub use brief::{Brief, Started};
 pub use meeting::Party;
 pub use shelf::{FEW, Few, most_ahead};
 
