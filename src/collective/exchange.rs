@@ -179,6 +179,29 @@ impl<M: Mesh> Rounds<'_, M> {
         self.lay(round, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
     }
 
+    /// Tells where bytes lie, which others `fetch`: they are not to be written until `passed` returns.
+    pub async fn expose(&mut self, round: usize, bytes: &[u8]) -> Result<()> {
+        let Exchange { mesh, lane, .. } = self.exchange;
+        let number = self.first + round as u64;
+        mesh.expose(*lane, number, &self.label(bytes.len()), bytes).await?;
+        self.shown = Some(number);
+        Ok(())
+    }
+
+    /// Copies what a rank has exposed, of so many bytes, from `offset` on.
+    pub async fn fetch(
+        &self,
+        round: usize,
+        from: Rank,
+        bytes: usize,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let (Exchange { mesh, lane, .. }, from) = (self.exchange, self.exchange.in_mesh(from));
+        let number = self.first + round as u64;
+        mesh.fetch(*lane, number, from, &self.label(bytes), offset, into).await
+    }
+
     /// Returns when nobody looks at what was shown any more.
     pub async fn passed(&self) -> Result<()> {
         match self.shown {

@@ -90,6 +90,7 @@ pub async fn perform<M: Mesh>(
         }
         Op::AllToAll { sent, received, buffers, .. } => match algorithm {
             Algorithm::AllToAllFlat => alltoall::flat::flat(exchange, &sent, buffers).await,
+            Algorithm::AllToAllDirect => alltoall::direct::direct(exchange, &sent, buffers).await,
             Algorithm::AllToAllBruck => {
                 alltoall::bruck::bruck(exchange, passes::into_output(buffers).await).await
             }

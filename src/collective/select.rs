@@ -35,6 +35,7 @@ pub enum Algorithm {
     ReduceScatterRing,
     ReduceScatterPairwise,
     AllToAllFlat,
+    AllToAllDirect,
     AllToAllBruck,
     AllToAllPairwise,
     GatherFlat,
@@ -72,8 +73,10 @@ pub struct Row {
 pub enum Ground {
     /// Anywhere.
     Links,
-    /// All on one host, where they see each other's memory.
+    /// All on one host, where they see what others lay out in memory.
     OneHost,
+    /// The same, and each can read all memory of the others.
+    OpenHost,
     /// On several hosts, of which some have several.
     Hosts,
 }
@@ -82,6 +85,7 @@ impl Ground {
     pub fn of(hosts: &Hosts) -> Self {
         match (hosts.share(), hosts.are_one()) {
             (false, _) => Self::Links,
+            (true, true) if hosts.are_open() => Self::OpenHost,
             (true, true) => Self::OneHost,
             (true, false) => Self::Hosts,
         }
@@ -106,7 +110,7 @@ use Algorithm::*;
 
 /// The first row of a collective that fits is taken. The last one has no limit and can do everything.
 /// The rows of a collective stand together.
-pub const TABLE: [Row; 42] = [
+pub const TABLE: [Row; 45] = [
     // Few ranks fold all shares sooner than they share out the folding.
     most_ranks(2, on_host(row("allreduce", "flat", AllReduceFlat, usize::MAX))),
     on_host(row("allreduce", "flat", AllReduceFlat, 8 << 10)),
@@ -138,6 +142,10 @@ pub const TABLE: [Row; 42] = [
     ),
     able(Able::Commuting, row("reduce_scatter", "ring", ReduceScatterRing, usize::MAX)),
     row("reduce_scatter", "pairwise", ReduceScatterPairwise, usize::MAX),
+    // Between two ranks two copies in the cache are sooner made than one by the system.
+    most_ranks(2, able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, usize::MAX)))),
+    able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, 32 << 10))),
+    able(Able::Equal, on_open_host(row("alltoall", "direct", AllToAllDirect, usize::MAX))),
     able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, usize::MAX))),
     able(Able::Equal, row("alltoall", "bruck", AllToAllBruck, 256)),
     row("alltoall", "pairwise", AllToAllPairwise, usize::MAX),
@@ -180,6 +188,10 @@ const fn on_hosts(row: Row) -> Row {
 
 const fn on_host(row: Row) -> Row {
     Row { ground: Ground::OneHost, ..row }
+}
+
+const fn on_open_host(row: Row) -> Row {
+    Row { ground: Ground::OpenHost, ..row }
 }
 
 const fn most_ranks(most_ranks: usize, row: Row) -> Row {
@@ -244,7 +256,8 @@ impl Selection {
 impl Row {
     /// Whether the algorithm can be used where the ranks are.
     pub fn stands_on(&self, ground: Ground) -> bool {
-        self.ground == Ground::Links || self.ground == ground
+        let is_wider = (self.ground, ground) == (Ground::OneHost, Ground::OpenHost);
+        self.ground == Ground::Links || self.ground == ground || is_wider
     }
 
     /// Whether the algorithm can perform the call at all. Never inlined: the compiler would ask before the

@@ -6,6 +6,7 @@ use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::error::Result;
 use crate::op::{Call, Op};
+use crate::transport::quic::Opened;
 use crate::transport::{AnyMesh, Lane, Mesh, Past};
 
 /// Stands before the first call of a communicator.
@@ -20,12 +21,12 @@ pub(super) async fn meet(mesh: &mut AnyMesh) -> Result<()> {
     let opened = quic.open_host().await;
     let place = mesh.place();
     let mut all = vec![0; place.size];
-    all[place.rank.0] = u8::from(opened);
+    all[place.rank.0] = opened as u8;
     let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::Split, Past::default());
     let telling = Op::Split { wishes: &mut all };
     collective::perform(&exchange, &Selection::default(), telling).await?;
     if let AnyMesh::Quic(quic) = mesh {
-        quic.settle(&all.iter().map(|opened| *opened == 1).collect::<Vec<_>>());
+        quic.settle(&all.into_iter().map(Opened::told).collect::<Vec<_>>());
     }
     Ok(())
 }

@@ -136,7 +136,7 @@ pub(super) async fn collective(
     let exchange =
         Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);
     match collective::perform(&exchange, selection, op).await {
-        Ok(()) => Ok(()),
+        Ok(()) => mesh.confirm().await,
         Err(error) => Err(agreed(mesh, error).await),
     }
 }

@@ -139,6 +139,35 @@ impl Mesh for AnyMesh {
         }
     }
 
+    async fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.expose(lane, round, label, bytes).await,
+            Self::Quic(mesh) => mesh.expose(lane, round, label, bytes).await,
+        }
+    }
+
+    async fn fetch(
+        &self,
+        lane: Lane,
+        round: u64,
+        from: Rank,
+        label: &Label,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.fetch(lane, round, from, label, offset, into).await,
+            Self::Quic(mesh) => mesh.fetch(lane, round, from, label, offset, into).await,
+        }
+    }
+
+    async fn confirm(&self) -> Result<()> {
+        match self {
+            Self::Mem(mesh) => mesh.confirm().await,
+            Self::Quic(mesh) => mesh.confirm().await,
+        }
+    }
+
     fn pass(&self, lane: Lane, round: u64) {
         match self {
             Self::Mem(mesh) => mesh.pass(lane, round),

@@ -8,6 +8,7 @@ pub struct Hosts {
     groups: Vec<Vec<Rank>>,
     /// The group of this rank.
     mine: usize,
+    is_open: bool,
 }
 
 impl Hosts {
@@ -22,7 +23,16 @@ impl Hosts {
             }
         }
         let mine = groups.iter().position(|group| group.contains(&me));
-        Self { groups, mine: mine.expect("this rank is one of them") }
+        Self { groups, mine: mine.expect("this rank is one of them"), is_open: false }
+    }
+
+    /// All ranks know whether those of each host can read all of each other's memory.
+    pub fn opened(self, is_open: bool) -> Self {
+        Self { is_open, ..self }
+    }
+
+    pub fn are_open(&self) -> bool {
+        self.is_open
     }
 
     /// No two ranks share memory.

@@ -359,6 +359,26 @@ impl Mesh for MemMesh {
         Ok(sight)
     }
 
+    async fn expose(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<()> {
+        unreachable!("its hosts are not open")
+    }
+
+    async fn fetch(
+        &self,
+        _: Lane,
+        _: u64,
+        _: Rank,
+        _: &Label,
+        _: usize,
+        _: &mut [u8],
+    ) -> Result<()> {
+        unreachable!("its hosts are not open")
+    }
+
+    async fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn pass(&self, lane: Lane, round: u64) {
         self.world.shelves.pass(lane, self.place.rank, round);
     }

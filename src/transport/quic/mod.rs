@@ -49,7 +49,7 @@ use links::{EXITING, Links};
 use process::Process;
 
 pub use context::ContextId;
-pub use sharing::host_of_this;
+pub use sharing::{Opened, host_of_this};
 
 /// One rank as all others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,6 +261,39 @@ impl Mesh for QuicMesh {
         Ok(())
     }
 
+    async fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<()> {
+        self.room(lane, round, MOST_SHOWN).await?;
+        self.shared().expose(lane, round, label, bytes);
+        Ok(())
+    }
+
+    async fn fetch(
+        &self,
+        lane: Lane,
+        round: u64,
+        from: Rank,
+        label: &Label,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let (host, index) = (self.shared(), self.index_of(from));
+        self.seen(index, || host.has(lane, round, index)).await?;
+        let exposed = host.exposed(lane, round, index, label);
+        let address = exposed.map_err(|theirs| self.unexpected(from, &label.header, theirs))?;
+        match host.read(index, address.saturating_add(offset as u64), into) {
+            true => Ok(()),
+            // It may have ended just now.
+            false => Err(self.why_left(from).await),
+        }
+    }
+
+    async fn confirm(&self) -> Result<()> {
+        match self.host.as_ref().and_then(Host::who_gave_up) {
+            None => Ok(()),
+            Some(index) => Err(Box::pin(self.why_left(self.hosts.mine()[index])).await),
+        }
+    }
+
     fn pass(&self, lane: Lane, round: u64) {
         self.shared().pass(lane, round);
     }
@@ -373,6 +406,9 @@ impl Mesh for QuicMesh {
     }
 
     fn fail(&self, fault: Error) -> Error {
+        if let Some(host) = &self.host {
+            host.give_up();
+        }
         self.context.learn(fault)
     }
 

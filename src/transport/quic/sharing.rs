@@ -36,6 +36,28 @@ pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
     digest(&SHA256, &known.concat()).as_ref()[..16].try_into().ok()
 }
 
+/// How far the memory of a host is open to a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// Not at all.
+    Apart = 0,
+    /// What the others share.
+    Shared = 1,
+    /// All memory of the others, read by the system.
+    Whole = 2,
+}
+
+impl Opened {
+    /// As a rank has told it.
+    pub fn told(code: u8) -> Self {
+        match code {
+            2 => Self::Whole,
+            1 => Self::Shared,
+            _ => Self::Apart,
+        }
+    }
+}
+
 impl QuicMesh {
     /// Who says that it shares memory with whom; the proof is to come.
     fn claimed(&self) -> Hosts {
@@ -52,13 +74,13 @@ impl QuicMesh {
         self.claimed().share()
     }
 
-    /// Opens the memory that this rank shares with others of its host. Whether it worked, which all ranks
+    /// Opens the memory that this rank shares with others of its host. How far that worked, which all ranks
     /// must be told.
-    pub async fn open_host(&mut self) -> bool {
+    pub async fn open_host(&mut self) -> Opened {
         let hosts = self.claimed();
         let rank = self.context.place.rank;
         if hosts.mine().len() == 1 {
-            return true;
+            return Opened::Shared;
         }
         // In a task: it needs the runtime whenever it is polled.
         let (context, limit) = (Arc::clone(&self.context), self.meeting_time());
@@ -76,29 +98,31 @@ impl QuicMesh {
         });
         let why = match meeting.await.unwrap_or_else(|panic| Ok(Err(io::Error::other(panic)))) {
             Ok(Ok(host)) => {
+                let opened = if host.reads_all() { Opened::Whole } else { Opened::Shared };
                 self.host = Some(host);
-                return true;
+                return opened;
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("not all have come within {} ms", limit.as_millis()),
         };
         info!(rank = rank.0 as u64, "{rank} shares no memory with its host, QUIC serves: {why}");
-        false
+        Opened::Apart
     }
 
     fn meeting_time(&self) -> Duration {
         MEETING_TIME.min(self.context.links.plan.dial_timeout)
     }
 
-    /// All ranks know for which it worked.
-    pub fn settle(&mut self, opened: &[bool]) {
+    /// All ranks know how far it worked for each.
+    pub fn settle(&mut self, opened: &[Opened]) {
         let (mut names, rank) = (self.claims(), self.context.place.rank);
         for group in self.claimed().groups() {
-            if group.iter().any(|rank| !opened[rank.0]) {
+            if group.iter().any(|rank| opened[rank.0] == Opened::Apart) {
                 group.iter().for_each(|rank| names[rank.0] = None);
             }
         }
-        self.hosts = Hosts::new(&names, rank);
+        let is_open = opened.iter().all(|opened| *opened == Opened::Whole);
+        self.hosts = Hosts::new(&names, rank).opened(is_open);
         if self.hosts.mine().len() == 1 {
             self.host = None;
         }
@@ -174,7 +198,7 @@ impl QuicMesh {
     }
 
     /// A rank that leaves because of a fault says so over its links, which takes longer.
-    async fn why_left(&self, peer: Rank) -> error::Error {
+    pub(super) async fn why_left(&self, peer: Rank) -> error::Error {
         let context = &self.context;
         let news = {
             let _inside = self.runtime.enter();

@@ -11,11 +11,12 @@ pub mod bell;
 mod brief;
 mod distance;
 mod meeting;
+mod remote;
 mod shelf;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::arena::{self, Arena, PeerArena};
 use crate::sync::cores;
@@ -24,6 +25,7 @@ use super::{Header, LANES, Label, Lane, ROUNDS, Readers};
 use bell::Bell;
 use distance::Distance;
 use meeting::Descriptors;
+use remote::Sign;
 use shelf::{Found, LINES, Shelf};
 
 pub use brief::{Brief, Started};
@@ -40,6 +42,10 @@ pub struct Host {
     /// Whether the bells of some need a barrier before they are rung.
     fences: bool,
     arenas: Vec<Option<Arc<PeerArena>>>,
+    /// Of the others' processes.
+    signs: Vec<Sign>,
+    /// Whether something was seen in another's memory, which its owner may have given up meanwhile.
+    has_seen: AtomicBool,
     /// This process's own, if it has one.
     arena: Option<&'static Arena>,
     lanes: [Rounds; LANES],
@@ -80,6 +86,8 @@ impl Host {
             bells: Vec::new(),
             fences: bell::own()?.0.needs_fence(),
             arenas: Vec::new(),
+            signs: Vec::new(),
+            has_seen: AtomicBool::new(false),
             arena,
             lanes: Default::default(),
             distance: Distance::default(),
@@ -99,6 +107,7 @@ impl Host {
             host.bells.push(Some(bell));
             host.arenas.push(Some(PeerArena::new(arena)?));
         }
+        host.signs = host.shelves.iter().map(Shelf::owner).collect();
         Ok(host)
     }
 
@@ -183,6 +192,49 @@ impl Host {
         self.arena.and_then(|arena| arena.offset_of(bytes)).map(Place)
     }
 
+    /// Whether this process can read the memory of all others.
+    pub fn reads_all(&self) -> bool {
+        let others = (0..self.size()).filter(|index| *index != self.me);
+        others.into_iter().all(|index| self.signs[index].is_readable())
+    }
+
+    /// Tells where bytes of this process lie.
+    pub fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) {
+        self.shelves[self.me].show(lane, round, label, bytes.as_ptr().addr() as u64);
+        self.ring();
+    }
+
+    /// Where a rank has exposed bytes; what else is there, if that is not what was expected.
+    pub fn exposed(
+        &self,
+        lane: Lane,
+        round: u64,
+        from: usize,
+        label: &Label,
+    ) -> Result<u64, Option<Header>> {
+        self.shelves[from].exposed(lane, round, label)
+    }
+
+    /// Reads what lies at an address of a rank's process. False if it cannot be read.
+    pub fn read(&self, from: usize, address: u64, into: &mut [u8]) -> bool {
+        self.has_seen.store(true, Ordering::Relaxed);
+        self.signs[from].read(address, into)
+    }
+
+    /// Who has given up calls before this rank had seen what it showed in them. Asked when a call ends.
+    #[inline]
+    pub fn who_gave_up(&self) -> Option<usize> {
+        if !self.has_seen.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.shelves.iter().position(Shelf::has_given_up)
+    }
+
+    /// This rank no longer waits until what it has shown was seen.
+    pub fn give_up(&self) {
+        self.shelves[self.me].give_up();
+    }
+
     /// As `lay`, with bytes that stay where they are.
     #[inline]
     pub fn show(&self, lane: Lane, round: u64, label: &Label, place: Place) {
@@ -207,6 +259,7 @@ impl Host {
         match self.shelves[from].find(lane, round, label) {
             Found::Bytes(bytes) => Ok(bytes),
             Found::Elsewhere(offset) => {
+                self.has_seen.store(true, Ordering::Relaxed);
                 let bytes = label.header.bytes;
                 let arena = self.arenas[from].as_ref();
                 arena.and_then(|arena| arena.bytes(offset, bytes)).ok_or(None)
@@ -247,8 +300,113 @@ impl Host {
 /// What this rank shares, and the descriptors that others see it by.
 fn make(arena: Option<&Arena>) -> std::io::Result<(Shelf, Descriptors)> {
     let (shelf, descriptor) = Shelf::create()?;
+    if let Some(sign) = remote::own() {
+        shelf.sign(sign);
+    }
     let bell = bell::own()?.1;
     // Who has no arena shows nothing in it, whatever descriptor is said to be its.
     let arena = arena.map_or(bell, Arena::descriptor);
     Ok((shelf, [descriptor, bell.try_clone_to_owned()?, arena.try_clone_to_owned()?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Call;
+    use crate::rank::Rank;
+    use crate::transport::Past;
+
+    /// The ends of ranks that share memory in one process.
+    fn hosts(size: usize) -> Vec<Host> {
+        let made: Vec<_> = (0..size).map(|_| make(None).unwrap()).collect();
+        let host = |me: usize| {
+            let shelf = |(_, descriptors): &(Shelf, Descriptors)| {
+                Shelf::of_peer(descriptors[0].as_fd()).unwrap()
+            };
+            let mut shelves: Vec<_> = made.iter().map(shelf).collect();
+            shelves[me] = Shelf::create().unwrap().0;
+            shelves
+        };
+        let mut all: Vec<_> = (0..size).map(host).collect();
+        for (me, (own, _)) in made.into_iter().enumerate() {
+            all[me][me] = own;
+        }
+        let host = |(me, shelves): (usize, Vec<Shelf>)| Host {
+            me,
+            crowded: false,
+            bells: Vec::new(),
+            fences: true,
+            arenas: Vec::new(),
+            signs: shelves.iter().map(Shelf::owner).collect(),
+            has_seen: AtomicBool::new(false),
+            arena: None,
+            lanes: Default::default(),
+            distance: Distance::default(),
+            shelves,
+        };
+        all.into_iter().enumerate().map(host).collect()
+    }
+
+    fn label(seq: u64, bytes: usize) -> Label {
+        Label::new(Header { seq, call: Call::Barrier, past: Past::default(), step: 0, bytes })
+    }
+
+    #[test]
+    fn ranks_see_what_others_lay_out_in_every_round_however_far_ahead_they_are() {
+        let hosts = hosts(3);
+        std::thread::scope(|scope| {
+            for host in &hosts {
+                scope.spawn(move || {
+                    for seq in 0..20_000 {
+                        let (lane, label) = (Lane((seq % 4) as usize), label(seq, 8));
+                        let wait = || loop {
+                            match Brief::begin(host, lane, &label) {
+                                Some(brief) => break brief,
+                                None => std::thread::yield_now(),
+                            }
+                        };
+                        let brief = wait();
+                        brief.lay(&[seq * 10 + host.me as u64, 0, 0, 0]);
+                        for at in (0..3).filter(|at| *at != host.me) {
+                            let seen = loop {
+                                match brief.look(Rank(at)) {
+                                    Some(few) => break few[0],
+                                    None => std::thread::yield_now(),
+                                }
+                            };
+                            assert_eq!(seen, seq * 10 + at as u64);
+                        }
+                        brief.pass();
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn another_call_in_a_line_is_not_taken_for_the_expected_one() {
+        let hosts = hosts(2);
+        let (mine, theirs) = (label(5, 8), label(5, 16));
+        Brief::begin(&hosts[1], Lane(1), &theirs).unwrap().lay(&[1; 4]);
+        assert!(Brief::begin(&hosts[0], Lane(1), &mine).unwrap().look(Rank(1)).is_none());
+        let found = hosts[0].find(Lane(1), 0, 1, &mine);
+        assert_eq!(found.unwrap_err(), Some(theirs.header));
+    }
+
+    #[test]
+    fn what_a_rank_has_exposed_is_read_and_it_is_known_whether_it_gave_up() {
+        let hosts = hosts(2);
+        let bytes: Vec<u8> = (0..100_000).map(|index| (index % 251) as u8).collect();
+        let label = label(0, bytes.len());
+        assert!(hosts[0].reads_all() && hosts[1].reads_all());
+        hosts[1].expose(Lane(0), 0, &label, &bytes);
+        assert!(hosts[0].has(Lane(0), 0, 1));
+        let address = hosts[0].exposed(Lane(0), 0, 1, &label).unwrap();
+        let mut read = vec![0; 1000];
+        assert!(hosts[0].read(1, address + 5, &mut read));
+        assert_eq!(read, bytes[5..1005]);
+        assert_eq!(hosts[0].who_gave_up(), None);
+        hosts[1].give_up();
+        assert_eq!(hosts[0].who_gave_up(), Some(1));
+    }
 }

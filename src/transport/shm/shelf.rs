@@ -7,9 +7,9 @@
 //! - what a reader is told of a line it reads once, compares with what it expects, and only then uses.
 //!
 //! ```text
-//! shelf   0      64                 4096                       then              then
-//!         left   passed, 64 bytes   lines of lane 0, 1, ...    headers, alike    slots, alike
-//!                for each lane
+//! shelf   0      8         64                 2048   4096                       then              then
+//!         left   given up  passed, 64 bytes   sign   lines of lane 0, 1, ...    headers, alike    slots, alike
+//!                          for each lane
 //!
 //! line    0      8      16      24     32         64
 //!         stamp  check  length  place  few bytes
@@ -23,16 +23,20 @@
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
-use rustix::io::Result;
+use rustix::io::Result as SystemResult;
 
+use super::remote::Sign;
 use crate::memory::{Memory, Writers};
 use crate::transport::wire::HeaderWords;
 use crate::transport::{Header, LANES, Label, Lane, ROUNDS, SLOT};
 
 const LINE: usize = 64;
 const LEFT: usize = 0;
+const GIVEN_UP: usize = 8;
 const PASSED: usize = LINE;
+const OWNER: usize = 2048;
 const FIRST_LINE: usize = 4096;
 const FIRST_HEADER: usize = FIRST_LINE + LANES * LINES * LINE;
 /// Not at the beginning of a page, where the program's buffers often begin: the processor takes addresses
@@ -67,12 +71,12 @@ pub enum Found<'a> {
 }
 
 impl Shelf {
-    pub fn create() -> Result<(Self, OwnedFd)> {
+    pub fn create() -> SystemResult<(Self, OwnedFd)> {
         let (memory, descriptor) = Memory::create("nexar-shelf", BYTES, Writers::Maker)?;
         Ok((Self(memory), descriptor))
     }
 
-    pub fn of_peer(descriptor: BorrowedFd<'_>) -> Result<Self> {
+    pub fn of_peer(descriptor: BorrowedFd<'_>) -> SystemResult<Self> {
         Memory::of_peer(descriptor, BYTES, Writers::Maker).map(Self)
     }
 
@@ -101,6 +105,33 @@ impl Shelf {
     /// Its owner lays out nothing more.
     pub fn leave(&self) {
         self.0.number(LEFT).store(1, Release);
+    }
+
+    /// Its owner ends calls without waiting until what it has shown was seen.
+    pub fn give_up(&self) {
+        self.0.number(GIVEN_UP).store(1, Release);
+    }
+
+    /// Asked behind what was seen in its owner's memory: if not, that was still what had been shown.
+    pub fn has_given_up(&self) -> bool {
+        fence(Acquire);
+        self.0.number(GIVEN_UP).load(Relaxed) != 0
+    }
+
+    /// Its owner tells where its sign is.
+    pub fn sign(&self, sign: Sign) {
+        let value = u128::from_le_bytes(sign.value);
+        let words = [sign.process, sign.address, value as u64, (value >> 64) as u64];
+        for (index, word) in words.into_iter().enumerate() {
+            self.0.number(OWNER + 8 * index).store(word, Relaxed);
+        }
+    }
+
+    /// Where its owner says that its sign is.
+    pub fn owner(&self) -> Sign {
+        let word = |index: usize| self.0.number(OWNER + 8 * index).load(Relaxed);
+        let value = u128::from(word(2)) | u128::from(word(3)) << 64;
+        Sign { process: word(0), address: word(1), value: value.to_le_bytes() }
     }
 
     /// Its owner lays out bytes, which `fill` writes. All ranks have passed what lay there.
@@ -137,6 +168,15 @@ impl Shelf {
         self.publish(lane, round, label, offset + 1);
     }
 
+    /// Where its owner has exposed bytes in a round, if it `has`: an address. Else what is there.
+    pub fn exposed(&self, lane: Lane, round: u64, label: &Label) -> Result<u64, Option<Header>> {
+        match self.find(lane, round, label) {
+            Found::Elsewhere(address) => Ok(address),
+            Found::Other(theirs) => Err(theirs),
+            Found::Bytes(_) => Err(None),
+        }
+    }
+
     #[inline]
     fn publish(&self, lane: Lane, round: u64, label: &Label, place: u64) {
         let header = header(lane, round);
@@ -164,8 +204,12 @@ impl Shelf {
         }
         match self.0.number(line + PLACE).load(Relaxed).checked_sub(1) {
             Some(offset) => Found::Elsewhere(offset),
-            // SAFETY: its owner leaves it alone until this rank has passed the round; the length is ours.
-            None => Found::Bytes(unsafe { self.0.bytes(data(lane, round, label.header.bytes)) }),
+            None if label.header.bytes <= SLOT => {
+                let data = data(lane, round, label.header.bytes);
+                // SAFETY: its owner leaves it alone until this rank has passed the round; the length is ours.
+                Found::Bytes(unsafe { self.0.bytes(data) })
+            }
+            None => Found::Other(None),
         }
     }
 

@@ -1,0 +1,33 @@
+/* Thousands of calls of few bytes in a row, each compared: those of one to some forty bytes, which ranks of one
+ * host make in another way than longer ones, with ranks that now and then come late to them. */
+#define _GNU_SOURCE
+#include "collectives.h"
+
+enum { CALLS = 3000 };
+
+/* A rank that is late for a while: the others give up looking for it, and wait. */
+static void be_late(int rank, int call) {
+  volatile uint64_t steps = mixed((uint64_t)rank, (uint64_t)call) % 16 == 0 ? 200000 : 0;
+  while (steps > 0) steps--;
+}
+
+static void make_all_calls(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  for (int i = 0; i < CALLS; i++) {
+    struct job job = any_job(7, i, n);
+    job.count = 1 + mixed(3, (uint64_t)i) % (44 / job.dtype->size);
+    be_late(rank, i);
+    call_and_compare(rank, n, comm, &job);
+    if (i % 10 == 0) CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+  }
+}
+
+static void calls_of_few_bytes_are_all_right_whoever_is_late(void) {
+  for (size_t i = 1; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], make_all_calls, NULL);
+}
+
+static const struct test_case cases[] = {
+    CASE(calls_of_few_bytes_are_all_right_whoever_is_late),
+};
+
+int main(void) { return RUN(cases); }
