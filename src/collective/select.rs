@@ -142,8 +142,8 @@ pub const TABLE: [Row; 45] = [
     ),
     able(Able::Commuting, row("reduce_scatter", "ring", ReduceScatterRing, usize::MAX)),
     row("reduce_scatter", "pairwise", ReduceScatterPairwise, usize::MAX),
-    // Between two ranks two copies in the cache are sooner made than one by the system.
-    most_ranks(2, able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, usize::MAX)))),
+    // Between few ranks two copies in the cache are sooner made than one by the system.
+    most_ranks(4, able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, usize::MAX)))),
     able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, 32 << 10))),
     able(Able::Equal, on_open_host(row("alltoall", "direct", AllToAllDirect, usize::MAX))),
     able(Able::Equal, on_host(row("alltoall", "flat", AllToAllFlat, usize::MAX))),

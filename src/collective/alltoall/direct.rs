@@ -5,7 +5,7 @@
 //! | scratch    | a copy of the buffer, in place                                            |
 //! | restricted | ranks of one host that can read each other's memory, blocks of equal length |
 //! | fold order | nothing is folded                                                         |
-//! | chosen     | there, large blocks of more than two ranks                                |
+//! | chosen     | there, large blocks of more than four ranks                               |
 //!
 //! Every rank tells where its input lies, and has the system copy its block out of each other's. n = 4, what
 //! rank 1 reads:
