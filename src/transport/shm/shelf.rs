@@ -46,7 +46,7 @@ const SLOT_STRIDE: usize = SLOT + 4 * LINE;
 const BYTES: usize = (FIRST_SLOT + LANES * ROUNDS * SLOT_STRIDE).next_multiple_of(4096);
 
 /// How many rounds a rank may be ahead of the slowest of its host, if it lays out few bytes.
-pub const LINES: usize = 16;
+pub const LINES: usize = 64;
 /// So many bytes travel with the stamp.
 pub const FEW: usize = LINE - FIRST_OF_FEW;
 
@@ -152,7 +152,7 @@ impl Shelf {
         let bytes = unsafe { self.0.bytes_mut(data(lane, round, FEW)) };
         bytes.copy_from_slice(bytemuck::bytes_of(few));
         self.publish(lane, round, label, 0);
-        // Others have read the next line sixteen rounds ago: it takes a while until it is this processor's.
+        // Others have read the next line long ago: it takes a while until it is this processor's.
         self.0.fetch_to_write(line(lane, round + 1));
     }
 
