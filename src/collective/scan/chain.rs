@@ -40,8 +40,9 @@ pub async fn chain<M: Mesh>(
         let size = folding(place);
         if is_first {
             let share = &buffers.input()[part.clone()];
-            // The NaNs of what is folded need not be canonical yet, as those of a result.
-            let fill = |slot: &mut [u8], stores| load(reducer, share, place.size, slot, stores);
+            // What is only folded need not have its NaNs canonical yet, as a result must.
+            let folded = if scanned == Scanned::UpTo { place.size } else { size };
+            let fill = |slot: &mut [u8], stores| load(reducer, share, folded, slot, stores);
             rounds.lay(number, share.len(), fill).await?;
             match &mut buffers {
                 _ if scanned == Scanned::Before => {}
@@ -60,6 +61,7 @@ pub async fn chain<M: Mesh>(
                 reducer.fold_into(&mut up_to, &before, own, Stores::Cached);
                 copy(into, if scanned == Scanned::UpTo { &up_to } else { &before }, stores);
             }
+            drop(before);
             if !is_last {
                 rounds.lay(number, up_to.len(), |slot, stores| copy(slot, &up_to, stores)).await?;
             }
