@@ -59,6 +59,14 @@ impl<'a> Buffers<'a> {
         Ok(Buffers::Shared { both })
     }
 
+    /// What the call reads, if it writes elsewhere.
+    pub fn input_apart(&self) -> Option<&'a [u8]> {
+        match self {
+            Buffers::Apart { input, .. } => Some(input),
+            Buffers::Shared { .. } => None,
+        }
+    }
+
     /// What the call reads.
     pub fn input(&self) -> &[u8] {
         match self {

@@ -312,6 +312,12 @@ impl Call {
         }
     }
 
+    /// Whether a function of the program folds them: nobody knows how long it takes.
+    pub fn calls_program(&self) -> bool {
+        let operator = self.reduction().map(|reduction| reduction.operator);
+        matches!(operator, Some(Operator::User { .. }))
+    }
+
     pub fn dtype(&self) -> Option<DataType> {
         match self {
             Self::Broadcast { dtype, .. } | Self::AllGather { dtype, .. } => Some(*dtype),

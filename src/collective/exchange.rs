@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 
+use smallvec::SmallVec;
+
 use super::passes;
 use super::select::Ground;
 use crate::error::Result;
@@ -12,7 +14,7 @@ use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::{Side, Stores, copy};
 use crate::transport::shm::Started;
-use crate::transport::{Header, Hosts, Label, Lane, Mesh, Past, Readers};
+use crate::transport::{Header, Hosts, Label, Lane, Mesh, Past, ROUNDS, Readers};
 
 /// One call under way on this rank.
 pub struct Exchange<'a, M> {
@@ -122,7 +124,8 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_, M> {
         let begin = || self.mesh.begin_rounds(self.lane, count as u64);
         let first = self.started.map_or_else(begin, |started| started.round);
-        Rounds { exchange: self, step, first, label: Cell::new(None), shown: None }
+        let (label, shown) = (Cell::new(None), SmallVec::new());
+        Rounds { exchange: self, step, first, label, last_shown: None, shown }
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {
@@ -142,17 +145,19 @@ fn stores_for(readers: Readers, bytes: usize) -> Stores {
 }
 
 /// Rounds of one step, in which ranks of this host see what the others lay out.
-pub struct Rounds<'a, M> {
+pub struct Rounds<'a, M: Mesh> {
     exchange: &'a Exchange<'a, M>,
     step: usize,
     first: u64,
     /// The last one that was used.
     label: Cell<Option<Label>>,
     /// The last round in which bytes stayed where they are.
-    shown: Option<u64>,
+    last_shown: Option<u64>,
+    /// What keeps such bytes as they are, of as many rounds as anybody may still look at.
+    shown: SmallVec<[M::Shown<'a>; ROUNDS]>,
 }
 
-impl<M: Mesh> Rounds<'_, M> {
+impl<'a, M: Mesh> Rounds<'a, M> {
     /// Lays out bytes, which `fill` writes, for all ranks of the host.
     pub async fn lay(
         &self,
@@ -168,12 +173,17 @@ impl<M: Mesh> Rounds<'_, M> {
         mesh.lay(*lane, self.first + round as u64, &self.label(bytes), fill).await
     }
 
-    /// As `lay`, with bytes that may stay where they are: they are not to be written until `passed` returns.
-    pub async fn show(&mut self, round: usize, bytes: &[u8]) -> Result<()> {
+    /// As `lay`, with bytes that may stay where they are: they are not written while there are `Rounds`.
+    pub async fn show(&mut self, round: usize, bytes: &'a [u8]) -> Result<()> {
         let Exchange { mesh, lane, .. } = self.exchange;
         let (number, label) = (self.first + round as u64, self.label(bytes.len()));
-        if mesh.show(*lane, number, &label, bytes).await? {
-            self.shown = Some(number);
+        if let Some(shown) = mesh.show(*lane, number, &label, bytes).await? {
+            if self.shown.len() == ROUNDS {
+                // All have passed its round, or this one could not have been used yet.
+                self.shown.remove(0);
+            }
+            self.shown.push(shown);
+            self.last_shown = Some(number);
             return Ok(());
         }
         self.lay(round, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
@@ -184,7 +194,7 @@ impl<M: Mesh> Rounds<'_, M> {
         let Exchange { mesh, lane, .. } = self.exchange;
         let number = self.first + round as u64;
         mesh.expose(*lane, number, &self.label(bytes.len()), bytes).await?;
-        self.shown = Some(number);
+        self.last_shown = Some(number);
         Ok(())
     }
 
@@ -204,7 +214,7 @@ impl<M: Mesh> Rounds<'_, M> {
 
     /// Returns when nobody looks at what was shown any more.
     pub async fn passed(&self) -> Result<()> {
-        match self.shown {
+        match self.last_shown {
             Some(round) => self.exchange.mesh.passed(self.exchange.lane, round).await,
             None => Ok(()),
         }
@@ -231,5 +241,44 @@ impl<M: Mesh> Rounds<'_, M> {
     /// This rank has seen what it wants of this round and those before it.
     pub fn pass(&mut self, round: usize) {
         self.exchange.mesh.pass(self.exchange.lane, self.first + round as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::transport::SLOT;
+    use crate::transport::mem::{MemWorld, Trouble};
+
+    fn polled<T>(future: impl Future<Output = T>) -> Poll<T> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_takes_back_all_that_it_has_shown() {
+        let world = MemWorld::new(2, Trouble::default()).unwrap();
+        let (meshes, bytes) = (world.meshes(), vec![7; 3 * SLOT]);
+        let exchange =
+            |rank: usize| Exchange::new(&meshes[rank], Lane(0), 0, Call::Barrier, Past::default());
+        let (gives, looks) = (exchange(0), exchange(1));
+        let sees = |rounds: &Rounds<'_, _>, part: usize| {
+            polled(rounds.look(part, Rank(0), SLOT)).is_ready()
+        };
+        let rounds = looks.rounds(0, 3);
+        let mut call = Box::pin(async {
+            let mut rounds = gives.rounds(0, 3);
+            for part in 0..3 {
+                rounds.show(part, &bytes[part * SLOT..][..SLOT]).await?;
+            }
+            rounds.passed().await
+        });
+        assert!(polled(call.as_mut()).is_pending());
+        assert!((0..3).all(|part| sees(&rounds, part)));
+        drop(call);
+        assert!(!(0..3).any(|part| sees(&rounds, part)));
     }
 }

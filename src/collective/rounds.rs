@@ -2,7 +2,9 @@
 //!
 //! Leaves to the algorithms who lays out what.
 
+use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::pin::pin;
 
 use smallvec::SmallVec;
 
@@ -143,18 +145,45 @@ pub type Shares<'a> = SmallVec<[&'a [u8]; 4]>;
 pub async fn look_at<'a, M: Mesh>(
     rounds: &'a Rounds<'_, M>,
     round: usize,
-    ranks: impl Iterator<Item = Rank>,
+    ranks: impl Iterator<Item = Rank> + Clone,
     bytes: usize,
 ) -> Result<Sights<'a, M>> {
-    let mut sights = SmallVec::new();
-    for rank in ranks {
-        sights.push(rounds.look(round, rank, bytes).await?);
+    look_at_each(rounds, round, ranks.map(|rank| (rank, bytes))).await
+}
+
+/// What these ranks have laid out in a round, each so many bytes. As long as one of them has not come, nothing
+/// is held: who has shown something could not take it back.
+pub async fn look_at_each<'a, M: Mesh>(
+    rounds: &'a Rounds<'_, M>,
+    round: usize,
+    wanted: impl Iterator<Item = (Rank, usize)> + Clone,
+) -> Result<Sights<'a, M>> {
+    let mut sights = Sights::<M>::new();
+    loop {
+        let mut waited = false;
+        for (rank, bytes) in wanted.clone() {
+            let mut looking = pin!(rounds.look(round, rank, bytes));
+            let look = poll_fn(|context| {
+                let polled = looking.as_mut().poll(context);
+                if polled.is_pending() {
+                    waited = true;
+                    sights.clear();
+                }
+                polled
+            });
+            let sight = look.await?;
+            if !waited {
+                sights.push(sight);
+            }
+        }
+        if !waited {
+            return Ok(sights);
+        }
     }
-    Ok(sights)
 }
 
 /// All ranks but this one, in order.
-pub fn others(place: Place) -> impl Iterator<Item = Rank> {
+pub fn others(place: Place) -> impl Iterator<Item = Rank> + Clone {
     (0..place.size).map(Rank).filter(move |rank| *rank != place.rank)
 }
 

@@ -13,7 +13,7 @@ use crate::collective::{self, Exchange};
 use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
-use crate::op::{Call, Op, Operator};
+use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
 use crate::transport::shm::Started;
 use crate::transport::{AnyMesh, LANES, Mesh};
@@ -90,9 +90,7 @@ impl Work<'_> {
     /// Whether it calls a function of the program.
     pub(super) fn calls_program(&self) -> bool {
         let Self::Collective(op) = self else { return false };
-        let call = op.call();
-        let operator = call.reduction().map(|reduction| reduction.operator);
-        matches!(operator, Some(Operator::User { .. }))
+        op.call().calls_program()
     }
 
     /// Whether `rank` may end it with data still to be sent: it only sends in it, more than goes out

@@ -112,10 +112,18 @@ impl Mesh for AnyMesh {
         }
     }
 
-    async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
+    type Shown<'a> = Option<<MemMesh as Mesh>::Shown<'a>>;
+
+    async fn show<'a>(
+        &'a self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        bytes: &'a [u8],
+    ) -> Result<Option<Self::Shown<'a>>> {
         match self {
-            Self::Mem(mesh) => mesh.show(lane, round, label, bytes).await,
-            Self::Quic(mesh) => mesh.show(lane, round, label, bytes).await,
+            Self::Mem(mesh) => Ok(mesh.show(lane, round, label, bytes).await?.map(Some)),
+            Self::Quic(mesh) => Ok(mesh.show(lane, round, label, bytes).await?.map(|()| None)),
         }
     }
 

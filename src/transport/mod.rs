@@ -115,7 +115,8 @@ pub trait Mesh: Sized {
         land: impl FnMut(&mut [u8], &[u8]),
     ) -> impl Future<Output = Result<()>>;
 
-    /// Bytes that a rank of this host has laid out.
+    /// Bytes that a rank of this host has laid out. Not to be held while something is awaited: a rank of the
+    /// same thread may have to wait for its end.
     type Sight<'a>: Deref<Target = [u8]>
     where
         Self: 'a;
@@ -136,15 +137,21 @@ pub trait Mesh: Sized {
         fill: impl FnOnce(&mut [u8], Readers),
     ) -> impl Future<Output = Result<()>>;
 
-    /// As `lay`, with bytes that stay where they are: this rank does not write them until all have `passed`
-    /// the round. False, and nothing is done, if others cannot see them there.
-    fn show(
-        &self,
+    /// Bytes that others see where they are, until it is dropped: which waits, for a moment, for those that
+    /// look at them. It must not be leaked.
+    type Shown<'a>
+    where
+        Self: 'a;
+
+    /// As `lay`, with bytes that stay where they are. To be dropped when all have `passed` the round, or when
+    /// the call has failed. `None`, and nothing is done, if others cannot see them there.
+    fn show<'a>(
+        &'a self,
         lane: Lane,
         round: u64,
         label: &Label,
-        bytes: &[u8],
-    ) -> impl Future<Output = Result<bool>>;
+        bytes: &'a [u8],
+    ) -> impl Future<Output = Result<Option<Self::Shown<'a>>>>;
 
     /// What a rank of this host, maybe this one, has laid out in a round; not to be looked at once the
     /// round is passed.

@@ -53,6 +53,47 @@ fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
     }
 }
 
+/// Enough elements that ranks look at them where they are, in several rounds.
+const SHOWN: usize = 40_000;
+
+#[test]
+fn a_kill_while_others_look_at_its_buffer_is_an_error_on_every_survivor() {
+    let on_one_host = |row: &Row| ["flat", "slices"].contains(&row.name);
+    for (row, form) in algorithms().into_iter().filter(|(row, _)| on_one_host(row)) {
+        for victim in 0..3 {
+            let case = Case { count: SHOWN, ..case(form, 3) };
+            let kills = (0..100).find(|at| !kill(row, &case, victim, *at));
+            assert!(kills.is_some_and(|kills| kills > 0), "{row:?}: {kills:?}");
+        }
+    }
+}
+
+#[test]
+fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
+    for at in 0..60 {
+        let world = MemWorld::new(3, Trouble::kill(Rank(0), at)).unwrap();
+        let config = Config { algo: "allreduce:flat".to_owned(), ..Config::default() };
+        let ranks = create_over(&world, &config).unwrap();
+        let case = Case { count: SHOWN, ..case(Form::AllReduce, 3) };
+        std::thread::scope(|scope| {
+            for (rank, communicator) in ranks.iter().enumerate() {
+                let case = &case;
+                scope.spawn(move || {
+                    let (mut input, mut output) =
+                        (case.input(rank), vec![0; case.output_bytes(rank)]);
+                    let buffers = Buffers::Apart { input: &input, output: &mut output };
+                    let ended = communicator.run(case.op(rank, buffers));
+                    // Whoever still looks at it sees it.
+                    input.fill(0xff);
+                    if ended.is_ok() {
+                        assert!(Some(output) == oracle(case, "flat", rank), "killed at {at}");
+                    }
+                });
+            }
+        });
+    }
+}
+
 /// Kills `victim` at its step `at` of the call. False if the call has no such step.
 fn kill(row: &Row, case: &Case, victim: usize, at: u64) -> bool {
     let size = case.size;

@@ -16,6 +16,8 @@
 //! rank 3:  0 1 2
 //! ```
 
+use std::ops::Range;
+
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
@@ -27,35 +29,67 @@ use crate::transport::{Mesh, SLOT};
 pub async fn flat<M: Mesh>(
     exchange: &Exchange<'_, M>,
     blocks: &Blocks,
-    mut buffers: Buffers<'_>,
+    buffers: Buffers<'_>,
 ) -> Result<()> {
     let place = exchange.place();
     let own = blocks.get(place.rank.0);
     let (parts, stores) = (count(blocks.longest(), SLOT), stores(blocks.extent()));
+    let is_apart = buffers.are_apart();
+    let (block, mut output) = own_and_others(buffers, own.clone());
     let mut rounds = exchange.rounds(0, parts);
     for turn in turns(parts, AHEAD) {
         match turn {
             Turn::Lay(number) => {
                 let here = part(&own, SLOT, number);
-                let block = match &buffers {
-                    Buffers::Apart { input, .. } => &input[here.start - own.start..][..here.len()],
-                    Buffers::Shared { both } => &both[here.clone()],
-                };
+                let block = &block[here.start - own.start..][..here.len()];
                 rounds.show(number, block).await?;
-                if let Buffers::Apart { input, output } = &mut buffers {
-                    let block = &input[here.start - own.start..][..here.len()];
-                    copy(&mut output[here], block, stores);
+                if is_apart {
+                    copy(output.get(here), block, stores);
                 }
             }
             Turn::Look(number) => {
                 for peer in (1..place.size).map(|distance| place.after(distance)) {
                     let there = part(&blocks.get(peer.0), SLOT, number);
                     let block = rounds.look(number, peer, there.len()).await?;
-                    copy(&mut buffers.output_mut()[there], &block, stores);
+                    copy(output.get(there), &block, stores);
                 }
                 rounds.pass(number);
             }
         }
     }
     rounds.passed().await
+}
+
+/// The output without what is read of it meanwhile: in place, all but this rank's own block.
+struct Others<'a> {
+    before: &'a mut [u8],
+    behind: &'a mut [u8],
+    /// Where the latter begins.
+    start: usize,
+}
+
+impl Others<'_> {
+    /// A part of it, which touches no other rank's block.
+    fn get(&mut self, part: Range<usize>) -> &mut [u8] {
+        match part.end <= self.before.len() {
+            _ if part.is_empty() => &mut [],
+            true => &mut self.before[part],
+            false => &mut self.behind[part.start - self.start..part.end - self.start],
+        }
+    }
+}
+
+/// This rank's own block, and where the blocks of all go but those that are there already.
+fn own_and_others(buffers: Buffers<'_>, own: Range<usize>) -> (&[u8], Others<'_>) {
+    match buffers {
+        Buffers::Apart { input, output } => {
+            let start = output.len();
+            (input, Others { before: output, behind: &mut [], start })
+        }
+        Buffers::Shared { both } => {
+            let (before, rest) = both.split_at_mut(own.start);
+            let (block, behind) = rest.split_at_mut(own.len());
+            (block, Others { before, behind, start: own.end })
+        }
+    }
 }

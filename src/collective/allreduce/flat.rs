@@ -36,16 +36,17 @@ pub async fn flat<M: Mesh>(
     let size = place.size;
     let whole = 0..buffers.input().len();
     let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
-    let shows = buffers.are_apart() && !reducer.prepares(size);
+    let shown = buffers.input_apart().filter(|_| !reducer.prepares(size));
     let mut rounds = exchange.rounds(0, parts);
     let mut scratch = Vec::new();
     for turn in turns(parts, AHEAD) {
         match turn {
             Turn::Lay(number) => {
-                let share = &buffers.input()[part(&whole, SLOT, number)];
-                if shows {
-                    rounds.show(number, share).await?;
+                let part = part(&whole, SLOT, number);
+                if let Some(input) = shown {
+                    rounds.show(number, &input[part]).await?;
                 } else {
+                    let share = &buffers.input()[part];
                     let fill = |slot: &mut [u8], stores| load(reducer, share, size, slot, stores);
                     rounds.lay(number, share.len(), fill).await?;
                 }

@@ -37,7 +37,7 @@ pub async fn slices<M: Mesh>(
     let (place, element) = (exchange.place(), reducer.dtype().size());
     let whole = 0..buffers.input().len();
     let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
-    let shows = buffers.are_apart() && !reducer.prepares(place.size);
+    let shown = buffers.input_apart().filter(|_| !reducer.prepares(place.size));
     let mut rounds = exchange.rounds(0, 2 * parts);
     let slices_of = |bytes: usize| Blocks::even(bytes / element, element, place.size);
     let mut scratch = Vec::new();
@@ -45,10 +45,11 @@ pub async fn slices<M: Mesh>(
     for turn in turns(parts, AHEAD / 2) {
         match turn {
             Turn::Lay(number) => {
-                let share = &buffers.input()[part(&whole, SLOT, number)];
-                if shows {
-                    rounds.show(2 * number, share).await?;
+                let part = part(&whole, SLOT, number);
+                if let Some(input) = shown {
+                    rounds.show(2 * number, &input[part]).await?;
                 } else {
+                    let share = &buffers.input()[part];
                     // Nobody else folds this rank's own slice.
                     let own = slices_of(share.len()).get(place.rank.0);
                     let fill = |slot: &mut [u8], stores| {
@@ -74,10 +75,10 @@ pub async fn slices<M: Mesh>(
                 shares.insert(place.rank.0, share);
                 fold_all(reducer, &shares, into, Stores::Cached);
                 reducer.finish(into, place.size);
-                let fill = |slot: &mut [u8], stores| copy(slot, into, stores);
-                rounds.lay(2 * number + 1, own.len(), fill).await?;
                 drop(shares);
                 drop(sights);
+                let fill = |slot: &mut [u8], stores| copy(slot, into, stores);
+                rounds.lay(2 * number + 1, own.len(), fill).await?;
                 rounds.pass(2 * number);
                 let into = &mut buffers.output_mut()[part];
                 for rank in others(place) {

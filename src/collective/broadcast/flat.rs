@@ -29,20 +29,28 @@ pub async fn flat<M: Mesh>(
 ) -> Result<()> {
     let (parts, stores) = (count(bytes, SLOT), stores(bytes));
     let mut rounds = exchange.rounds(0, parts);
-    for number in 0..parts {
-        let part = part(&(0..bytes), SLOT, number);
-        if exchange.place().rank == root {
-            let data = &buffers.input()[part.clone()];
-            rounds.show(number, data).await?;
-            if let Buffers::Apart { input, output } = &mut buffers {
-                copy(&mut output[part.clone()], &input[part], stores);
+    let part_of = |number| part(&(0..bytes), SLOT, number);
+    if exchange.place().rank == root {
+        let (data, mut output): (&[u8], _) = match buffers {
+            Buffers::Apart { input, output } => (input, Some(output)),
+            Buffers::Shared { both } => (both, None),
+        };
+        for number in 0..parts {
+            let part = part_of(number);
+            rounds.show(number, &data[part.clone()]).await?;
+            if let Some(output) = &mut output {
+                copy(&mut output[part.clone()], &data[part], stores);
             }
-        } else {
-            let into = &mut buffers.output_mut()[part];
+            rounds.pass(number);
+        }
+    } else {
+        for number in 0..parts {
+            let into = &mut buffers.output_mut()[part_of(number)];
             let data = rounds.look(number, root, into.len()).await?;
             copy(into, &data, stores);
+            drop(data);
+            rounds.pass(number);
         }
-        rounds.pass(number);
     }
     rounds.passed().await
 }

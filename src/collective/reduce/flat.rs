@@ -34,25 +34,32 @@ pub async fn flat<M: Mesh>(
     let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
     let mut rounds = exchange.rounds(0, parts);
     let mut scratch = Vec::new();
-    for number in 0..parts {
-        let part = part(&whole, SLOT, number);
-        let share = &buffers.input()[part.clone()];
-        if place.rank != root {
+    let part_of = |number| part(&whole, SLOT, number);
+    if place.rank != root {
+        let input = buffers.input();
+        for number in 0..parts {
+            let share = &input[part_of(number)];
             if reducer.prepares(place.size) {
                 let fill = |slot: &mut [u8], stores| load(reducer, share, place.size, slot, stores);
                 rounds.lay(number, share.len(), fill).await?;
             } else {
                 rounds.show(number, share).await?;
             }
-        } else {
-            let sights = look_at(&rounds, number, others(place), share.len()).await?;
-            let (own, into) = own_and_output(reducer, &mut buffers, part, place.size, &mut scratch);
-            let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
-            shares.insert(root.0, own);
-            fold_all(reducer, &shares, into, stores);
-            reducer.finish(into, place.size);
+            rounds.pass(number);
         }
+        return rounds.passed().await;
+    }
+    for number in 0..parts {
+        let part = part_of(number);
+        let sights = look_at(&rounds, number, others(place), part.len()).await?;
+        let (own, into) = own_and_output(reducer, &mut buffers, part, place.size, &mut scratch);
+        let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
+        shares.insert(root.0, own);
+        fold_all(reducer, &shares, into, stores);
+        reducer.finish(into, place.size);
+        drop(shares);
+        drop(sights);
         rounds.pass(number);
     }
-    rounds.passed().await
+    Ok(())
 }

@@ -19,14 +19,12 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{
-    AHEAD, Columns, Shares, Turn, count, fold_all, load, others, own_and_output, part, ready,
-    stores, turns,
+    AHEAD, Columns, Shares, Turn, count, fold_all, load, look_at_each, others, own_and_output,
+    part, ready, stores, turns,
 };
 use crate::error::Result;
 use crate::op::Reducer;
@@ -63,17 +61,15 @@ pub async fn flat<M: Mesh>(
             }
             Turn::Look(number) => {
                 let here = part_of(place.rank, number);
-                let mut sights = SmallVec::<[_; 4]>::new();
-                for rank in others(place) {
-                    let used = columns.used(rank, |of| part_of(of, number).len());
-                    sights.push((rank, rounds.look(number, rank, used).await?));
-                }
+                let used = |rank| columns.used(rank, |of| part_of(of, number).len());
+                let wanted = others(place).map(|rank| (rank, used(rank)));
+                let sights = look_at_each(&rounds, number, wanted).await?;
                 let column = |rank| columns.column(rank, place.rank, here.len());
                 let (own, into) =
                     own_and_block(reducer, &mut buffers, blocks, here.clone(), place, &mut scratch);
-                let mut shares: Shares<'_> = sights
-                    .iter()
-                    .map(|(rank, sight)| if into.is_empty() { &[] } else { &sight[column(*rank)] })
+                let mut shares: Shares<'_> = others(place)
+                    .zip(&sights)
+                    .map(|(rank, sight)| if into.is_empty() { &[] } else { &sight[column(rank)] })
                     .collect();
                 shares.insert(place.rank.0, own);
                 fold_all(reducer, &shares, into, stores);

@@ -61,6 +61,7 @@ pub async fn chain<M: Mesh>(
                 reducer.fold_into(&mut up_to, &before, own, Stores::Cached);
                 copy(into, if scanned == Scanned::UpTo { &up_to } else { &before }, stores);
             }
+            drop(before);
             if !is_last {
                 rounds.lay(number, up_to.len(), |slot, stores| copy(slot, &up_to, stores)).await?;
             }

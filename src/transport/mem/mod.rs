@@ -7,6 +7,7 @@
 pub(super) mod bodies;
 mod queue;
 mod shelves;
+mod slot;
 mod trouble;
 
 use std::collections::HashMap;
@@ -22,16 +23,20 @@ use crate::rank::{Place, Rank};
 
 use super::board::Board;
 use super::{
-    HAS_LEFT, Header, Hosts, Inbox, LANES, Label, Lane, Mesh, Missing, Note, Readers, Split,
+    HAS_LEFT, Header, Hosts, Inbox, LANES, Label, Lane, Mesh, Missing, Note, ROUNDS, Readers, Split,
 };
 use bodies::{Bodies, Key};
 use queue::{Parcel, Queue, Reason};
-use shelves::{Shelves, Sight};
+use shelves::Shelves;
+use slot::{Shown, Sight};
 
 pub use trouble::Trouble;
 
 /// Longest part of a message that is copied at once; a multiple of every element's size.
 const PART: usize = 128 << 10;
+
+/// Up to so many bytes are copied: that takes less than to wait until all have looked at them.
+const COPIED: usize = 4 << 10;
 
 /// All ranks of one in-process communicator.
 pub struct MemWorld {
@@ -246,6 +251,21 @@ impl MemMesh {
         }
     }
 
+    /// Waits until something may be laid out in a round: all have passed what lies there.
+    async fn room(&self, lane: Lane, round: u64) -> Result<()> {
+        self.have_passed(lane, (round + 1).saturating_sub(ROUNDS as u64)).await
+    }
+
+    /// Waits until all other ranks of this host have passed so many rounds.
+    async fn have_passed(&self, lane: Lane, rounds: u64) -> Result<()> {
+        let others = self.hosts.mine().iter().copied().filter(|rank| *rank != self.place.rank);
+        let failed = || self.world.has_failed();
+        let passed = poll_fn(|context: &mut Context<'_>| {
+            self.world.shelves.poll_passed(context, lane, others.clone(), rounds, failed)
+        });
+        passed.await.map_err(|(peer, reason)| self.lost(peer, reason))
+    }
+
     fn die_if_due(&self) -> Result<()> {
         if self.world.trouble.dies_now(self.place.rank) {
             self.world.kill(self.place.rank);
@@ -322,24 +342,35 @@ impl Mesh for MemMesh {
         fill: impl FnOnce(&mut [u8], Readers),
     ) -> Result<()> {
         self.die_if_due()?;
+        self.room(lane, round).await?;
         let MemWorld { shelves, trouble, .. } = &*self.world;
-        let failed = || self.world.has_failed();
-        let (rank, others) = (self.place.rank, self.hosts.mine());
-        let free = poll_fn(|context: &mut Context<'_>| {
-            shelves.poll_free(context, lane, others, round, failed)
-        });
-        free.await.map_err(|(peer, reason)| self.lost(peer, reason))?;
         let fill = |slot: &mut [u8]| fill(slot, Readers::Near);
-        shelves.lay(lane, rank, round, &label.header, trouble.next_delay(), fill);
+        shelves.lay(lane, self.place.rank, round, &label.header, trouble.next_delay(), fill);
         Ok(())
     }
 
-    async fn show(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<bool> {
-        Ok(false)
+    type Shown<'a> = Shown<'a>;
+
+    async fn show<'a>(
+        &'a self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        bytes: &'a [u8],
+    ) -> Result<Option<Shown<'a>>> {
+        // This rank could not end its call, late as it may be, before a function that looks at the bytes.
+        if bytes.len() <= COPIED || label.header.call.calls_program() {
+            return Ok(None);
+        }
+        self.die_if_due()?;
+        self.room(lane, round).await?;
+        let MemWorld { shelves, trouble, .. } = &*self.world;
+        let delay = trouble.next_delay();
+        Ok(Some(shelves.show(lane, self.place.rank, round, &label.header, delay, bytes)))
     }
 
-    async fn passed(&self, _: Lane, _: u64) -> Result<()> {
-        unreachable!("nothing stays where it is")
+    async fn passed(&self, lane: Lane, round: u64) -> Result<()> {
+        self.have_passed(lane, round + 1).await
     }
 
     async fn look<'a>(

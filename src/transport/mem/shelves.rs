@@ -1,18 +1,17 @@
 //! What ranks of a process lay out for each other, in rounds.
 //!
-//! Leaves to the mesh what has failed. Invariants: who changes what others wait for wakes them after the
+//! Leaves to the mesh what has failed, and to `Slot` what is there. Invariants: who changes what others wait for wakes them after the
 //! change; a slot is written when all ranks have passed what lay there.
 
-use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::op::Call;
 use crate::rank::Rank;
-use crate::transport::{Header, LANES, Lane, Past, ROUNDS};
+use crate::transport::{Header, LANES, Lane, ROUNDS};
 
 use super::queue::Reason;
+use super::slot::{Found, Shown, Sight, Slot};
 
 pub(super) struct Shelves {
     /// By rank.
@@ -23,43 +22,9 @@ pub(super) struct Shelves {
 
 #[derive(Default)]
 struct Shelf {
-    slots: [RwLock<Slot>; ROUNDS],
+    slots: [Slot; ROUNDS],
     /// How many rounds its rank has passed.
     passed: AtomicU64,
-}
-
-struct Slot {
-    /// The round after which it was laid out.
-    stamp: u64,
-    header: Header,
-    bytes: Vec<u8>,
-    /// How often others look in vain: a delay without a clock.
-    delay: AtomicU32,
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        let header =
-            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 0 };
-        Self { stamp: 0, header, bytes: Vec::new(), delay: AtomicU32::new(0) }
-    }
-}
-
-/// A slot while it is looked at.
-pub struct Sight<'a>(RwLockReadGuard<'a, Slot>);
-
-impl Sight<'_> {
-    pub(super) fn header(&self) -> Header {
-        self.0.header
-    }
-}
-
-impl Deref for Sight<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0.bytes
-    }
 }
 
 impl Shelves {
@@ -71,19 +36,18 @@ impl Shelves {
         }
     }
 
-    /// Ready when all `others` have passed what lies where something is to be laid out.
-    pub fn poll_free(
+    /// Ready when all `others` have passed so many rounds.
+    pub fn poll_passed(
         &self,
         context: &Context<'_>,
         lane: Lane,
-        others: &[Rank],
-        round: u64,
+        others: impl Iterator<Item = Rank> + Clone,
+        needed: u64,
         failed: impl Fn() -> bool,
     ) -> Poll<Result<(), (Rank, Option<Reason>)>> {
-        let needed = (round + 1).saturating_sub(ROUNDS as u64);
         let is_behind =
             |other: &Rank| self.shelves[other.0][lane.0].passed.load(Ordering::Acquire) < needed;
-        let slow = || others.iter().copied().find(is_behind);
+        let slow = || others.clone().find(is_behind);
         self.poll(context, || match slow() {
             None => Poll::Ready(Ok(())),
             Some(slow) if failed() => Poll::Ready(Err((slow, None))),
@@ -103,16 +67,22 @@ impl Shelves {
         delay: u32,
         fill: impl FnOnce(&mut [u8]),
     ) {
-        let slot = &self.shelves[rank.0][lane.0].slots[round as usize % ROUNDS];
-        let mut slot = slot.write().unwrap_or_else(PoisonError::into_inner);
-        slot.bytes.clear();
-        slot.bytes.resize(header.bytes, 0);
-        fill(&mut slot.bytes);
-        slot.header = *header;
-        slot.delay = AtomicU32::new(delay);
-        slot.stamp = round + 1;
-        drop(slot);
+        self.slot(lane, rank, round).lay(round + 1, header, delay, fill);
         self.wake();
+    }
+
+    pub fn show<'a>(
+        &'a self,
+        lane: Lane,
+        rank: Rank,
+        round: u64,
+        header: &Header,
+        delay: u32,
+        bytes: &'a [u8],
+    ) -> Shown<'a> {
+        let shown = self.slot(lane, rank, round).show(round + 1, header, delay, bytes);
+        self.wake();
+        shown
     }
 
     /// What a rank has laid out, when it is there.
@@ -124,23 +94,24 @@ impl Shelves {
         round: u64,
         failed: impl Fn() -> bool,
     ) -> Poll<Result<Sight<'_>, Option<Reason>>> {
-        let slot = &self.shelves[at.0][lane.0].slots[round as usize % ROUNDS];
+        let slot = self.slot(lane, at, round);
         self.poll(context, || {
-            let slot = slot.read().unwrap_or_else(PoisonError::into_inner);
-            if slot.stamp == round + 1 {
-                if slot.delay.load(Ordering::Relaxed) == 0 {
-                    return Poll::Ready(Ok(Sight(slot)));
+            // Asked first: what was laid out before is then seen.
+            let (failed, gone) = (failed(), self.gone[at.0].get());
+            match slot.look(round + 1) {
+                Found::There(sight) => Poll::Ready(Ok(sight)),
+                Found::Later => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
                 }
-                slot.delay.fetch_sub(1, Ordering::Relaxed);
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            match self.gone[at.0].get() {
-                _ if failed() => Poll::Ready(Err(None)),
-                Some(reason) => Poll::Ready(Err(Some(*reason))),
-                None => Poll::Pending,
+                Found::Nothing if failed => Poll::Ready(Err(None)),
+                Found::Nothing => gone.map_or(Poll::Pending, |why| Poll::Ready(Err(Some(*why)))),
             }
         })
+    }
+
+    fn slot(&self, lane: Lane, rank: Rank, round: u64) -> &Slot {
+        &self.shelves[rank.0][lane.0].slots[round as usize % ROUNDS]
     }
 
     pub fn pass(&self, lane: Lane, rank: Rank, round: u64) {

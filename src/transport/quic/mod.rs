@@ -233,11 +233,20 @@ impl Mesh for QuicMesh {
         Ok(())
     }
 
-    async fn show(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
-        let Some(place) = self.shared().place_of(bytes) else { return Ok(false) };
+    /// Nothing is taken back: readers have mapped the memory themselves.
+    type Shown<'a> = ();
+
+    async fn show<'a>(
+        &'a self,
+        lane: Lane,
+        round: u64,
+        label: &Label,
+        bytes: &'a [u8],
+    ) -> Result<Option<()>> {
+        let Some(place) = self.shared().place_of(bytes) else { return Ok(None) };
         self.room(lane, round, MOST_SHOWN).await?;
         self.shared().show(lane, round, label, place);
-        Ok(true)
+        Ok(Some(()))
     }
 
     async fn look<'a>(
