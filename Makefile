@@ -52,8 +52,12 @@ SEED := $(shell date +%s)
 
 stress: build ## Run programs drawn at random for ten minutes
 	@for n in 2 3 4 5 6; do \
-	  echo "== $$n processes, seed $(SEED)"; \
-	  $(BUILD)/bin/nexar-run -n $$n $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
+	  case $$n in 3) over=QUIC ;; 4 | 5) over="memory and QUIC" ;; *) over=memory ;; esac; \
+	  echo "== $$n processes over $$over, seed $(SEED)"; \
+	  case $$over in QUIC) off=1 hosts= ;; memory) off=0 hosts= ;; \
+	    *) off=0 hosts=capi-tests/process/two_hosts.sh ;; esac; \
+	  NEXAR_SHM_DISABLE=$$off $(BUILD)/bin/nexar-run -n $$n $$hosts \
+	    $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
 
 # Strangers, liars and bad networks are made by a program of the Rust tests.
