@@ -35,7 +35,8 @@ pub use trouble::Trouble;
 /// Longest part of a message that is copied at once; a multiple of every element's size.
 const PART: usize = 128 << 10;
 
-/// Up to so many bytes are copied: that takes less than to wait until all have looked at them.
+/// Up to so many bytes are copied: that takes a fraction of a microsecond, and to wait until all have looked at
+/// them many where ranks share processors. Beyond it an all-reduce of two ranks takes half the time without.
 const COPIED: usize = 4 << 10;
 
 /// All ranks of one in-process communicator.
