@@ -29,14 +29,16 @@ enum Where {
 pub(super) fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        if let Ok(config) = config::get() {
-            log::start(config);
-        }
-        info!("nexar {}", env!("CARGO_PKG_VERSION"));
-        config::unknown_names().iter().for_each(|warning| warn!("{warning}"));
-        keep_panics_quiet();
-        watch_for_fork();
-        leave_at_exit();
+        uncancelled(|| {
+            if let Ok(config) = config::get() {
+                log::start(config);
+            }
+            info!("nexar {}", env!("CARGO_PKG_VERSION"));
+            config::unknown_names().iter().for_each(|warning| warn!("{warning}"));
+            keep_panics_quiet();
+            watch_for_fork();
+            leave_at_exit();
+        })
     });
 }
 

@@ -120,6 +120,11 @@ impl<'a, M: Mesh> Exchange<'a, M> {
         Ok(())
     }
 
+    /// What was seen in others' memory is what they had shown.
+    pub async fn confirm(&self) -> Result<()> {
+        self.mesh.confirm(self.lane).await
+    }
+
     /// Begins rounds of this host, which all its ranks begin.
     pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_, M> {
         let begin = || self.mesh.begin_rounds(self.lane, count as u64);
@@ -190,12 +195,15 @@ impl<'a, M: Mesh> Rounds<'a, M> {
     }
 
     /// Tells where bytes lie, which others `fetch`: they are not to be written until `passed` returns.
-    pub async fn expose(&mut self, round: usize, bytes: &[u8]) -> Result<()> {
+    /// False if they cannot be read there.
+    pub async fn expose(&mut self, round: usize, bytes: &[u8]) -> Result<bool> {
         let Exchange { mesh, lane, .. } = self.exchange;
         let number = self.first + round as u64;
-        mesh.expose(*lane, number, &self.label(bytes.len()), bytes).await?;
-        self.last_shown = Some(number);
-        Ok(())
+        let can_be_read = mesh.expose(*lane, number, &self.label(bytes.len()), bytes).await?;
+        if can_be_read {
+            self.last_shown = Some(number);
+        }
+        Ok(can_be_read)
     }
 
     /// Copies what a rank has exposed, of so many bytes, from `offset` on.

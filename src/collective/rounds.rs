@@ -199,7 +199,7 @@ impl Columns {
     #[inline]
     pub fn new(size: usize, longest: usize) -> Self {
         // Elements start where the strictest of them may.
-        let most = (SLOT / (size - 1).max(1)) & !63;
+        let most = (SLOT / (size - 1).max(1)) & !7;
         Self { size, width: longest.clamp(1, most).next_multiple_of(8) }
     }
 

@@ -42,6 +42,12 @@ impl Backlog {
         .await;
     }
 
+    /// Whether so many batches have ended. Most communicators have had none.
+    #[inline]
+    pub fn has_ended(&self, count: u64) -> bool {
+        count == 0 || self.lock().ended >= count
+    }
+
     pub fn dissolve(&self) {
         self.change(|state| state.dissolved = true);
     }

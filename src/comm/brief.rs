@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use tracing::trace;
+use tracing::{Level, enabled};
 
 use super::Communicator;
 use super::batch::run_begun;
@@ -49,12 +49,15 @@ impl Communicator {
     #[inline]
     pub fn make_briefly(self: &Arc<Self>, work: &mut Work<'_>) -> Tried {
         let Work::Collective(op) = work else { return Tried::Refused };
+        if enabled!(Level::TRACE) {
+            return Tried::Refused; // nothing is written here, which the thread could be cancelled in
+        }
         let (mesh, place) = (&self.mesh, self.mesh.place());
         let bytes = if self.brief { brief::bytes(op, place.size) } else { None };
         let (Some(host), Some(bytes)) = (mesh.one_host(), bytes) else { return Tried::Refused };
         let mut state = self.lock();
         let (seq, call) = (state.next_seq, op.call());
-        let is_free = state.stream_batches == 0
+        let is_free = self.backlog.has_ended(state.stream_batches)
             && self.lanes.has_come(seq)
             && self.check_open(&state, &call).is_ok();
         let label = Label::new(Header { seq, call, past: state.past, step: 0, bytes });
@@ -63,8 +66,6 @@ impl Communicator {
         let Some(round) = begun else { return Tried::Refused };
         state.count(label.header.past.then_words(label.call_words()));
         mesh.note(seq, label.call_words());
-        let rank = place.rank;
-        trace!(rank = rank.0 as u64, "communicator {}: {rank}, {call} #{seq}", self.name);
         let made = catch_unwind(AssertUnwindSafe(|| brief::make(op, place, &round)));
         if let Ok(Some(())) = made {
             self.lanes.end_alone(seq);

@@ -134,7 +134,7 @@ pub(super) async fn collective(
     let exchange =
         Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);
     match collective::perform(&exchange, selection, op).await {
-        Ok(()) => mesh.confirm().await,
+        Ok(()) => exchange.confirm().await,
         Err(error) => Err(agreed(mesh, error).await),
     }
 }

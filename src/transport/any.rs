@@ -147,7 +147,7 @@ impl Mesh for AnyMesh {
         }
     }
 
-    async fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<()> {
+    async fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
         match self {
             Self::Mem(mesh) => mesh.expose(lane, round, label, bytes).await,
             Self::Quic(mesh) => mesh.expose(lane, round, label, bytes).await,
@@ -169,10 +169,10 @@ impl Mesh for AnyMesh {
         }
     }
 
-    async fn confirm(&self) -> Result<()> {
+    async fn confirm(&self, lane: Lane) -> Result<()> {
         match self {
-            Self::Mem(mesh) => mesh.confirm().await,
-            Self::Quic(mesh) => mesh.confirm().await,
+            Self::Mem(mesh) => mesh.confirm(lane).await,
+            Self::Quic(mesh) => mesh.confirm(lane).await,
         }
     }
 

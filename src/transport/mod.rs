@@ -167,14 +167,15 @@ pub trait Mesh: Sized {
     fn passed(&self, lane: Lane, round: u64) -> impl Future<Output = Result<()>>;
 
     /// Tells the ranks of this host where bytes of this rank lie: they `fetch` of them what they want, and this
-    /// rank does not write them until all have `passed` the round. Only where `Hosts::are_open`.
+    /// rank does not write them until all have `passed` the round. False, and nothing is done, if the system
+    /// reads such memory for nobody. Only where `Hosts::are_open`.
     fn expose(
         &self,
         lane: Lane,
         round: u64,
         label: &Label,
         bytes: &[u8],
-    ) -> impl Future<Output = Result<()>>;
+    ) -> impl Future<Output = Result<bool>>;
 
     /// Copies what a rank has exposed from `offset` on.
     fn fetch(
@@ -187,9 +188,9 @@ pub trait Mesh: Sized {
         into: &mut [u8],
     ) -> impl Future<Output = Result<()>>;
 
-    /// Fails if a rank has given up a call while this one saw its memory: then what was seen is not sure to be
-    /// what was shown. Asked at the end of a call.
-    fn confirm(&self) -> impl Future<Output = Result<()>>;
+    /// Fails if a rank has given up a call while the one in this lane saw its memory: then what was seen is not
+    /// sure to be what was shown. Asked before anything that follows from it leaves this rank.
+    fn confirm(&self, lane: Lane) -> impl Future<Output = Result<()>>;
 
     /// This rank looks at nothing more of this round and those before it.
     fn pass(&self, lane: Lane, round: u64);

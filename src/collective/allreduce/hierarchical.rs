@@ -38,6 +38,7 @@ pub async fn hierarchical<M: Mesh>(
     let (inside, leaders) = (exchange.inside(), leaders(exchange.hosts(), None));
     if let Some(inside) = &inside {
         reduce::flat::flat(inside, fold, Rank(0), Buffers::Shared { both: data }).await?;
+        exchange.confirm().await?;
     }
     if leaders.contains(&exchange.place().rank) {
         let row = selection.all_reduce(data.len(), fold, leaders.len(), Ground::Links);

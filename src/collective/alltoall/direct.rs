@@ -2,7 +2,7 @@
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | 1                                                                         |
 //! | bytes sent | none; each rank reads its blocks out of the memory of the others          |
-//! | scratch    | a copy of the buffer, in place                                            |
+//! | scratch    | a copy of the buffer, in place or if the system cannot read it            |
 //! | restricted | ranks of one host that can read each other's memory, blocks of equal length |
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | there, large blocks of more than four ranks                               |
@@ -45,7 +45,11 @@ pub async fn direct<M: Mesh>(
         }
     };
     let mut rounds = exchange.rounds(STEP, 1);
-    rounds.expose(0, input).await?;
+    let readable;
+    if !rounds.expose(0, input).await? {
+        readable = passes::copied(input).await?;
+        rounds.expose(0, &readable).await?;
+    }
     for peer in (1..place.size).map(|distance| place.after(distance)) {
         let into = &mut output[blocks.get(peer.0)];
         rounds.fetch(0, peer, input.len(), own.start, into).await?;

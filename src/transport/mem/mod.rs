@@ -391,7 +391,7 @@ impl Mesh for MemMesh {
         Ok(sight)
     }
 
-    async fn expose(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<()> {
+    async fn expose(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<bool> {
         unreachable!("its hosts are not open")
     }
 
@@ -407,7 +407,7 @@ impl Mesh for MemMesh {
         unreachable!("its hosts are not open")
     }
 
-    async fn confirm(&self) -> Result<()> {
+    async fn confirm(&self, _: Lane) -> Result<()> {
         Ok(())
     }
 

@@ -40,7 +40,7 @@ use crate::rank::{Place, Rank};
 use super::mem::bodies::Key;
 use super::shm::{Host, MOST_SHOWN, most_ahead};
 use super::wire::call_words;
-use super::{Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
+use super::{HAS_LEFT, Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
 use context::Context;
 use endpoint::Endpoint;
 use key::{Identity, PublicKey};
@@ -84,6 +84,9 @@ pub struct QuicMesh {
     /// What this rank shares with the others of its host, if there are any.
     host: Option<Host>,
 }
+
+/// What a peer is that the system does not read the memory of any more.
+const UNREADABLE: &str = "no longer lets this process read its memory";
 
 /// The name of a rank's service.
 fn service_name(nonce: u64, rank: Rank) -> String {
@@ -270,10 +273,13 @@ impl Mesh for QuicMesh {
         Ok(())
     }
 
-    async fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<()> {
+    async fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
+        if !self.shared().can_expose(bytes) {
+            return Ok(false);
+        }
         self.room(lane, round, MOST_SHOWN).await?;
         self.shared().expose(lane, round, label, bytes);
-        Ok(())
+        Ok(true)
     }
 
     async fn fetch(
@@ -289,17 +295,17 @@ impl Mesh for QuicMesh {
         self.seen(index, || host.has(lane, round, index)).await?;
         let exposed = host.exposed(lane, round, index, label);
         let address = exposed.map_err(|theirs| self.unexpected(from, &label.header, theirs))?;
-        match host.read(index, address.saturating_add(offset as u64), into) {
+        match host.read(lane, index, address.saturating_add(offset as u64), into) {
             true => Ok(()),
             // It may have ended just now.
-            false => Err(self.why_left(from).await),
+            false => Err(self.why_gone(from, UNREADABLE).await),
         }
     }
 
-    async fn confirm(&self) -> Result<()> {
-        match self.host.as_ref().and_then(Host::who_gave_up) {
+    async fn confirm(&self, lane: Lane) -> Result<()> {
+        match self.host.as_ref().and_then(|host| host.who_gave_up(lane)) {
             None => Ok(()),
-            Some(index) => Err(Box::pin(self.why_left(self.hosts.mine()[index])).await),
+            Some(index) => Err(Box::pin(self.why_gone(self.hosts.mine()[index], HAS_LEFT)).await),
         }
     }
 

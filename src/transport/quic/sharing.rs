@@ -24,6 +24,9 @@ use crate::transport::wire::CallWords;
 /// How long ranks of a host wait for each other to open the memory they share.
 const MEETING_TIME: Duration = Duration::from_secs(10);
 
+/// So many ranks have a column each in a slot.
+const MOST_RANKS: usize = 4096;
+
 /// How long the reason takes why a rank has left, at most.
 const NEWS_TIME: Duration = Duration::from_millis(200);
 
@@ -81,6 +84,10 @@ impl QuicMesh {
         let rank = self.context.place.rank;
         if hosts.mine().len() == 1 {
             return Opened::Shared;
+        }
+        if hosts.mine().len() > MOST_RANKS {
+            info!(rank = rank.0 as u64, "{rank} is one of too many to share memory, QUIC serves");
+            return Opened::Apart;
         }
         // In a task: it needs the runtime whenever it is polled.
         let (context, limit) = (Arc::clone(&self.context), self.meeting_time());
@@ -192,20 +199,21 @@ impl QuicMesh {
         match waited {
             // It may have come just before the rank went.
             _ if is_there() => Ok(()),
-            Ok(_) => Err(self.why_left(peer).await),
+            Ok(_) => Err(self.why_gone(peer, HAS_LEFT).await),
             Err(error) => Err(error),
         }
     }
 
-    /// A rank that leaves because of a fault says so over its links, which takes longer.
-    pub(super) async fn why_left(&self, peer: Rank) -> error::Error {
+    /// A rank that leaves because of a fault says so over its links, which takes longer. `otherwise`: what is to
+    /// be said if it says nothing.
+    pub(super) async fn why_gone(&self, peer: Rank, otherwise: &str) -> error::Error {
         let context = &self.context;
         let news = {
             let _inside = self.runtime.enter();
             timeout(NEWS_TIME, context.gone(peer))
         };
         match context.or_fault(news).await {
-            Ok(how) => context.lost(peer, how.unwrap_or_else(|_| HAS_LEFT.to_owned())),
+            Ok(how) => context.lost(peer, how.unwrap_or_else(|_| otherwise.to_owned())),
             Err(fault) => fault,
         }
     }

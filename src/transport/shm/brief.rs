@@ -18,6 +18,8 @@ pub struct Brief<'a> {
     round: u64,
     label: &'a Label,
     laid: Cell<bool>,
+    /// How often it is still looked, at whomever: the caller holds locks.
+    looks: Cell<u32>,
 }
 
 /// A round that was begun as a brief one and is gone on with.
@@ -39,7 +41,14 @@ impl<'a> Brief<'a> {
             return None;
         }
         host.lanes[lane.0].next.store(round + 1, Ordering::Relaxed);
-        Some(Self { host, lane, round, label, laid: Cell::new(false) })
+        Some(Self {
+            host,
+            lane,
+            round,
+            label,
+            laid: Cell::new(false),
+            looks: Cell::new(host.looks()),
+        })
     }
 
     /// For who goes on with it.
@@ -68,8 +77,11 @@ impl<'a> Brief<'a> {
         if shelf.has(self.lane, self.round) {
             // Who is ahead has laid out the next ones too.
             shelf.fetch(self.lane, self.round + 1);
-        } else if !self.host.comes_in_a_moment(|| shelf.has(self.lane, self.round)) {
-            return None;
+        } else {
+            while !shelf.has(self.lane, self.round) {
+                self.looks.set(self.looks.get().checked_sub(1)?);
+                std::hint::spin_loop();
+            }
         }
         shelf.few(self.lane, self.round, self.label)
     }

@@ -44,8 +44,6 @@ pub struct Host {
     arenas: Vec<Option<Arc<PeerArena>>>,
     /// Of the others' processes.
     signs: Vec<Sign>,
-    /// Whether something was seen in another's memory, which its owner may have given up meanwhile.
-    has_seen: AtomicBool,
     /// This process's own, if it has one.
     arena: Option<&'static Arena>,
     lanes: [Rounds; LANES],
@@ -70,6 +68,8 @@ struct Rounds {
     next: AtomicU64,
     /// All ranks are known to have passed so many.
     passed: AtomicU64,
+    /// Whether the call whose turn it is has seen another's memory, which its owner may give up meanwhile.
+    has_seen: AtomicBool,
 }
 
 impl Host {
@@ -87,7 +87,6 @@ impl Host {
             fences: bell::own()?.0.needs_fence(),
             arenas: Vec::new(),
             signs: Vec::new(),
-            has_seen: AtomicBool::new(false),
             arena,
             lanes: Default::default(),
             distance: Distance::default(),
@@ -132,17 +131,22 @@ impl Host {
         self.crowded
     }
 
+    /// How often to look.
+    #[inline]
+    fn looks(&self) -> u32 {
+        if self.crowded { LOOKS_IN_A_CROWD } else { LOOKS }
+    }
+
     /// Looks for some microseconds without giving up the processor.
     #[inline]
     pub fn comes_in_a_moment(&self, is_there: impl Fn() -> bool) -> bool {
-        let looks = if self.crowded { LOOKS_IN_A_CROWD } else { LOOKS };
-        for _ in 0..looks {
-            if is_there() {
-                return true;
+        (0..self.looks()).any(|_| {
+            let is_there = is_there();
+            if !is_there {
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
-        }
-        false
+            is_there
+        })
     }
 
     /// The first of the next rounds of a lane, which all ranks of the host begin.
@@ -198,6 +202,17 @@ impl Host {
         others.into_iter().all(|index| self.signs[index].is_readable())
     }
 
+    /// Whether others can read these bytes, as far as this process can tell: there is memory that the system
+    /// reads for nobody.
+    pub fn can_expose(&self, bytes: &[u8]) -> bool {
+        let sign = &self.signs[self.me];
+        let edges = [bytes.first(), bytes.last()].into_iter().flatten();
+        edges.into_iter().all(|edge| {
+            let address = std::ptr::from_ref(edge).addr() as u64;
+            sign.read(address, &mut [0])
+        })
+    }
+
     /// Tells where bytes of this process lie.
     pub fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) {
         self.shelves[self.me].show(lane, round, label, bytes.as_ptr().addr() as u64);
@@ -216,18 +231,21 @@ impl Host {
     }
 
     /// Reads what lies at an address of a rank's process. False if it cannot be read.
-    pub fn read(&self, from: usize, address: u64, into: &mut [u8]) -> bool {
-        self.has_seen.store(true, Ordering::Relaxed);
+    pub fn read(&self, lane: Lane, from: usize, address: u64, into: &mut [u8]) -> bool {
+        self.lanes[lane.0].has_seen.store(true, Ordering::Relaxed);
         self.signs[from].read(address, into)
     }
 
-    /// Who has given up calls before this rank had seen what it showed in them. Asked when a call ends.
+    /// Who has given up a call, if the one in this lane has seen memory of others since this was last asked.
     #[inline]
-    pub fn who_gave_up(&self) -> Option<usize> {
-        if !self.has_seen.load(Ordering::Relaxed) {
+    pub fn who_gave_up(&self, lane: Lane) -> Option<usize> {
+        let has_seen = &self.lanes[lane.0].has_seen;
+        if !has_seen.load(Ordering::Relaxed) {
             return None;
         }
-        self.shelves.iter().position(Shelf::has_given_up)
+        has_seen.store(false, Ordering::Relaxed);
+        let others = (0..self.size()).filter(|index| *index != self.me);
+        others.into_iter().find(|index| self.shelves[*index].has_given_up())
     }
 
     /// This rank no longer waits until what it has shown was seen.
@@ -259,7 +277,7 @@ impl Host {
         match self.shelves[from].find(lane, round, label) {
             Found::Bytes(bytes) => Ok(bytes),
             Found::Elsewhere(offset) => {
-                self.has_seen.store(true, Ordering::Relaxed);
+                self.lanes[lane.0].has_seen.store(true, Ordering::Relaxed);
                 let bytes = label.header.bytes;
                 let arena = self.arenas[from].as_ref();
                 arena.and_then(|arena| arena.bytes(offset, bytes)).ok_or(None)
@@ -338,7 +356,6 @@ mod tests {
             fences: true,
             arenas: Vec::new(),
             signs: shelves.iter().map(Shelf::owner).collect(),
-            has_seen: AtomicBool::new(false),
             arena: None,
             lanes: Default::default(),
             distance: Distance::default(),
@@ -403,10 +420,12 @@ mod tests {
         assert!(hosts[0].has(Lane(0), 0, 1));
         let address = hosts[0].exposed(Lane(0), 0, 1, &label).unwrap();
         let mut read = vec![0; 1000];
-        assert!(hosts[0].read(1, address + 5, &mut read));
+        assert!(hosts[0].read(Lane(0), 1, address + 5, &mut read));
         assert_eq!(read, bytes[5..1005]);
-        assert_eq!(hosts[0].who_gave_up(), None);
+        assert_eq!(hosts[0].who_gave_up(Lane(0)), None);
+        hosts[0].read(Lane(0), 1, address, &mut read);
         hosts[1].give_up();
-        assert_eq!(hosts[0].who_gave_up(), Some(1));
+        assert_eq!(hosts[0].who_gave_up(Lane(1)), None, "nothing was seen there");
+        assert_eq!(hosts[0].who_gave_up(Lane(0)), Some(1));
     }
 }

@@ -22,7 +22,7 @@
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
 use rustix::io::Result as SystemResult;
@@ -109,7 +109,8 @@ impl Shelf {
 
     /// Its owner ends calls without waiting until what it has shown was seen.
     pub fn give_up(&self) {
-        self.0.number(GIVEN_UP).store(1, Release);
+        self.0.number(GIVEN_UP).store(1, Relaxed);
+        fence(SeqCst); // before anything that the program writes
     }
 
     /// Asked behind what was seen in its owner's memory: if not, that was still what had been shown.
