@@ -61,14 +61,14 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
                 let result = fold_all(reducer, place, own, bytes, brief)?;
                 give(buffers.output_mut(), &result);
             } else {
-                brief.lay(&own);
+                brief.lay_and_pass_next(&own);
             }
         }
         Op::Scan { reducer, buffers, .. } => scan(reducer, buffers, place, brief)?,
         Op::Broadcast { root, buffers, .. } => {
             if place.rank == *root {
                 let data = few(buffers.input());
-                brief.lay(&data);
+                brief.lay_and_pass_next(&data);
                 if buffers.are_apart() {
                     give(buffers.output_mut(), &data);
                 }
@@ -134,15 +134,16 @@ fn scan(
     let own = ready(reducer, buffers.input(), place.size);
     let (is_first, is_last) = (place.rank == Rank(0), place.rank.0 + 1 == place.size);
     let is_flat = place.size <= FLAT_SCAN;
-    if is_first || is_flat && !is_last {
-        brief.lay(&own);
-    }
     if is_first {
+        brief.lay_and_pass_next(&own);
         if let Buffers::Apart { input, output } = buffers {
-            output.copy_from_slice(input);
+            give(output, &few(input));
         }
-        reducer.prepare(buffers.output_mut(), folding(place));
+        reducer.prepare_few(buffers.output_mut(), folding(place));
         return Some(());
+    }
+    if is_flat && !is_last {
+        brief.lay(&own);
     }
     let bytes = brief.bytes();
     let result = if is_flat {
@@ -153,7 +154,7 @@ fn scan(
         before?
     };
     if !is_flat && !is_last {
-        brief.lay(&result);
+        brief.lay_and_pass_next(&result);
     }
     give(buffers.output_mut(), &result);
     Some(())

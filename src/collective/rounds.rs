@@ -64,10 +64,32 @@ pub fn load(reducer: &Reducer, share: &[u8], size: usize, into: &mut [u8], store
     let mut ready = [0_u64; AT_ONCE / 8];
     let ready = bytemuck::bytes_of_mut(&mut ready);
     for (into, share) in into.chunks_mut(AT_ONCE).zip(share.chunks(AT_ONCE)) {
+        if stores == Stores::Cached {
+            into.copy_from_slice(share);
+            reducer.prepare(into, size);
+            continue;
+        }
         let ready = &mut ready[..share.len()];
         ready.copy_from_slice(share);
         reducer.prepare(ready, size);
         copy(into, ready, stores);
+    }
+}
+
+/// Bytes that the fastest cache has still when they are read again.
+const AGAIN: usize = 8 << 10;
+
+/// As `load`, to two places: where, ready for how many ranks, and how it is stored.
+pub fn load_twice(
+    reducer: &Reducer,
+    share: &[u8],
+    one: (&mut [u8], usize, Stores),
+    other: (&mut [u8], usize, Stores),
+) {
+    let places = one.0.chunks_mut(AGAIN).zip(other.0.chunks_mut(AGAIN));
+    for (share, (first, second)) in share.chunks(AGAIN).zip(places) {
+        load(reducer, share, one.1, first, one.2);
+        load(reducer, share, other.1, second, other.2);
     }
 }
 

@@ -47,6 +47,12 @@ pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {
     elements(fold.dtype()).prepare(Isa::best(), fold.redop(), data, size);
 }
 
+/// As `prepare`, with the instructions that every CPU has.
+#[inline]
+pub fn prepare_few(fold: Fold, data: &mut [u8], size: usize) {
+    elements(fold.dtype()).prepare(Isa::Baseline, fold.redop(), data, size);
+}
+
 /// Whether `prepare` changes anything.
 pub fn prepares(fold: Fold, size: usize) -> bool {
     elements(fold.dtype()).prepares(fold.redop(), size)

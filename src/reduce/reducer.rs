@@ -1,7 +1,8 @@
 //! What a rank does with its elements in a reduction: before, while and after they are folded.
 
 use super::{
-    Stores, finish, finishes, fold, fold_few, fold_into, identity, premultiply, prepare, prepares,
+    Stores, finish, finishes, fold, fold_few, fold_into, identity, premultiply, prepare,
+    prepare_few, prepares,
 };
 use crate::op::{Reducer, UserFunction};
 
@@ -35,6 +36,15 @@ impl Reducer {
                 premultiply(dtype, &scalar[..dtype.size()], data);
             }
             Self::User { .. } => {}
+        }
+    }
+
+    /// As `prepare`, for few bytes: which instructions are the best ones is not worth asking.
+    #[inline]
+    pub fn prepare_few(&self, data: &mut [u8], size: usize) {
+        match self {
+            Self::Known(fold) => prepare_few(*fold, data, size),
+            _ => self.prepare(data, size),
         }
     }
 

@@ -16,7 +16,7 @@
 
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{count, load, own_and_output, part, stores};
+use crate::collective::rounds::{count, load, load_twice, own_and_output, part, stores};
 use crate::collective::{Scanned, folding};
 use crate::error::Result;
 use crate::op::Reducer;
@@ -39,17 +39,24 @@ pub async fn chain<M: Mesh>(
         let part = part(&whole, SLOT, number);
         let size = folding(place);
         if is_first {
-            let share = &buffers.input()[part.clone()];
             // What is only folded need not have its NaNs canonical yet, as a result must.
             let folded = if scanned == Scanned::UpTo { place.size } else { size };
-            let fill = |slot: &mut [u8], stores| load(reducer, share, folded, slot, stores);
-            rounds.lay(number, share.len(), fill).await?;
             match &mut buffers {
-                _ if scanned == Scanned::Before => {}
-                Buffers::Apart { input, output } => {
-                    load(reducer, &input[part.clone()], size, &mut output[part], stores);
+                Buffers::Apart { input, output } if scanned == Scanned::UpTo => {
+                    let (share, into) = (&input[part.clone()], &mut output[part]);
+                    let fill = |slot: &mut [u8], laid| {
+                        load_twice(reducer, share, (slot, folded, laid), (into, size, stores));
+                    };
+                    rounds.lay(number, share.len(), fill).await?;
                 }
-                Buffers::Shared { both } => reducer.prepare(&mut both[part], size),
+                buffers => {
+                    let share = &buffers.input()[part.clone()];
+                    let fill = |slot: &mut [u8], laid| load(reducer, share, folded, slot, laid);
+                    rounds.lay(number, share.len(), fill).await?;
+                    if scanned == Scanned::UpTo {
+                        reducer.prepare(&mut buffers.output_mut()[part], size);
+                    }
+                }
             }
         } else {
             let before = rounds.look(number, place.before(1), part.len()).await?;

@@ -160,7 +160,9 @@ impl QuicMesh {
     #[inline]
     pub(super) async fn room(&self, lane: Lane, round: u64, ahead: u64) -> Result<()> {
         let host = self.shared();
-        while let Some(slow) = host.awaited(lane, round, ahead) {
+        let mut afresh = true;
+        while let Some(slow) = host.awaited(lane, round, ahead, afresh) {
+            afresh = false;
             self.seen(slow, || host.has_passed(lane, slow, round - ahead)).await?;
         }
         Ok(())

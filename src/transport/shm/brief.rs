@@ -36,7 +36,7 @@ impl<'a> Brief<'a> {
     #[inline]
     pub fn begin(host: &'a Host, lane: Lane, label: &'a Label) -> Option<Self> {
         let round = host.lanes[lane.0].next.load(Ordering::Relaxed);
-        let is_free = || host.awaited(lane, round, LINES as u64).is_none();
+        let is_free = || host.awaited(lane, round, LINES as u64, false).is_none();
         if !host.comes_in_a_moment(is_free) {
             return None;
         }
@@ -65,8 +65,14 @@ impl<'a> Brief<'a> {
     /// Lays out the first `bytes` of these.
     #[inline]
     pub fn lay(&self, few: &Few) {
-        self.host.shelves[self.host.me].lay_few(self.lane, self.round, self.label, few);
+        self.lay_and_pass_next(few);
         self.host.ring();
+    }
+
+    /// As `lay`, for who passes the round next, which rings the bells.
+    #[inline]
+    pub fn lay_and_pass_next(&self, few: &Few) {
+        self.host.shelves[self.host.me].lay_few(self.lane, self.round, self.label, few);
         self.laid.set(true);
     }
 

@@ -155,9 +155,9 @@ impl Host {
     }
 
     /// Who must pass a round before this rank, if it may be so many `ahead`, can lay out something in this
-    /// one. `None` if all have.
+    /// one. `None` if all have. `afresh`: this rank has not looked for it just before.
     #[inline]
-    pub fn awaited(&self, lane: Lane, round: u64, ahead: u64) -> Option<usize> {
+    pub fn awaited(&self, lane: Lane, round: u64, ahead: u64, afresh: bool) -> Option<usize> {
         let known = &self.lanes[lane.0].passed;
         if known.load(Ordering::Relaxed) + ahead > round {
             return None;
@@ -166,8 +166,8 @@ impl Host {
         let passed = |index: usize| {
             let read = || self.shelves[index].passed(lane);
             // Each rank has written that line last, and this one asks for it now and then.
-            let is_large = ahead == ROUNDS as u64;
-            (if is_large { self.distance.measure(read) } else { read() }, index)
+            let tells = afresh && ahead == ROUNDS as u64;
+            (if tells { self.distance.measure(read) } else { read() }, index)
         };
         let (least, slowest) = others.map(passed).min()?;
         known.store(least, Ordering::Relaxed);
