@@ -220,9 +220,9 @@ impl Columns {
     /// For blocks of which the longest has so many bytes.
     #[inline]
     pub fn new(size: usize, longest: usize) -> Self {
-        // Elements start where the strictest of them may.
+        // Blocks are of whole elements, which so begin where they may.
         let most = (SLOT / (size - 1).max(1)) & !7;
-        Self { size, width: longest.clamp(1, most).next_multiple_of(8) }
+        Self { size, width: longest.clamp(1, most) }
     }
 
     /// The column of rank `of` in the slot of rank `by`, as far as it is used by so many bytes.
