@@ -8,10 +8,12 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::info;
@@ -269,11 +271,7 @@ impl Context {
         peer: Rank,
         io: impl Future<Output = std::result::Result<T, LinkError>>,
     ) -> std::result::Result<T, LinkError> {
-        tokio::select! {
-            biased;
-            value = io => value,
-            _ = self.gone(peer) => Err(LinkError::Lost),
-        }
+        before(io, self.gone(peer)).await.unwrap_or(Err(LinkError::Lost))
     }
 
     /// Waits until a peer has left the communicator or its connection has ended, and says how.
@@ -340,5 +338,36 @@ pub(super) async fn gone_from(streams: &Streams, peer: &Peer) -> String {
         biased;
         () = streams.left() => HAS_LEFT.to_owned(),
         how = peer.ended() => how,
+    }
+}
+
+/// What comes of a wait before its end, which another thread may bring between two looks: so what is there when
+/// the end has come is still taken.
+async fn before<T>(io: impl Future<Output = T>, end: impl Future) -> Option<T> {
+    let mut io = pin!(io);
+    tokio::select! {
+        biased;
+        value = &mut io => Some(value),
+        _ = end => io.now_or_never(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn, ready};
+    use std::task::Poll;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_between_two_looks_is_taken_before_the_end() {
+        let mut looks = 0;
+        let comes_at_the_second_look = poll_fn(|_| {
+            looks += 1;
+            if looks == 2 { Poll::Ready(7) } else { Poll::Pending }
+        });
+        assert_eq!(before(comes_at_the_second_look, ready(())).now_or_never(), Some(Some(7)));
+        assert_eq!(before(pending::<()>(), ready(())).now_or_never(), Some(None));
+        assert_eq!(before(pending::<()>(), pending::<()>()).now_or_never(), None);
     }
 }
