@@ -303,18 +303,32 @@ static inline void put_identity(const struct dtype *dtype, const struct operator
 struct guarded {
   unsigned char *block, *at;
   size_t bytes;
+  bool shown; /* is of nexarMemAlloc, which ranks of the host see where it is */
 };
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5 };
 
-/* `shift` bytes off the alignment that malloc gives. */
-static inline struct guarded guarded(size_t bytes, size_t shift) {
-  struct guarded memory = {malloc(2 * GUARD + shift + bytes), NULL, bytes};
+static inline struct guarded guarded_in(void *block, size_t bytes, size_t shift) {
+  struct guarded memory = {block, NULL, bytes, false};
   if (!memory.block) abort();
   memory.at = memory.block + GUARD + shift;
   memset(memory.at - GUARD, GUARD_BYTE, GUARD);
   memset(memory.at, 0x11, bytes);
   memset(memory.at + bytes, GUARD_BYTE, GUARD);
+  return memory;
+}
+
+/* `shift` bytes off the alignment that malloc gives. */
+static inline struct guarded guarded(size_t bytes, size_t shift) {
+  return guarded_in(malloc(2 * GUARD + shift + bytes), bytes, shift);
+}
+
+/* As guarded, in memory of nexarMemAlloc; shift is off its alignment. */
+static inline struct guarded guarded_and_shown(size_t bytes, size_t shift) {
+  void *block = NULL;
+  CHECK_CODE(nexarSuccess, nexarMemAlloc(&block, 2 * GUARD + shift + bytes));
+  struct guarded memory = guarded_in(block, bytes, shift);
+  memory.shown = true;
   return memory;
 }
 
@@ -326,7 +340,8 @@ static inline void check_guards(struct guarded memory) {
     untouched &= memory.at[memory.bytes + (size_t)i] == GUARD_BYTE;
   }
   CHECK(untouched);
-  free(memory.block);
+  if (memory.shown) CHECK_CODE(nexarSuccess, nexarMemFree(memory.block));
+  else free(memory.block);
 }
 
 static inline size_t first_difference(const void *one, const void *other, size_t bytes) {

@@ -31,7 +31,7 @@ impl<'a> Buffers<'a> {
     /// # Safety
     /// Each region that is not NULL and not empty is memory of that many bytes, which stays
     /// alive for `'a` and which nobody else writes (input) or touches (output) meanwhile.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn from_raw(input: Region, output: Region, offset: usize) -> Result<Self> {
         let reads = input.range()?;
         let writes = output.range()?;
@@ -114,6 +114,7 @@ impl Region {
     /// A buffer that means nothing on this rank and is not looked at.
     pub const UNUSED: Self = Self { name: "", address: std::ptr::null_mut(), bytes: 0 };
 
+    #[inline(always)]
     fn range(&self) -> Result<std::ops::Range<usize>> {
         let start = self.address as usize;
         if self.bytes > 0 && start == 0 {

@@ -50,6 +50,7 @@ impl DataType {
     ];
 
     /// The type a C caller means, if there is one.
+    #[inline(always)]
     pub fn from_code(code: i32) -> Option<Self> {
         let is_meant = |dtype: &Self| *dtype as i32 == code;
         // Most stand where their number says.

@@ -105,6 +105,7 @@ impl Memory {
     }
 
     /// Where the byte at `offset` is in this process.
+    #[inline(always)]
     pub fn start(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.bytes);
         // SAFETY: inside the mapping or at its end, as was just seen.
@@ -112,6 +113,7 @@ impl Memory {
     }
 
     /// A number at `offset`, which is a multiple of its size.
+    #[inline(always)]
     pub fn number(&self, offset: usize) -> &AtomicU64 {
         let address = self.at::<AtomicU64>(offset);
         // SAFETY: inside the mapping, aligned, and used by all processes as an atomic alone.
@@ -119,6 +121,7 @@ impl Memory {
     }
 
     /// As `number`, of half the size, as the system's waits want it.
+    #[inline(always)]
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         let address = self.at::<AtomicU32>(offset);
         // SAFETY: as above.
@@ -149,6 +152,7 @@ impl Memory {
         let _ = address;
     }
 
+    #[inline(always)]
     fn at<T>(&self, offset: usize) -> *const T {
         assert!(offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.bytes);
         self.start(offset).as_ptr().cast()

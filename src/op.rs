@@ -57,6 +57,7 @@ impl RedOp {
     ];
 
     /// The operator a C caller means, if there is one.
+    #[inline(always)]
     pub fn from_code(code: i32) -> Option<Self> {
         let is_meant = |redop: &Self| *redop as i32 == code;
         // Most stand where their number says.
@@ -90,6 +91,7 @@ pub struct Fold {
 }
 
 impl Fold {
+    #[inline(always)]
     pub fn new(dtype: DataType, redop: RedOp) -> Result<Self> {
         let refused = |why| Error::Argument(format!("{} on {dtype}: {why}", redop.name()));
         match redop {
@@ -488,7 +490,7 @@ impl Op<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn call(&self) -> Call {
         match *self {
             Self::AllReduce { count, ref reducer, .. } => {

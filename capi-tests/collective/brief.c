@@ -1,5 +1,5 @@
-/* Thousands of calls of few bytes in a row, each compared: those of one to some forty bytes, which ranks of one
- * host make in another way than longer ones, with ranks that now and then come late to them. */
+/* Thousands of calls in a row, each compared, of up to 44 and up to 6000 bytes: ranks of one host make those of up to
+ * 32 bytes, of up to 4 KiB and longer ones in different ways. Some ranks now and then come late to them. */
 #define _GNU_SOURCE
 #include "collectives.h"
 
@@ -15,7 +15,8 @@ static void make_all_calls(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   for (int i = 0; i < CALLS; i++) {
     struct job job = any_job(7, i, n);
-    job.count = 1 + mixed(3, (uint64_t)i) % (44 / job.dtype->size);
+    size_t most = i % 4 == 0 ? 6000 : 44;
+    job.count = 1 + mixed(3, (uint64_t)i) % (most / job.dtype->size);
     be_late(rank, i);
     call_and_compare(rank, n, comm, &job);
     if (i % 10 == 0) CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));

@@ -15,13 +15,14 @@ use crate::rank::{Place, Rank};
 use super::redop;
 use super::types::{DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarComm_t, nexarConfig_t};
 
+#[inline(always)]
 pub(super) fn dtype(code: DataTypeCode) -> Result<DataType> {
     DataType::from_code(code)
         .ok_or_else(|| Error::Argument(format!("datatype {code} is not a nexarDataType_t")))
 }
 
 /// How this rank folds: an operator of the header, or one created for the communicator.
-#[inline]
+#[inline(always)]
 pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) -> Result<Reducer> {
     let dtype = dtype(datatype)?;
     match RedOp::from_code(op) {
@@ -31,7 +32,7 @@ pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) 
 }
 
 /// As `reducer`, for a scan, which has no average.
-#[inline]
+#[inline(always)]
 pub(super) fn prefix_reducer(
     datatype: DataTypeCode,
     op: RedOpCode,
@@ -47,6 +48,7 @@ pub(super) fn prefix_reducer(
 }
 
 /// A rank that an argument called `name` gives.
+#[inline(always)]
 pub(super) fn rank(name: &str, number: c_int, place: Place) -> Result<Rank> {
     match usize::try_from(number) {
         Ok(rank) if rank < place.size => Ok(Rank(rank)),
@@ -114,7 +116,7 @@ fn wrong_config() -> Error {
 }
 
 /// `count` elements in each of `blocks` blocks, as bytes that fit a slice.
-#[inline]
+#[inline(always)]
 pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usize> {
     let bytes = count.checked_mul(dtype.size()).and_then(|bytes| bytes.checked_mul(blocks));
     bytes.filter(|bytes| *bytes <= isize::MAX as usize).ok_or_else(|| {

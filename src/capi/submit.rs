@@ -16,8 +16,9 @@ use super::types::{nexarComm_t, nexarStream_t};
 use super::{comm, process, stream};
 
 /// As `boundary`, for an operation, which `body` makes of its arguments: runs it, queues it on its
-/// stream or adds it to the group that this thread is inside. One of few bytes may end while its communicator
-/// is only peeked at: it asks for no lock that another thread keeps, and is not there long.
+/// stream or adds it to the group that this thread is inside. One that is brief may end while its communicator
+/// is only peeked at: it asks for no lock that another thread keeps, and waits no longer than it looks and, in a
+/// crowd, gives way three times.
 pub(super) fn operation<W: Into<Work<'static>>>(
     function: &'static str,
     comm: nexarComm_t,

@@ -180,7 +180,10 @@ impl<'a, M: Mesh> Rounds<'a, M> {
 
     /// As `lay`, with bytes that may stay where they are: they are not written while there are `Rounds`.
     pub async fn show(&mut self, round: usize, bytes: &'a [u8]) -> Result<()> {
-        let Exchange { mesh, lane, .. } = self.exchange;
+        let Exchange { mesh, lane, started, .. } = self.exchange;
+        if started.is_some_and(|started| started.laid) {
+            return Ok(());
+        }
         let (number, label) = (self.first + round as u64, self.label(bytes.len()));
         if let Some(shown) = mesh.show(*lane, number, &label, bytes).await? {
             if self.shown.len() == ROUNDS {
@@ -237,7 +240,7 @@ impl<'a, M: Mesh> Rounds<'a, M> {
     /// Most parts are as long as the one before.
     fn label(&self, bytes: usize) -> Label {
         match self.label.get() {
-            Some(label) if label.header.bytes == bytes => label,
+            Some(label) if label.bytes() == bytes => label,
             _ => {
                 let label = Label::new(self.exchange.header(self.step, bytes));
                 self.label.set(Some(label));

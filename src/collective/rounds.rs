@@ -8,18 +8,21 @@ use std::pin::pin;
 
 use smallvec::SmallVec;
 
+use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::{Place, Rank};
 use crate::reduce::{Side, Stores, copy};
-use crate::transport::{Mesh, SLOT};
+use crate::transport::{Mesh, SLOT, slots};
 
 use super::exchange::Rounds;
 
-/// How many parts a rank lays out before it looks at the first: so long it does not wait for others. Less
-/// than `ROUNDS`: else all would wait for each other to pass a round.
-pub const AHEAD: usize = 6;
+/// How many parts a rank has laid out beyond the one that it looks at: so long it does not wait for others. Fewer
+/// than there are slots: else all would wait for each other to pass a round.
+pub fn ahead(ranks: usize) -> usize {
+    slots(ranks) / 2
+}
 
 /// From here on what is written does not fit a cache, from which it would push what is read next.
 const STREAMED: usize = 8 << 20;
@@ -31,12 +34,16 @@ pub enum Turn {
     Look(usize),
 }
 
-/// Lays each part out a little before it is looked at.
+/// Lays out each part, and `ahead` more if there are, before it is looked at.
 pub fn turns(count: usize, ahead: usize) -> impl Iterator<Item = Turn> {
-    (0..count + ahead).flat_map(move |part| {
-        let lay = (part < count).then_some(Turn::Lay(part));
-        let look = part.checked_sub(ahead).map(Turn::Look);
-        lay.into_iter().chain(look)
+    let (mut laid, mut seen) = (0, 0);
+    std::iter::from_fn(move || {
+        if laid < count && laid <= seen + ahead {
+            laid += 1;
+            return Some(Turn::Lay(laid - 1));
+        }
+        seen += 1;
+        (seen <= count).then_some(Turn::Look(seen - 1))
     })
 }
 
@@ -61,14 +68,16 @@ pub fn load(reducer: &Reducer, share: &[u8], size: usize, into: &mut [u8], store
     if !reducer.prepares(size) {
         return copy(into, share, stores);
     }
-    let mut ready = [0_u64; AT_ONCE / 8];
-    let ready = bytemuck::bytes_of_mut(&mut ready);
-    for (into, share) in into.chunks_mut(AT_ONCE).zip(share.chunks(AT_ONCE)) {
-        if stores == Stores::Cached {
+    let pieces = into.chunks_mut(AT_ONCE).zip(share.chunks(AT_ONCE));
+    if stores == Stores::Cached {
+        return pieces.for_each(|(into, share)| {
             into.copy_from_slice(share);
             reducer.prepare(into, size);
-            continue;
-        }
+        });
+    }
+    let mut ready = [0_u64; AT_ONCE / 8];
+    let ready = bytemuck::bytes_of_mut(&mut ready);
+    for (into, share) in pieces {
         let ready = &mut ready[..share.len()];
         ready.copy_from_slice(share);
         reducer.prepare(ready, size);
@@ -113,8 +122,25 @@ pub fn own_and_output<'a>(
     (ready(reducer, share, size, scratch), into)
 }
 
+/// As `own_and_output`, where the output is this rank's block alone.
+pub fn own_and_block<'a>(
+    reducer: &Reducer,
+    buffers: &'a mut Buffers<'_>,
+    blocks: &Blocks,
+    part: Range<usize>,
+    place: Place,
+    scratch: &'a mut Vec<u8>,
+) -> (&'a [u8], &'a mut [u8]) {
+    let Buffers::Apart { input, output } = buffers else {
+        return own_and_output(reducer, buffers, part, place.size, scratch);
+    };
+    let start = blocks.get(place.rank.0).start;
+    let into = &mut output[part.start - start..part.end - start];
+    (ready(reducer, &input[part], place.size, scratch), into)
+}
+
 /// A share where it lies, or a copy in `scratch` if it must be prepared.
-pub fn ready<'a>(
+fn ready<'a>(
     reducer: &Reducer,
     share: &'a [u8],
     size: usize,
@@ -205,6 +231,7 @@ pub async fn look_at_each<'a, M: Mesh>(
 }
 
 /// All ranks but this one, in order.
+#[inline]
 pub fn others(place: Place) -> impl Iterator<Item = Rank> + Clone {
     (0..place.size).map(Rank).filter(move |rank| *rank != place.rank)
 }
@@ -249,7 +276,9 @@ mod tests {
 
     #[test]
     fn every_part_is_laid_out_before_it_is_looked_at_and_all_are() {
-        for (count, ahead) in (0..10).flat_map(|count| [(count, 1), (count, AHEAD)]) {
+        for (count, ahead) in (0..10)
+            .flat_map(|count| [1, ahead(3) / 2, ahead(3), ahead(2)].map(|ahead| (count, ahead)))
+        {
             let turns: Vec<_> = turns(count, ahead).collect();
             for part in 0..count {
                 let at = |turn| turns.iter().position(|one| *one == turn).unwrap();

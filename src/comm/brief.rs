@@ -1,22 +1,21 @@
-//! A call of few bytes between ranks of one host, made on the caller's thread without a ticket.
+//! A brief call, made on the caller's thread without a ticket.
 //!
 //! Who holds the communicator's lock from the call's number to its end needs neither: nobody can ask for a
 //! turn, for what is running, or for an end meanwhile. Leaves to `batch` what is not ended in a moment.
-//! Invariant: a call that is not made here has changed nothing, or has its number and is gone on with.
+//! Invariant: a call that is not made here has changed nothing, or has its number and is gone on with, or has
+//! panicked and failed its communicator.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use tracing::{Level, enabled};
 
-use super::Communicator;
 use super::batch::run_begun;
 use super::lane::Lanes;
 use super::ticket::Ticket;
 use super::work::Work;
+use super::{Communicator, State};
 use crate::collective::brief;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
 use crate::transport::shm::{Brief, Started};
 use crate::transport::{Header, LANES, Label, Mesh};
 
@@ -28,25 +27,23 @@ pub enum Tried {
     Begun(Box<Begun>),
 }
 
-/// A call that has its number and its round, or that has failed.
+/// A call that has its number and its round.
 pub struct Begun {
     ticket: Ticket,
-    started: Result<Started>,
+    started: Started,
 }
 
 impl Begun {
     /// Runs it to its end.
     pub fn go_on(self, work: Work<'_>) -> Result<()> {
-        match self.started {
-            Ok(started) => run_begun(&self.ticket, work, Some(started)),
-            Err(failure) => self.ticket.end(Err(failure)),
-        }
+        run_begun(&self.ticket, work, Some(self.started))
     }
 }
 
 impl Communicator {
-    /// Makes a call of few bytes at once, if it can be made so.
-    #[inline]
+    /// Makes a brief call at once, if it can be made so. Part of its callers, who know which call it is:
+    /// so it is neither put together nor taken apart in memory.
+    #[inline(always)]
     pub fn make_briefly(self: &Arc<Self>, work: &mut Work<'_>) -> Tried {
         let Work::Collective(op) = work else { return Tried::Refused };
         if enabled!(Level::TRACE) {
@@ -64,21 +61,43 @@ impl Communicator {
         let begun =
             if is_free { Brief::begin(host, Lanes::<LANES>::of(seq), &label) } else { None };
         let Some(round) = begun else { return Tried::Refused };
-        state.count(label.header.past.then_words(label.call_words()));
+        let past = state.past.then_words(label.call_words());
+        state.count(past);
+        let mut unended = Unended { communicator: self, label: &label, state: Some(state) };
         mesh.note(seq, label.call_words());
-        let made = catch_unwind(AssertUnwindSafe(|| brief::make(op, place, &round)));
-        if let Ok(Some(())) = made {
-            self.lanes.end_alone(seq);
-            return Tried::Ended;
+        if brief::make(op, place, &round).is_none() {
+            let begun = Begun { ticket: unended.ticket(), started: round.started() };
+            return Tried::Begun(Box::new(begun));
         }
-        state.begun += 1;
-        drop(state);
-        let (doing, past) = (Doing::Collective { seq, call }, label.header.past);
-        let ticket = Ticket::new(Arc::clone(self), doing, past, 0);
-        let failed = |panic: Box<dyn Any + Send>| Error::from_panic(&*panic);
-        Tried::Begun(Box::new(Begun {
-            ticket,
-            started: made.map(|_| round.started()).map_err(failed),
-        }))
+        self.lanes.end_alone(seq);
+        unended.state = None; // it has ended: no ticket
+        Tried::Ended
+    }
+}
+
+/// A call that has its number, under the lock. If it panics, it gets its ticket, which ends it.
+struct Unended<'a> {
+    communicator: &'a Arc<Communicator>,
+    label: &'a Label,
+    /// Until it has ended or got its ticket.
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Unended<'_> {
+    #[cold]
+    fn ticket(&mut self) -> Ticket {
+        if let Some(mut state) = self.state.take() {
+            state.begun += 1;
+        }
+        let Header { seq, call, past, .. } = self.label.header();
+        Ticket::new(Arc::clone(self.communicator), Doing::Collective { seq, call }, past, 0)
+    }
+}
+
+impl Drop for Unended<'_> {
+    fn drop(&mut self) {
+        if self.state.is_some() {
+            drop(self.ticket());
+        }
     }
 }

@@ -60,7 +60,7 @@ pub struct Communicator {
     name: String,
     mesh: AnyMesh,
     selection: Selection,
-    /// Whether calls of few bytes are tried without a ticket.
+    /// Whether brief calls are tried.
     brief: bool,
     config: Config,
     lanes: Lanes,

@@ -49,6 +49,7 @@ impl Reducer {
     }
 
     /// Whether `prepare` changes anything: if not, elements may stay where they are.
+    #[inline]
     pub fn prepares(&self, size: usize) -> bool {
         match self {
             Self::Known(fold) => prepares(*fold, size),

@@ -53,16 +53,27 @@ impl Past {
 /// A header ready to be laid out, with a number that tells it from others without reading it.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
-    pub header: Header,
     pub words: HeaderWords,
     pub check: u64,
 }
 
 impl Label {
-    #[inline]
+    #[inline(always)]
     pub fn new(header: Header) -> Self {
         let words = header.words();
-        Self { header, words, check: check(&words) }
+        Self { words, check: check(&words) }
+    }
+
+    /// The header that it was made of.
+    pub fn header(&self) -> Header {
+        Header::of_words(self.words).expect("the words of a header")
+    }
+
+    /// The length of the message.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        let [_seq, bytes, ..] = self.words;
+        bytes as usize
     }
 
     /// The call's.
@@ -74,7 +85,7 @@ impl Label {
 
 /// A number that two headers share only if they are the same or by a chance of one in 2^64: the words of
 /// each pair are multiplied, the products summed.
-#[inline]
+#[inline(always)]
 fn check(words: &HeaderWords) -> u64 {
     const KEYS: [u64; 8] = [
         0x9e37_79b9_7f4a_7c15,
@@ -86,13 +97,12 @@ fn check(words: &HeaderWords) -> u64 {
         0x8ebc_6af0_9c88_c6e3,
         0x5899_65cc_7537_4cc3,
     ];
-    let product = |index: usize| {
-        let word = |index: usize| words.get(index).copied().unwrap_or(0);
-        let key = |index: usize| u128::from(word(index).wrapping_add(KEYS[index]));
-        let product = key(index) * key(index + 1);
-        (product >> 64) as u64 ^ product as u64
-    };
-    [0, 2, 4, 6].into_iter().map(product).fold(0, u64::wrapping_add)
+    let key = |word: u64, index: usize| u128::from(word.wrapping_add(KEYS[index]));
+    let mixed = |product: u128| (product >> 64) as u64 ^ product as u64;
+    let pair = |index: usize| mixed(key(words[index], index) * key(words[index + 1], index + 1));
+    // Of seven words the last has no other.
+    let last = mixed(key(words[6], 6) * key(0, 7));
+    pair(0).wrapping_add(pair(2)).wrapping_add(pair(4)).wrapping_add(last)
 }
 
 impl Header {

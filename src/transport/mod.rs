@@ -74,8 +74,17 @@ pub struct Split {
 /// How many lanes every mesh has.
 pub const LANES: usize = 4;
 
-/// How many rounds a rank may be ahead of the slowest of its host.
+/// How many rounds a rank may be ahead of the slowest of its host, if what it lays out needs a slot: at most.
 pub const ROUNDS: usize = 12;
+/// The same in shared memory, of more than two ranks.
+const ROUNDS_OF_MANY: usize = 8;
+
+/// How many slots a lane has in shared memory. What one of two ranks lays out has left its own cache by the time
+/// the other looks at it, from which it would be read more slowly; the slots of more ranks must all fit the cache
+/// that they share.
+pub fn slots(ranks: usize) -> usize {
+    if ranks <= 2 { ROUNDS } else { ROUNDS_OF_MANY }
+}
 
 /// Most bytes that are laid out in a round: they are looked at while they are still in the cache. A
 /// multiple of every element's size.
@@ -128,7 +137,7 @@ pub trait Mesh: Sized {
     fn begin_rounds(&self, lane: Lane, count: u64) -> u64;
 
     /// Lays out bytes in a round for the ranks of this host, as many as the label says: `fill` writes
-    /// them, for such readers. Waits while a rank is `ROUNDS` behind.
+    /// them, for such readers. Waits while a rank is too far behind.
     fn lay(
         &self,
         lane: Lane,

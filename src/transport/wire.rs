@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Header {
-    #[inline]
+    #[inline(always)]
     pub fn words(&self) -> HeaderWords {
         let steps = u64::from(self.step) | u64::from(self.past.digest) << 32;
         let ([count, kind], [previous_count, previous_kind]) =
@@ -126,7 +126,7 @@ pub fn decode_call(bytes: &[u8; CALL_BYTES]) -> Option<Call> {
 }
 
 /// Fields a call lacks are zero; the kind never is.
-#[inline]
+#[inline(always)]
 pub fn call_words(call: &Call) -> CallWords {
     let kind = match call {
         Call::AllReduce { .. } => 1,

@@ -21,7 +21,7 @@ use std::ops::Range;
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{AHEAD, Turn, count, part, stores, turns};
+use crate::collective::rounds::{Turn, ahead, count, part, stores, turns};
 use crate::error::Result;
 use crate::reduce::copy;
 use crate::transport::{Mesh, SLOT};
@@ -37,7 +37,7 @@ pub async fn flat<M: Mesh>(
     let is_apart = buffers.are_apart();
     let (block, mut output) = own_and_others(buffers, own.clone());
     let mut rounds = exchange.rounds(0, parts);
-    for turn in turns(parts, AHEAD) {
+    for turn in turns(parts, ahead(place.size)) {
         match turn {
             Turn::Lay(number) => {
                 let here = part(&own, SLOT, number);

@@ -19,7 +19,7 @@
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{
-    AHEAD, Shares, Turn, count, fold_all, load, look_at, others, own_and_output, part, stores,
+    Shares, Turn, ahead, count, fold_all, load, look_at, others, own_and_output, part, stores,
     turns,
 };
 use crate::error::Result;
@@ -39,7 +39,7 @@ pub async fn flat<M: Mesh>(
     let shown = buffers.input_apart().filter(|_| !reducer.prepares(size));
     let mut rounds = exchange.rounds(0, parts);
     let mut scratch = Vec::new();
-    for turn in turns(parts, AHEAD) {
+    for turn in turns(parts, ahead(place.size)) {
         match turn {
             Turn::Lay(number) => {
                 let part = part(&whole, SLOT, number);

@@ -20,7 +20,7 @@ use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{
-    AHEAD, Shares, Turn, count, fold_all, load, look_at, others, own_and_output, part, stores,
+    Shares, Turn, ahead, count, fold_all, load, look_at, others, own_and_output, part, stores,
     turns,
 };
 use crate::error::Result;
@@ -42,7 +42,7 @@ pub async fn slices<M: Mesh>(
     let slices_of = |bytes: usize| Blocks::even(bytes / element, element, place.size);
     let mut scratch = Vec::new();
     // Each part takes two rounds.
-    for turn in turns(parts, AHEAD / 2) {
+    for turn in turns(parts, ahead(place.size) / 2) {
         match turn {
             Turn::Lay(number) => {
                 let part = part(&whole, SLOT, number);

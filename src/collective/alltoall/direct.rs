@@ -16,11 +16,13 @@
 //! rank 3:  . 1 . .
 //! ```
 
-use crate::blocks::Blocks;
+use futures_util::future::try_join_all;
+
+use crate::blocks::{self, Blocks};
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::passes;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::transport::Mesh;
 
 /// The step of its round: no rank takes it for one of another algorithm.
@@ -33,27 +35,32 @@ pub async fn direct<M: Mesh>(
 ) -> Result<()> {
     let place = exchange.place();
     let own = blocks.get(place.rank.0);
-    let copied;
+    let is_apart = buffers.are_apart();
+    let copied = match &buffers {
+        Buffers::Apart { .. } => Vec::new(),
+        Buffers::Shared { both } => passes::copied(both).await?,
+    };
     let (input, output) = match buffers {
-        Buffers::Apart { input, output } => {
-            passes::copy(&input[own.clone()], &mut output[own.clone()]).await;
-            (input, output)
-        }
-        Buffers::Shared { both } => {
-            copied = passes::copied(both).await?;
-            (&copied[..], both)
-        }
+        Buffers::Apart { input, output } => (input, output),
+        Buffers::Shared { both } => (&copied[..], both),
     };
     let mut rounds = exchange.rounds(STEP, 1);
     let readable;
     if !rounds.expose(0, input).await? {
         readable = passes::copied(input).await?;
-        rounds.expose(0, &readable).await?;
+        if !rounds.expose(0, &readable).await? {
+            return Err(Error::System("memory of this process can no longer be read".to_owned()));
+        }
     }
-    for peer in (1..place.size).map(|distance| place.after(distance)) {
-        let into = &mut output[blocks.get(peer.0)];
-        rounds.fetch(0, peer, input.len(), own.start, into).await?;
+    if is_apart {
+        passes::copy(&input[own.clone()], &mut output[own.clone()]).await;
     }
+    let peers = || (1..place.size).map(|distance| place.after(distance));
+    let theirs: Vec<_> = peers().map(|peer| blocks.get(peer.0)).collect();
+    let fetches = peers().zip(blocks::cut(output, &theirs));
+    // Who has come is fetched from, whoever has not.
+    let fetch = |(peer, into)| rounds.fetch(0, peer, input.len(), own.start, into);
+    try_join_all(fetches.map(fetch)).await?;
     rounds.pass(0);
     rounds.passed().await
 }

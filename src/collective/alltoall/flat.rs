@@ -19,7 +19,7 @@
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{AHEAD, Columns, Turn, count, part, stores, turns};
+use crate::collective::rounds::{Columns, Turn, ahead, count, part, stores, turns};
 use crate::error::Result;
 use crate::reduce::copy;
 use crate::transport::Mesh;
@@ -33,7 +33,7 @@ pub async fn flat<M: Mesh>(
     let columns = Columns::new(place.size, blocks.longest());
     let (parts, stores) = (count(blocks.longest(), columns.width), stores(blocks.extent()));
     let mut rounds = exchange.rounds(0, parts);
-    for turn in turns(parts, AHEAD) {
+    for turn in turns(parts, ahead(place.size)) {
         match turn {
             Turn::Lay(number) => {
                 let part_of = |rank: usize| part(&blocks.get(rank), columns.width, number);

@@ -17,18 +17,16 @@
 //! rank 3:  0 1 2
 //! ```
 
-use std::ops::Range;
-
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{
-    AHEAD, Columns, Shares, Turn, count, fold_all, load, look_at_each, others, own_and_output,
-    part, ready, stores, turns,
+    Columns, Shares, Turn, ahead, count, fold_all, load, look_at_each, others, own_and_block, part,
+    stores, turns,
 };
 use crate::error::Result;
 use crate::op::Reducer;
-use crate::rank::{Place, Rank};
+use crate::rank::Rank;
 use crate::transport::Mesh;
 
 pub async fn flat<M: Mesh>(
@@ -43,7 +41,7 @@ pub async fn flat<M: Mesh>(
         (count(blocks.longest(), columns.width), stores(blocks.get(place.rank.0).len()));
     let mut rounds = exchange.rounds(0, parts);
     let mut scratch = Vec::new();
-    for turn in turns(parts, AHEAD) {
+    for turn in turns(parts, ahead(place.size)) {
         let part_of = |rank: Rank, number| part(&blocks.get(rank.0), columns.width, number);
         match turn {
             Turn::Lay(number) => {
@@ -81,21 +79,4 @@ pub async fn flat<M: Mesh>(
         }
     }
     Ok(())
-}
-
-/// As `own_and_output`, where the output is this rank's block alone.
-fn own_and_block<'a>(
-    reducer: &Reducer,
-    buffers: &'a mut Buffers<'_>,
-    blocks: &Blocks,
-    part: Range<usize>,
-    place: Place,
-    scratch: &'a mut Vec<u8>,
-) -> (&'a [u8], &'a mut [u8]) {
-    let Buffers::Apart { input, output } = buffers else {
-        return own_and_output(reducer, buffers, part, place.size, scratch);
-    };
-    let start = blocks.get(place.rank.0).start;
-    let into = &mut output[part.start - start..part.end - start];
-    (ready(reducer, &input[part], place.size, scratch), into)
 }

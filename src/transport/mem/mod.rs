@@ -346,7 +346,7 @@ impl Mesh for MemMesh {
         self.room(lane, round).await?;
         let MemWorld { shelves, trouble, .. } = &*self.world;
         let fill = |slot: &mut [u8]| fill(slot, Readers::Near);
-        shelves.lay(lane, self.place.rank, round, &label.header, trouble.next_delay(), fill);
+        shelves.lay(lane, self.place.rank, round, &label.header(), trouble.next_delay(), fill);
         Ok(())
     }
 
@@ -360,14 +360,14 @@ impl Mesh for MemMesh {
         bytes: &'a [u8],
     ) -> Result<Option<Shown<'a>>> {
         // This rank could not end its call, late as it may be, before a function that looks at the bytes.
-        if bytes.len() <= COPIED || label.header.call.calls_program() {
+        if bytes.len() <= COPIED || label.header().call.calls_program() {
             return Ok(None);
         }
         self.die_if_due()?;
         self.room(lane, round).await?;
         let MemWorld { shelves, trouble, .. } = &*self.world;
         let delay = trouble.next_delay();
-        Ok(Some(shelves.show(lane, self.place.rank, round, &label.header, delay, bytes)))
+        Ok(Some(shelves.show(lane, self.place.rank, round, &label.header(), delay, bytes)))
     }
 
     async fn passed(&self, lane: Lane, round: u64) -> Result<()> {
@@ -387,7 +387,7 @@ impl Mesh for MemMesh {
             self.world.shelves.poll_look(context, lane, at, round, failed)
         });
         let sight = sight.await.map_err(|reason| self.lost(at, reason))?;
-        label.header.check(self.place.rank, at, &sight.header())?;
+        label.header().check(self.place.rank, at, &sight.header())?;
         Ok(sight)
     }
 

@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn bytes_laid_out_later_outlive_the_end_of_those_shown_before() {
         let (slot, bytes) = (Slot::default(), [7; 8]);
-        let header = label(Call::Barrier, 8).header;
+        let header = label(Call::Barrier, 8).header();
         let shown = slot.show(1, &header, 0, &bytes);
         slot.lay(13, &header, 0, |slot| slot.fill(9));
         let Found::There(sight) = slot.look(13) else { panic!("it was laid out") };
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn whoever_ends_its_call_waits_for_those_that_look() {
-        let (slot, header) = (Slot::default(), label(Call::Barrier, BYTES).header);
+        let (slot, header) = (Slot::default(), label(Call::Barrier, BYTES).header());
         let beginning = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {

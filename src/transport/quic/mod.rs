@@ -38,7 +38,7 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::mem::bodies::Key;
-use super::shm::{Host, MOST_SHOWN, most_ahead};
+use super::shm::{Host, MOST_SHOWN};
 use super::wire::call_words;
 use super::{HAS_LEFT, Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
 use context::Context;
@@ -230,7 +230,7 @@ impl Mesh for QuicMesh {
         label: &Label,
         fill: impl FnOnce(&mut [u8], Readers),
     ) -> Result<()> {
-        self.room(lane, round, most_ahead(label.header.bytes)).await?;
+        self.room(lane, round, self.shared().most_ahead(label.bytes())).await?;
         let readers = self.shared().readers();
         self.shared().lay(lane, round, label, |slot| fill(slot, readers));
         Ok(())
@@ -262,13 +262,15 @@ impl Mesh for QuicMesh {
         let (host, index) = (self.shared(), self.index_of(at));
         self.seen(index, || host.has(lane, round, index)).await?;
         let found = host.find(lane, round, index, label);
-        found.map_err(|theirs| self.unexpected(at, &label.header, theirs))
+        found.map_err(|theirs| self.unexpected(at, &label.header(), theirs))
     }
 
     async fn passed(&self, lane: Lane, round: u64) -> Result<()> {
         let host = self.shared();
         for index in (0..self.hosts.mine().len()).filter(|index| *index != host.me()) {
-            self.seen(index, || host.has_passed(lane, index, round)).await?;
+            let waited = self.seen(index, || host.has_passed(lane, index, round)).await;
+            // Before what was shown can become something else.
+            waited.inspect_err(|_| host.give_up())?;
         }
         Ok(())
     }
@@ -294,7 +296,7 @@ impl Mesh for QuicMesh {
         let (host, index) = (self.shared(), self.index_of(from));
         self.seen(index, || host.has(lane, round, index)).await?;
         let exposed = host.exposed(lane, round, index, label);
-        let address = exposed.map_err(|theirs| self.unexpected(from, &label.header, theirs))?;
+        let address = exposed.map_err(|theirs| self.unexpected(from, &label.header(), theirs))?;
         match host.read(lane, index, address.saturating_add(offset as u64), into) {
             true => Ok(()),
             // It may have ended just now.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use crate::arena::{self, Arena, PeerArena};
 use crate::sync::cores;
 
-use super::{Header, LANES, Label, Lane, ROUNDS, Readers};
+use super::{Header, LANES, Label, Lane, Readers};
 use bell::Bell;
 use distance::Distance;
 use meeting::Descriptors;
@@ -30,7 +30,7 @@ use shelf::{Found, LINES, Shelf};
 
 pub use brief::{Brief, Started};
 pub use meeting::Party;
-pub use shelf::{FEW, Few, most_ahead};
+pub use shelf::{FEW, Few};
 
 /// What the ranks of a host share in one communicator. Ranks are counted among those of the host.
 pub struct Host {
@@ -50,7 +50,7 @@ pub struct Host {
     distance: Distance,
 }
 
-/// How often a rank looks before it does all that a longer wait needs. With more ranks than processors, who is
+/// How often a rank looks before it gives way or does all that a longer wait needs. With more ranks than processors, who is
 /// waited for may be waiting for this one's.
 const LOOKS: u32 = 500;
 const LOOKS_IN_A_CROWD: u32 = 10;
@@ -76,7 +76,7 @@ impl Host {
     /// Meets the other ranks of the host. Must be called inside the runtime.
     pub async fn meet(party: &Party<'_>) -> std::io::Result<Self> {
         let arena = arena::own().ok();
-        let own = make(arena);
+        let own = make(arena, party.keys.len());
         let met = meeting::meet(party, own.as_ref().ok().map(|(_, descriptors)| descriptors)).await;
         let (mut own, met) = (Some(own?.0), met?);
         let mut host = Self {
@@ -100,7 +100,7 @@ impl Host {
                 host.arenas.push(own.map(PeerArena::new).transpose()?);
                 continue;
             };
-            host.shelves.push(Shelf::of_peer(shelf.as_fd())?);
+            host.shelves.push(Shelf::of_peer(shelf.as_fd(), party.keys.len())?);
             let bell = Bell::of_peer(bell.as_fd())?;
             host.fences |= bell.needs_fence();
             host.bells.push(Some(bell));
@@ -138,15 +138,15 @@ impl Host {
     }
 
     /// Looks for some microseconds without giving up the processor.
-    #[inline]
+    #[inline(always)]
     pub fn comes_in_a_moment(&self, is_there: impl Fn() -> bool) -> bool {
-        (0..self.looks()).any(|_| {
-            let is_there = is_there();
-            if !is_there {
-                std::hint::spin_loop();
+        for _ in 0..self.looks() {
+            if is_there() {
+                return true;
             }
-            is_there
-        })
+            std::hint::spin_loop();
+        }
+        false
     }
 
     /// The first of the next rounds of a lane, which all ranks of the host begin.
@@ -154,24 +154,37 @@ impl Host {
         self.lanes[lane.0].next.fetch_add(count, Ordering::Relaxed)
     }
 
+    /// How many rounds this rank may be ahead if it lays out so many bytes.
+    #[inline]
+    pub fn most_ahead(&self, bytes: usize) -> u64 {
+        self.shelves[self.me].most_ahead(bytes)
+    }
+
     /// Who must pass a round before this rank, if it may be so many `ahead`, can lay out something in this
     /// one. `None` if all have. `afresh`: this rank has not looked for it just before.
-    #[inline]
+    #[inline(always)]
     pub fn awaited(&self, lane: Lane, round: u64, ahead: u64, afresh: bool) -> Option<usize> {
-        let known = &self.lanes[lane.0].passed;
-        if known.load(Ordering::Relaxed) + ahead > round {
-            return None;
+        let known = self.lanes[lane.0].passed.load(Ordering::Relaxed);
+        if known.saturating_add(ahead) > round {
+            None
+        } else {
+            self.slowest(lane, round, ahead, afresh)
         }
+    }
+
+    /// As `awaited`, after a look at all others.
+    fn slowest(&self, lane: Lane, round: u64, ahead: u64, afresh: bool) -> Option<usize> {
         let others = (0..self.shelves.len()).filter(|index| *index != self.me);
-        let passed = |index: usize| {
-            let read = || self.shelves[index].passed(lane);
-            // Each rank has written that line last, and this one asks for it now and then.
-            let tells = afresh && ahead == ROUNDS as u64;
-            (if tells { self.distance.measure(read) } else { read() }, index)
+        let passed = others.map(|index| (index, move || self.shelves[index].passed(lane)));
+        // Each rank has written that line last, and this one asks for it now and then.
+        let tells = afresh && ahead != LINES as u64;
+        let (least, slowest) = if tells {
+            self.distance.measure(passed).min()?
+        } else {
+            passed.map(|(index, read)| (read(), index)).min()?
         };
-        let (least, slowest) = others.map(passed).min()?;
-        known.store(least, Ordering::Relaxed);
-        (least + ahead <= round).then_some(slowest)
+        self.lanes[lane.0].passed.store(least, Ordering::Relaxed);
+        (least.saturating_add(ahead) <= round).then_some(slowest)
     }
 
     /// Whether a rank has passed a round.
@@ -205,11 +218,10 @@ impl Host {
     /// Whether others can read these bytes, as far as this process can tell: there is memory that the system
     /// reads for nobody.
     pub fn can_expose(&self, bytes: &[u8]) -> bool {
-        let sign = &self.signs[self.me];
-        let edges = [bytes.first(), bytes.last()].into_iter().flatten();
-        edges.into_iter().all(|edge| {
-            let address = std::ptr::from_ref(edge).addr() as u64;
-            sign.read(address, &mut [0])
+        let address = |edge| std::ptr::from_ref::<u8>(edge).addr() as u64;
+        let edges = bytes.first().zip(bytes.last());
+        edges.is_none_or(|(first, last)| {
+            self.signs[self.me].reads_both([address(first), address(last)])
         })
     }
 
@@ -278,7 +290,7 @@ impl Host {
             Found::Bytes(bytes) => Ok(bytes),
             Found::Elsewhere(offset) => {
                 self.lanes[lane.0].has_seen.store(true, Ordering::Relaxed);
-                let bytes = label.header.bytes;
+                let bytes = label.bytes();
                 let arena = self.arenas[from].as_ref();
                 arena.and_then(|arena| arena.bytes(offset, bytes)).ok_or(None)
             }
@@ -287,7 +299,7 @@ impl Host {
     }
 
     /// This rank looks at nothing more of this round.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&self, lane: Lane, round: u64) {
         self.shelves[self.me].pass(lane, round + 1);
         self.ring();
@@ -304,20 +316,22 @@ impl Host {
     }
 
     /// Whoever sleeps looks again at what this rank has written.
-    #[inline]
+    #[inline(always)]
     fn ring(&self) {
         if self.fences {
             fence(Ordering::SeqCst);
         } else {
             compiler_fence(Ordering::SeqCst);
         }
-        self.bells.iter().flatten().for_each(Bell::ring);
+        for bell in self.bells.iter().flatten() {
+            bell.ring();
+        }
     }
 }
 
 /// What this rank shares, and the descriptors that others see it by.
-fn make(arena: Option<&Arena>) -> std::io::Result<(Shelf, Descriptors)> {
-    let (shelf, descriptor) = Shelf::create()?;
+fn make(arena: Option<&Arena>, ranks: usize) -> std::io::Result<(Shelf, Descriptors)> {
+    let (shelf, descriptor) = Shelf::create(ranks)?;
     if let Some(sign) = remote::own() {
         shelf.sign(sign);
     }
@@ -336,13 +350,13 @@ mod tests {
 
     /// The ends of ranks that share memory in one process.
     fn hosts(size: usize) -> Vec<Host> {
-        let made: Vec<_> = (0..size).map(|_| make(None).unwrap()).collect();
+        let made: Vec<_> = (0..size).map(|_| make(None, size).unwrap()).collect();
         let host = |me: usize| {
             let shelf = |(_, descriptors): &(Shelf, Descriptors)| {
-                Shelf::of_peer(descriptors[0].as_fd()).unwrap()
+                Shelf::of_peer(descriptors[0].as_fd(), size).unwrap()
             };
             let mut shelves: Vec<_> = made.iter().map(shelf).collect();
-            shelves[me] = Shelf::create().unwrap().0;
+            shelves[me] = Shelf::create(size).unwrap().0;
             shelves
         };
         let mut all: Vec<_> = (0..size).map(host).collect();
@@ -407,7 +421,7 @@ mod tests {
         Brief::begin(&hosts[1], Lane(1), &theirs).unwrap().lay(&[1; 4]);
         assert!(Brief::begin(&hosts[0], Lane(1), &mine).unwrap().look(Rank(1)).is_none());
         let found = hosts[0].find(Lane(1), 0, 1, &mine);
-        assert_eq!(found.unwrap_err(), Some(theirs.header));
+        assert_eq!(found.unwrap_err(), Some(theirs.header()));
     }
 
     #[test]

@@ -41,11 +41,18 @@ impl Sign {
         let pieces = into.chunks_mut(AT_ONCE).enumerate();
         pieces.into_iter().all(|(index, piece)| {
             let offset = (index * AT_ONCE) as u64;
-            address.checked_add(offset).is_some_and(|address| self.read_piece(address, piece))
+            let address = address.checked_add(offset);
+            address.is_some_and(|address| self.gather([(address, piece.len()), (0, 0)], piece))
         })
     }
 
-    fn read_piece(&self, address: u64, into: &mut [u8]) -> bool {
+    /// Whether the bytes at two addresses can be read.
+    pub fn reads_both(&self, addresses: [u64; 2]) -> bool {
+        self.gather(addresses.map(|address| (address, 1)), &mut [0; 2])
+    }
+
+    /// Reads what lies in two places of the process, one behind the other.
+    fn gather(&self, places: [(u64, usize); 2], into: &mut [u8]) -> bool {
         let Ok(process) = libc::pid_t::try_from(self.process) else { return false };
         let mut sign = [0_u8; SIGN];
         let there = |address: u64, bytes| libc::iovec {
@@ -57,12 +64,13 @@ impl Sign {
             iov_len: bytes.len(),
         };
         let wanted = into.len() + SIGN;
-        let remote = [there(address, into.len()), there(self.address, SIGN)];
+        let [one, other] = places.map(|(address, bytes)| there(address, bytes));
+        let remote = [one, other, there(self.address, SIGN)];
         let local = [here(into), here(&mut sign)];
         // SAFETY: the system writes into the two local buffers alone, and no further than they go; of the
         // other process it reads what is there, or says that nothing is.
         let read =
-            unsafe { libc::process_vm_readv(process, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
+            unsafe { libc::process_vm_readv(process, local.as_ptr(), 2, remote.as_ptr(), 3, 0) };
         read == wanted as isize && sign == self.value
     }
 }

@@ -1,7 +1,7 @@
 //! A shelf: where one rank lays out bytes for all ranks of its host to read.
 //!
 //! What is laid out in round `r` of a lane is told in line `r % LINES`; its bytes are in that line if they are
-//! few, else in slot `r % ROUNDS`, else in its owner's arena. There they stay until every rank has passed
+//! few, else in slot `r % slots`, else in its owner's arena. There they stay until every rank has passed
 //! that round. Leaves to `Host` who waits for whom. Invariants:
 //! - only its owner writes a shelf, and a line or a slot only after all ranks have passed what lay there before;
 //! - what a reader is told of a line it reads once, compares with what it expects, and only then uses.
@@ -30,7 +30,7 @@ use rustix::io::Result as SystemResult;
 use super::remote::Sign;
 use crate::memory::{Memory, Writers};
 use crate::transport::wire::HeaderWords;
-use crate::transport::{Header, LANES, Label, Lane, ROUNDS, SLOT};
+use crate::transport::{Header, LANES, Label, Lane, ROUNDS, SLOT, slots};
 
 const LINE: usize = 64;
 const LEFT: usize = 0;
@@ -59,7 +59,11 @@ const LENGTH: usize = 16;
 const PLACE: usize = 24;
 const FIRST_OF_FEW: usize = 32;
 
-pub struct Shelf(Memory);
+pub struct Shelf {
+    memory: Memory,
+    /// How many slots of a lane are used.
+    slots: u64,
+}
 
 /// What was laid out, or something else than what was expected.
 pub enum Found<'a> {
@@ -71,52 +75,64 @@ pub enum Found<'a> {
 }
 
 impl Shelf {
-    pub fn create() -> SystemResult<(Self, OwnedFd)> {
+    /// Of one of so many ranks.
+    pub fn create(ranks: usize) -> SystemResult<(Self, OwnedFd)> {
         let (memory, descriptor) = Memory::create("nexar-shelf", BYTES, Writers::Maker)?;
-        Ok((Self(memory), descriptor))
+        Ok((Self::new(memory, ranks), descriptor))
     }
 
-    pub fn of_peer(descriptor: BorrowedFd<'_>) -> SystemResult<Self> {
-        Memory::of_peer(descriptor, BYTES, Writers::Maker).map(Self)
+    pub fn of_peer(descriptor: BorrowedFd<'_>, ranks: usize) -> SystemResult<Self> {
+        let memory = Memory::of_peer(descriptor, BYTES, Writers::Maker)?;
+        Ok(Self::new(memory, ranks))
+    }
+
+    fn new(memory: Memory, ranks: usize) -> Self {
+        Self { memory, slots: slots(ranks) as u64 }
+    }
+
+    /// How many rounds a rank may be ahead that lays out so many bytes.
+    #[inline]
+    pub fn most_ahead(&self, bytes: usize) -> u64 {
+        if bytes <= FEW { LINES as u64 } else { self.slots }
     }
 
     /// Whether its owner has laid out something in a round.
     #[inline]
     pub fn has(&self, lane: Lane, round: u64) -> bool {
-        self.0.number(line(lane, round) + STAMP).load(Acquire) == round + 1
+        self.memory.number(line(lane, round) + STAMP).load(Acquire) == round + 1
     }
 
     /// How many rounds its owner has passed.
     #[inline]
     pub fn passed(&self, lane: Lane) -> u64 {
-        self.0.number(PASSED + lane.0 * LINE).load(Acquire)
+        self.memory.number(PASSED + lane.0 * LINE).load(Acquire)
     }
 
     /// Its owner, who says so, has passed so many rounds.
     #[inline]
     pub fn pass(&self, lane: Lane, rounds: u64) {
-        self.0.number(PASSED + lane.0 * LINE).store(rounds, Release);
+        self.memory.number(PASSED + lane.0 * LINE).store(rounds, Release);
     }
 
     pub fn has_left(&self) -> bool {
-        self.0.number(LEFT).load(Acquire) != 0
+        self.memory.number(LEFT).load(Acquire) != 0
     }
 
     /// Its owner lays out nothing more.
     pub fn leave(&self) {
-        self.0.number(LEFT).store(1, Release);
+        self.memory.number(LEFT).store(1, Release);
     }
 
     /// Its owner ends calls without waiting until what it has shown was seen.
     pub fn give_up(&self) {
-        self.0.number(GIVEN_UP).store(1, Relaxed);
+        self.memory.number(GIVEN_UP).store(1, Relaxed);
         fence(SeqCst); // before anything that the program writes
     }
 
     /// Asked behind what was seen in its owner's memory: if not, that was still what had been shown.
     pub fn has_given_up(&self) -> bool {
         fence(Acquire);
-        self.0.number(GIVEN_UP).load(Relaxed) != 0
+        self.memory.number(GIVEN_UP).load(Relaxed) != 0
     }
 
     /// Its owner tells where its sign is.
@@ -124,13 +140,13 @@ impl Shelf {
         let value = u128::from_le_bytes(sign.value);
         let words = [sign.process, sign.address, value as u64, (value >> 64) as u64];
         for (index, word) in words.into_iter().enumerate() {
-            self.0.number(OWNER + 8 * index).store(word, Relaxed);
+            self.memory.number(OWNER + 8 * index).store(word, Relaxed);
         }
     }
 
     /// Where its owner says that its sign is.
     pub fn owner(&self) -> Sign {
-        let word = |index: usize| self.0.number(OWNER + 8 * index).load(Relaxed);
+        let word = |index: usize| self.memory.number(OWNER + 8 * index).load(Relaxed);
         let value = u128::from(word(2)) | u128::from(word(3)) << 64;
         Sign { process: word(0), address: word(1), value: value.to_le_bytes() }
     }
@@ -138,29 +154,29 @@ impl Shelf {
     /// Its owner lays out bytes, which `fill` writes. All ranks have passed what lay there.
     #[inline]
     pub fn lay(&self, lane: Lane, round: u64, label: &Label, fill: impl FnOnce(&mut [u8])) {
-        assert!(label.header.bytes <= SLOT);
-        let data = data(lane, round, label.header.bytes);
+        assert!(label.bytes() <= SLOT);
+        let data = self.data(lane, round, label.bytes());
         // SAFETY: this is the owner's mapping; nobody reads what all ranks have passed.
-        fill(unsafe { self.0.bytes_mut(data) });
+        fill(unsafe { self.memory.bytes_mut(data) });
         self.publish(lane, round, label, 0);
     }
 
     /// As `lay`, with at most `FEW` bytes.
-    #[inline]
+    #[inline(always)]
     pub fn lay_few(&self, lane: Lane, round: u64, label: &Label, few: &Few) {
-        debug_assert!(label.header.bytes <= FEW);
+        debug_assert!(label.bytes() <= FEW);
         // SAFETY: as in `lay`.
-        let bytes = unsafe { self.0.bytes_mut(data(lane, round, FEW)) };
+        let bytes = unsafe { self.memory.bytes_mut(self.data(lane, round, FEW)) };
         bytes.copy_from_slice(bytemuck::bytes_of(few));
         self.publish(lane, round, label, 0);
         // Others have read the next line long ago: it takes a while until it is this processor's.
-        self.0.fetch_to_write(line(lane, round + 1));
+        self.memory.fetch_to_write(line(lane, round + 1));
     }
 
     /// What is laid out next will be asked for soon.
     #[inline]
     pub fn fetch(&self, lane: Lane, round: u64) {
-        self.0.fetch_to_read(line(lane, round));
+        self.memory.fetch_to_read(line(lane, round));
     }
 
     /// As `lay`, with bytes that lie in its owner's arena.
@@ -178,72 +194,66 @@ impl Shelf {
         }
     }
 
+    /// Where bytes lie that are laid out.
     #[inline]
+    fn data(&self, lane: Lane, round: u64, bytes: usize) -> Range<usize> {
+        let start = if bytes <= FEW {
+            line(lane, round) + FIRST_OF_FEW
+        } else {
+            FIRST_SLOT + (lane.0 * ROUNDS + (round % self.slots) as usize) * SLOT_STRIDE
+        };
+        start..start + bytes
+    }
+
+    #[inline(always)]
     fn publish(&self, lane: Lane, round: u64, label: &Label, place: u64) {
         let header = header(lane, round);
         for (index, word) in label.words.iter().enumerate() {
-            self.0.number(header + 8 * index).store(*word, Relaxed);
+            self.memory.number(header + 8 * index).store(*word, Relaxed);
         }
         let line = line(lane, round);
-        self.0.number(line + CHECK).store(label.check, Relaxed);
-        self.0.number(line + LENGTH).store(label.header.bytes as u64, Relaxed);
-        self.0.number(line + PLACE).store(place, Relaxed);
-        self.0.number(line + STAMP).store(round + 1, Release);
+        self.memory.number(line + CHECK).store(label.check, Relaxed);
+        self.memory.number(line + LENGTH).store(label.bytes() as u64, Relaxed);
+        self.memory.number(line + PLACE).store(place, Relaxed);
+        self.memory.number(line + STAMP).store(round + 1, Release);
     }
 
     /// What its owner has laid out in a round, if it `has`.
     #[inline]
     pub fn find(&self, lane: Lane, round: u64, label: &Label) -> Found<'_> {
         let line = line(lane, round);
-        let length = self.0.number(line + LENGTH).load(Relaxed);
-        let found = self.0.number(line + CHECK).load(Relaxed);
-        if found != label.check || length != label.header.bytes as u64 {
+        let length = self.memory.number(line + LENGTH).load(Relaxed);
+        let found = self.memory.number(line + CHECK).load(Relaxed);
+        if found != label.check || length != label.bytes() as u64 {
             let header = header(lane, round);
             let words: HeaderWords =
-                std::array::from_fn(|index| self.0.number(header + 8 * index).load(Relaxed));
+                std::array::from_fn(|index| self.memory.number(header + 8 * index).load(Relaxed));
             return Found::Other(Header::of_words(words));
         }
-        match self.0.number(line + PLACE).load(Relaxed).checked_sub(1) {
+        match self.memory.number(line + PLACE).load(Relaxed).checked_sub(1) {
             Some(offset) => Found::Elsewhere(offset),
-            None if label.header.bytes <= SLOT => {
-                let data = data(lane, round, label.header.bytes);
+            None if label.bytes() <= SLOT => {
+                let data = self.data(lane, round, label.bytes());
                 // SAFETY: its owner leaves it alone until this rank has passed the round; the length is ours.
-                Found::Bytes(unsafe { self.0.bytes(data) })
+                Found::Bytes(unsafe { self.memory.bytes(data) })
             }
             None => Found::Other(None),
         }
     }
 
     /// As `find`, where few bytes are expected: `None` if something else is there.
-    #[inline]
+    #[inline(always)]
     pub fn few(&self, lane: Lane, round: u64, label: &Label) -> Option<Few> {
         let line = line(lane, round);
-        let is_length = self.0.number(line + LENGTH).load(Relaxed) == label.header.bytes as u64;
-        let is_call = self.0.number(line + CHECK).load(Relaxed) == label.check;
-        let is_here = self.0.number(line + PLACE).load(Relaxed) == 0;
+        let is_length = self.memory.number(line + LENGTH).load(Relaxed) == label.bytes() as u64;
+        let is_call = self.memory.number(line + CHECK).load(Relaxed) == label.check;
+        let is_here = self.memory.number(line + PLACE).load(Relaxed) == 0;
         // SAFETY: its owner leaves it alone until this rank has passed the round.
-        let bytes = unsafe { self.0.bytes(data(lane, round, FEW)) };
+        let bytes = unsafe { self.memory.bytes(self.data(lane, round, FEW)) };
         let mut few = [0; FEW / 8];
         bytemuck::bytes_of_mut(&mut few).copy_from_slice(bytes);
         (is_length && is_call && is_here).then_some(few)
     }
-}
-
-/// How many rounds a rank may be ahead that lays out so many bytes.
-#[inline]
-pub fn most_ahead(bytes: usize) -> u64 {
-    if bytes <= FEW { LINES as u64 } else { ROUNDS as u64 }
-}
-
-/// Where bytes lie that are laid out.
-#[inline]
-fn data(lane: Lane, round: u64, bytes: usize) -> Range<usize> {
-    let start = if bytes <= FEW {
-        line(lane, round) + FIRST_OF_FEW
-    } else {
-        FIRST_SLOT + (lane.0 * ROUNDS + (round % ROUNDS as u64) as usize) * SLOT_STRIDE
-    };
-    start..start + bytes
 }
 
 #[inline]

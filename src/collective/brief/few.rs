@@ -1,51 +1,25 @@
-//! Calls of few bytes between ranks of one host: the only round of their flat algorithms, without a future.
+//! Brief calls of so few bytes that they travel in lines, by value: in memory they would be written in smaller
+//! pieces than they are read, for which a processor waits.
 //!
-//! A rank whose peers are about to come has ended such a call before a future would have been made ready.
-//! Invariants: what is laid out, looked at and folded, and in which order, is what the flat algorithm does,
-//! so that ranks that make a call in this way and in that one meet; a call that is not ended here can be gone
-//! on with there, because nothing is written over that is not laid out.
+//! Leaves longer ones to `slot`, and the passing of the round to `super`, whose invariants it keeps. All of it is
+//! compiled into the exported functions (see `Communicator::make_briefly`), but for what is rare.
 
 use std::ops::Range;
 
 use bytemuck::{bytes_of, bytes_of_mut};
 
-use super::folding;
-use super::rounds::Columns;
-use super::select::FLAT_SCAN;
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::op::{Counts, Op, Reducer};
+use crate::collective::folding;
+use crate::collective::rounds::{Columns, others};
+use crate::collective::select::FLAT_SCAN;
+use crate::op::{Op, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;
 use crate::transport::shm::{Brief, FEW, Few};
 
-/// How many bytes each rank lays out in a call that can be made here. `None` if it cannot.
-#[inline]
-pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
-    let bytes = match op {
-        Op::Barrier => return Some(0),
-        // Nobody knows how long a function of the program takes.
-        Op::AllReduce { reducer: Reducer::User { .. }, .. }
-        | Op::Reduce { reducer: Reducer::User { .. }, .. }
-        | Op::Scan { reducer: Reducer::User { .. }, .. }
-        | Op::ReduceScatter { reducer: Reducer::User { .. }, .. } => return None,
-        Op::AllReduce { count, reducer, .. }
-        | Op::Reduce { count, reducer, .. }
-        | Op::Scan { count, reducer, .. } => count * reducer.dtype().size(),
-        Op::Broadcast { count, dtype, .. } => count * dtype.size(),
-        Op::AllGather { counts: Counts::Each(count), dtype, .. } => count * dtype.size(),
-        Op::AllToAll { counts: Counts::Each(_), sent: blocks, .. }
-        | Op::ReduceScatter { counts: Counts::Each(_), blocks, .. } => {
-            let block = blocks.longest();
-            Columns::new(size, block).used(Rank(0), |_| block)
-        }
-        _ => return None,
-    };
-    (1..=FEW).contains(&bytes).then_some(bytes)
-}
-
-/// Makes the call. `None` if somebody has not come yet; then nothing that is read later is written over.
-#[inline]
+/// Makes the call, as `super::make`.
+#[inline(always)]
 pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
     let bytes = brief.bytes();
     match op {
@@ -119,12 +93,11 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
         }
         _ => unreachable!("no other call is brief"),
     }
-    brief.pass();
     Some(())
 }
 
 /// Flat, or as a chain.
-#[inline]
+#[inline(always)]
 fn scan(
     reducer: &Reducer,
     buffers: &mut Buffers<'_>,
@@ -160,6 +133,7 @@ fn scan(
     Some(())
 }
 
+#[inline(always)]
 fn reduce_scatter(
     reducer: &Reducer,
     blocks: &Blocks,
@@ -198,7 +172,7 @@ fn reduce_scatter(
 }
 
 /// The shares of all ranks, folded and finished.
-#[inline]
+#[inline(always)]
 fn fold_all(
     reducer: &Reducer,
     place: Place,
@@ -214,7 +188,7 @@ fn fold_all(
 }
 
 /// The shares of some ranks, of which this is one, folded in their order.
-#[inline]
+#[inline(always)]
 fn fold(
     reducer: &Reducer,
     place: Place,
@@ -231,7 +205,7 @@ fn fold(
     result
 }
 
-#[inline]
+#[inline(always)]
 fn fold_next(reducer: &Reducer, result: &mut Option<Few>, share: Few, bytes: usize) {
     match result {
         None => *result = Some(share),
@@ -243,35 +217,42 @@ fn fold_next(reducer: &Reducer, result: &mut Option<Few>, share: Few, bytes: usi
 }
 
 /// A share, ready to be folded.
-#[inline]
+#[inline(always)]
 fn ready(reducer: &Reducer, share: &[u8], size: usize) -> Few {
-    let mut own = few(share);
-    if reducer.prepares(size) {
-        reducer.prepare(&mut bytes_of_mut(&mut own)[..share.len()], size);
-    }
+    let own = few(share);
+    if reducer.prepares(size) { prepared(reducer, own, share.len(), size) } else { own }
+}
+
+/// Rare: not a part of the callers.
+#[inline(never)]
+fn prepared(reducer: &Reducer, mut own: Few, bytes: usize, size: usize) -> Few {
+    reducer.prepare(&mut bytes_of_mut(&mut own)[..bytes], size);
     own
 }
 
-#[inline]
+#[inline(always)]
 fn few(bytes: &[u8]) -> Few {
-    let mut few = [0; FEW / 8];
     match *bytes {
-        // What is most common needs no loop.
-        [a, b, c, d] => few[0] = u32::from_ne_bytes([a, b, c, d]).to_le().into(),
-        [a, b, c, d, e, f, g, h] => few[0] = u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-        _ => bytes_of_mut(&mut few)[..bytes.len()].copy_from_slice(bytes),
+        // What is most common needs no memory.
+        [a, b, c, d] => [u32::from_ne_bytes([a, b, c, d]).to_le().into(), 0, 0, 0],
+        [a, b, c, d, e, f, g, h] => [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), 0, 0, 0],
+        _ => copied(bytes),
     }
+}
+
+/// Rare: not a part of the callers.
+#[inline(never)]
+fn copied(bytes: &[u8]) -> Few {
+    let mut few = [0; FEW / 8];
+    bytes_of_mut(&mut few)[..bytes.len()].copy_from_slice(bytes);
     few
 }
 
-#[inline]
+#[inline(always)]
 fn give(into: &mut [u8], result: &Few) {
     match into.len() {
+        // A length that is known is one store.
         8 => into.copy_from_slice(&bytes_of(result)[..8]),
         length => into.copy_from_slice(&bytes_of(result)[..length]),
     }
-}
-
-fn others(place: Place) -> impl Iterator<Item = Rank> {
-    (1..place.size).map(move |distance| place.after(distance))
 }
