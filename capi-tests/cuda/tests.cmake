@@ -1,0 +1,24 @@
+# A CUDA driver without a device, in the build tree alone, and the proof that it is as it should be.
+# cuda/driver holds libcuda.so.1 and libcuda.so; cuda/driver_without_memops those of a driver that is too
+# old for the memory operations of streams.
+
+file(GLOB fake_sources CONFIGURE_DEPENDS cuda/fake/*.c)
+foreach(variant IN ITEMS driver driver_without_memops)
+  add_library(fake_cuda_${variant} SHARED cuda/fake_libcuda.c ${fake_sources})
+  target_compile_definitions(fake_cuda_${variant} PRIVATE _GNU_SOURCE=)
+  target_compile_options(fake_cuda_${variant} PRIVATE -O2)
+  target_link_options(fake_cuda_${variant} PRIVATE -Wl,-z,nodelete -Wl,-z,defs)
+  target_link_libraries(fake_cuda_${variant} PRIVATE Threads::Threads)
+  set_target_properties(fake_cuda_${variant} PROPERTIES
+    OUTPUT_NAME cuda VERSION 1 SOVERSION 1 C_VISIBILITY_PRESET hidden
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cuda/${variant})
+endforeach()
+target_compile_definitions(fake_cuda_driver_without_memops PRIVATE FAKE_WITHOUT_MEMOPS)
+
+function(nexar_selftest name)
+  nexar_program(cuda ${name} cuda/${name}.c)
+  target_link_libraries(cuda.${name} PRIVATE
+    fake_cuda_driver nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})
+  nexar_test(cuda ${name} cuda.${name})
+endfunction()
+nexar_selftest(fake_selftest)
