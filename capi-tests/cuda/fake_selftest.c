@@ -4,39 +4,10 @@
  */
 #include <pthread.h>
 
-#include "fake/control.h"
+#include "driver.h"
 #include "processes.h"
 
 enum { ELEMENTS = 1000, BYTES = 4 * ELEMENTS };
-
-#define OK(call) CHECK_EQ(CUDA_SUCCESS, call)
-
-static void begin(void) {
-  CUcontext context;
-  OK(cuInit(0));
-  OK(cuDevicePrimaryCtxRetain(&context, 0));
-  OK(cuCtxPushCurrent_v2(context));
-}
-
-static CUdeviceptr device_memory(size_t bytes) {
-  CUdeviceptr address = 0;
-  OK(cuMemAlloc_v2(&address, bytes));
-  return address;
-}
-
-static uint32_t *pinned_memory(size_t bytes) {
-  void *address = NULL;
-  OK(cuMemHostAlloc(&address, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  return address;
-}
-
-static CUdeviceptr address_of(const void *host) { return (CUdeviceptr)(uintptr_t)host; }
-
-static CUstream stream_of(unsigned flags) {
-  CUstream stream = NULL;
-  OK(cuStreamCreate(&stream, flags));
-  return stream;
-}
 
 /* Memory. */
 
@@ -308,6 +279,7 @@ static void order_against_legacy(void) {
     hold = fakecuda_hold(blocking);
     OK(cuMemsetD32Async(device, 2, 1, legacy[i]));
     CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(legacy[i]));
+    check_stays_busy(legacy[i]);
     CHECK_EQ(1, fakecuda_pending(legacy[1 - i]));
     OK(cuMemsetD32Async(device, 3, 1, blocking));
     CHECK_EQ(1, *(uint32_t *)fakecuda_view(device, 4));
@@ -319,6 +291,7 @@ static void order_against_legacy(void) {
     OK(cuMemsetD32Async(device, 1, 1, blocking));
     OK(cuStreamSynchronize(other));
     CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(blocking));
+    check_stays_busy(blocking);
     fakecuda_release(hold);
     OK(cuStreamSynchronize(blocking));
   }
@@ -400,6 +373,7 @@ static void use_events(void) {
   OK(cuStreamWaitEvent(other, event, 0));
   OK(cuMemsetD32Async(device, 2, 1, other));
   CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(other));
+  check_stays_busy(other);
   /* What the event is afterwards does not concern the stream that waits. */
   uint64_t later = fakecuda_hold(one);
   OK(cuEventRecord(event, one));
@@ -411,6 +385,7 @@ static void use_events(void) {
   OK(cuEventDestroy_v2(event));
   CHECK_EQ(CUDA_ERROR_INVALID_HANDLE, cuEventDestroy_v2(event));
   CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(other));
+  check_stays_busy(other);
   fakecuda_release(later);
   OK(cuStreamSynchronize(other));
 }

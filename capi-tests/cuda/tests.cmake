@@ -7,7 +7,8 @@ foreach(variant IN ITEMS driver driver_without_memops)
   add_library(fake_cuda_${variant} SHARED cuda/fake_libcuda.c ${fake_sources})
   target_compile_definitions(fake_cuda_${variant} PRIVATE _GNU_SOURCE=)
   target_compile_options(fake_cuda_${variant} PRIVATE -O2)
-  target_link_options(fake_cuda_${variant} PRIVATE -Wl,-z,nodelete -Wl,-z,defs)
+  target_link_options(fake_cuda_${variant} PRIVATE -Wl,-z,nodelete -Wl,-z,defs
+    -Wl,-Bsymbolic-functions)
   target_link_libraries(fake_cuda_${variant} PRIVATE Threads::Threads)
   set_target_properties(fake_cuda_${variant} PROPERTIES
     OUTPUT_NAME cuda VERSION 1 SOVERSION 1 C_VISIBILITY_PRESET hidden
@@ -15,10 +16,14 @@ foreach(variant IN ITEMS driver driver_without_memops)
 endforeach()
 target_compile_definitions(fake_cuda_driver_without_memops PRIVATE FAKE_WITHOUT_MEMOPS)
 
-function(nexar_selftest name)
+foreach(name IN ITEMS fake_selftest fake_selftest_capture fake_selftest_faults)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})
   nexar_test(cuda ${name} cuda.${name})
-endfunction()
-nexar_selftest(fake_selftest)
+endforeach()
+set_tests_properties(cuda.fake_selftest_faults PROPERTIES
+  ENVIRONMENT DRIVER_WITHOUT_MEMOPS=$<TARGET_FILE:fake_cuda_driver_without_memops>)
+# Again with operations that take their time.
+nexar_test(cuda fake_selftest.late cuda.fake_selftest)
+set_tests_properties(cuda.fake_selftest.late PROPERTIES ENVIRONMENT FAKECUDA_LATENCY_US=0-300)

@@ -9,7 +9,12 @@
 
 #include "engine.h"
 
-static struct CUctx_st contexts[MOST_DEVICES];
+static struct CUctx_st contexts[MOST_DEVICES] = {
+    {.device = 0},  {.device = 1},  {.device = 2},  {.device = 3},
+    {.device = 4},  {.device = 5},  {.device = 6},  {.device = 7},
+    {.device = 8},  {.device = 9},  {.device = 10}, {.device = 11},
+    {.device = 12}, {.device = 13}, {.device = 14}, {.device = 15},
+};
 
 bool is_context(CUcontext context) {
   for (CUdevice device = 0; device < number_setting(SETTING_DEVICES); device++)
@@ -18,9 +23,7 @@ bool is_context(CUcontext context) {
 }
 
 CUcontext context_of_device(CUdevice device) {
-  if (device < 0 || device >= number_setting(SETTING_DEVICES)) return NULL;
-  contexts[device].device = device;
-  return &contexts[device];
+  return device >= 0 && device < number_setting(SETTING_DEVICES) ? &contexts[device] : NULL;
 }
 
 CUcontext current_context(void) {
