@@ -1,10 +1,12 @@
 /*
- * A CUDA driver without a device, for tests: libcuda.so.1 whose device memory no processor can touch,
- * whose streams run in their own time, and which does whatever is inconvenient and allowed. It shows
- * that calls are made in the right order by the right threads and that errors are handled. It does not
- * show how fast anything is, nor what a real driver does that its documentation does not say.
+ * A CUDA driver without a device, for tests: libcuda.so.1 whose device memory no processor can
+ * touch, whose streams run in their own time, and which does whatever is inconvenient and allowed.
+ * It shows that calls are made in the right order by the right threads and that errors are handled.
+ * It does not show how fast anything is, nor what a real driver does that its documentation does
+ * not say.
  *
- * This file is the map, and the end of the process. The rest is in fake/, and none of it is installed:
+ * This file is the map, and the end of the process. The rest is in fake/, and none of it is
+ * installed:
  *
  *     api.h        the driver API          control.h    what only tests call
  *     call.c       the door of all calls   failure.c    calls that fail on purpose
@@ -25,13 +27,13 @@
  *     MEMORY_MB=8192       of each device
  *     MANAGED_HOST=0       1: the processor can touch managed memory
  *     MANAGED_TYPE=2       the memory type of managed memory: 1 host, 2 device
- *     REGISTERED_ALIAS=0   1: registered memory has another address for the device than for the host
+ *     REGISTERED_ALIAS=0   1: registered memory has another address for the device
  *     LATENCY_US=0         before each operation; 50-500: at random between these
  *     SEED=1               of what is random
- *     COPY_MBPS=0          how fast copies between host and device are, each way; 0: as fast as can be
+ *     COPY_MBPS=0          of copies between host and device, each way; 0: as fast as can be
  *     HWQ=0                streams of a device share so many queues; 0: each has its own
  *     SERIAL_HOSTFN=0      1: host functions of all streams run one at a time
- *     QUEUE_DEPTH=1000     operations on a stream that have not ended; a call that adds one more waits
+ *     QUEUE_DEPTH=1000     operations of a stream that have not ended; one more has to wait
  *     ALLOC_SYNC=all       whose calls that allocate, free or make streams wait for the work of the
  *                          device: all, library (not the test's own), off
  *     STALL_MS=20000       how long such a call waits before the process is ended with a message
@@ -41,8 +43,8 @@
  *     FAIL=                function:nth:code, a list; * is any function of the library's, nth+ also
  *                          all after it
  *     TRACE=               file for the trace at the end; %p in it is the process
- *     LEAKS=               at the end: report prints what the library has not given back, abort makes
- *                          that the failure of the process
+ *     LEAKS=               at the end: report prints what the library has not given back,
+ *                          abort makes that the failure of the process
  *     EXIT_WAIT=0          1: the end of the process waits for all streams, as a driver may
  *
  * The end of the process is the last thing: after it every call returns DEINITIALIZED.
@@ -57,7 +59,7 @@
 enum { EXIT_LEAKED = 97 };
 
 __attribute__((destructor)) static void end_of_process(void) {
-  if (is_forked_child()) return;
+  if (!driver_is_used() || is_forked_child()) return;
   if (number_setting(SETTING_EXIT_WAIT)) {
     this_thread.call = NULL;
     lock_engine();

@@ -1,6 +1,6 @@
 /*
- * The fake CUDA driver keeps what the driver API promises: memory, contexts, streams, events and memory
- * operations. What it does on purpose to be difficult is in fake_selftest_faults.c.
+ * The fake CUDA driver keeps what the driver API promises: memory, contexts, streams, events and
+ * memory operations. What it does on purpose to be difficult is in fake_selftest_faults.c.
  */
 #include <pthread.h>
 
@@ -351,7 +351,9 @@ static void overlap_copies(void) {
   CHECK(ms[0] > 160); /* eight copies of 21 ms on one engine */
   CHECK(ms[1] > 80);  /* four on each of two */
 }
-static void a_direction_is_one_engine_with_a_rate(void) { in_a_process("COPY_MBPS=50", overlap_copies); }
+static void a_direction_is_one_engine_with_a_rate(void) {
+  in_a_process("COPY_MBPS=50", overlap_copies);
+}
 
 /* Events. */
 

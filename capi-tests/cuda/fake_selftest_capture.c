@@ -1,4 +1,4 @@
-/* The fake CUDA driver under capture: what is taken into it, what is refused, and what spoils it. */
+/* The fake CUDA driver under capture: what it takes, what is refused, and what spoils it. */
 #include <pthread.h>
 
 #include "driver.h"
@@ -72,7 +72,9 @@ static void ask_a_captured_stream(void) {
   CHECK_EQ(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuMemcpyAsync(memory, memory, 1, captured));
   end_capture(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
-static void a_captured_stream_cannot_be_waited_for(void) { in_a_process("", ask_a_captured_stream); }
+static void a_captured_stream_cannot_be_waited_for(void) {
+  in_a_process("", ask_a_captured_stream);
+}
 
 /* Calls that a capture may forbid. */
 
@@ -152,7 +154,9 @@ static void end_in_another_thread(void) {
   CHECK_EQ(0, pthread_join(thread, NULL));
   end_capture(CUDA_SUCCESS);
 }
-static void the_thread_that_began_a_capture_ends_it(void) { in_a_process("", end_in_another_thread); }
+static void the_thread_that_began_a_capture_ends_it(void) {
+  in_a_process("", end_in_another_thread);
+}
 
 static void capture_events(void) {
   CUevent inside, outside;

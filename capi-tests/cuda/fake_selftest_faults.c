@@ -1,7 +1,7 @@
 /*
- * The fake CUDA driver is as difficult as it says: it shares queues, waits where a driver may, fails on
- * purpose, ends processes whose threads or functions make calls that they must not make, and tells what
- * was not given back.
+ * The fake CUDA driver is as difficult as it says: it shares queues, waits where a driver may,
+ * fails on purpose, ends processes whose threads or functions make calls that they must not make,
+ * and tells what was not given back.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -214,7 +214,8 @@ static void call_in_an_allowed_thread(void) {
   on_a_thread(call_as, "nexar-bench");
 }
 static void threads_of_the_library_must_not_call(void) {
-  dies("", call_in_a_thread_of_nexar, SIGABRT, "cuDeviceGetCount was called by the thread nexar-io");
+  dies("", call_in_a_thread_of_nexar, SIGABRT,
+       "cuDeviceGetCount was called by the thread nexar-io");
   in_a_process("", call_in_an_allowed_thread);
   in_a_process("FORBID_THREADS=other,more", call_in_a_thread_of_nexar);
 }
@@ -247,6 +248,18 @@ static void fail_the_nth(void) {
 }
 static void an_armed_failure_hits_the_nth_call_of_the_library(void) {
   in_a_process("FAIL=cuMemcpyAsync:2:12345", fail_the_nth);
+}
+static void arm_before_the_first_call(void) {
+  fakecuda_fail("cuInit:1:999");
+  CHECK_EQ(CUDA_ERROR_UNKNOWN, cuInit(0));
+  begin();
+  fakecuda_set("NO_MEMOPS", "1");
+  CHECK_EQ(CUDA_ERROR_NOT_SUPPORTED, cuStreamWriteValue32_v2(NULL, device_memory(4), 1, 0));
+  fakecuda_set("NO_MEMOPS", NULL);
+  OK(cuStreamWriteValue32_v2(NULL, device_memory(4), 1, 0));
+}
+static void a_test_may_change_what_the_environment_says(void) {
+  in_a_process("FAIL=cuInit:2:1", arm_before_the_first_call);
 }
 static void arm_nonsense(void) { fakecuda_fail("cuNothing:1:1"); }
 static void a_failure_of_no_function_is_a_mistake(void) {
@@ -316,7 +329,9 @@ static void ask_for_names(void) {
 }
 static void codes_have_names_unless_they_are_unknown(void) { in_a_process("", ask_for_names); }
 
-static void *symbol(void *library, const char *name) { return library ? dlsym(library, name) : NULL; }
+static void *symbol(void *library, const char *name) {
+  return library ? dlsym(library, name) : NULL;
+}
 static void a_driver_may_lack_memory_operations(void) {
   const char *path = getenv("DRIVER_WITHOUT_MEMOPS");
   path ? check_parts++ : check_parts_skipped++;
@@ -429,7 +444,25 @@ static void write_a_trace(void) {
                    " end 1 hold 0 0\n begin 1 D2H 64 0\n end 1 D2H 64 0\n"
                    " begin 1 write 4 9\n end 1 write 4 9\n");
 }
-static void the_trace_tells_what_happened_in_order(void) { in_a_process("", write_a_trace); }
+static char *trace_path(char *path, size_t size, int process) {
+  snprintf(path, size, "/tmp/fake_cuda_trace.%d", process);
+  return path;
+}
+static void find_a_trace(void) {
+  char path[100];
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    begin();
+    exit(check_failures != 0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK_EQ(0, unlink(trace_path(path, sizeof path, (int)child)));
+}
+static void the_trace_tells_what_happened_in_order(void) {
+  in_a_process("", write_a_trace);
+  in_a_process("TRACE=/tmp/fake_cuda_trace.%p", find_a_trace);
+}
 
 static const struct test_case cases[] = {
     CASE(streams_that_share_a_queue_wait_for_each_other),
@@ -440,6 +473,7 @@ static const struct test_case cases[] = {
     CASE(host_functions_must_not_call),
     CASE(threads_of_the_library_must_not_call),
     CASE(an_armed_failure_hits_the_nth_call_of_the_library),
+    CASE(a_test_may_change_what_the_environment_says),
     CASE(a_failure_of_no_function_is_a_mistake),
     CASE(an_error_of_the_device_stays_and_stops_its_streams),
     CASE(a_test_may_break_a_device),

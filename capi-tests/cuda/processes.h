@@ -64,7 +64,8 @@ static inline void in_a_process(const char *settings, void (*function)(void)) {
 }
 
 /* It ends by the signal, and has said why. */
-static inline void dies(const char *settings, void (*function)(void), int signal, const char *text) {
+static inline void dies(const char *settings, void (*function)(void), int signal,
+                        const char *text) {
   struct ended ended = run_child(settings, function);
   CHECK(WIFSIGNALED(ended.status));
   CHECK_EQ(signal, WTERMSIG(ended.status));

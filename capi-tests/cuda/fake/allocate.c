@@ -86,6 +86,11 @@ static CUresult run_free(struct operation *operation) {
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   BEGIN(cuMemFreeAsync);
+  CUstream found;
+  lock_engine();
+  CUresult code = find_stream(stream, &found);
+  unlock_engine();
+  if (code != CUDA_SUCCESS) return code; /* nothing is freed */
   struct range *range = take_range(address, is_of_pool);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   struct operation *operation = new_operation("free", run_free);

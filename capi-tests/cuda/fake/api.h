@@ -1,7 +1,7 @@
 /*
- * As much of the CUDA driver API as nexar and its tests use: the exported names, their arguments and
- * the numbers that pass through them. For tests too, which then build without a CUDA toolkit. The
- * behaviour is in the files beside this one.
+ * As much of the CUDA driver API as nexar and its tests use: the exported names, their arguments
+ * and the numbers that pass through them. For tests too, which then build without a CUDA toolkit.
+ * The behaviour is in the files beside this one.
  *
  * Every name and number here is one of the real driver; nothing of our own is declared.
  */
@@ -171,7 +171,8 @@ CUDA_EXPORT CUresult cuGetErrorString(CUresult code, const char **text);
 
 CUDA_EXPORT CUresult cuDeviceGetCount(int *count);
 CUDA_EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal);
-CUDA_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
+CUDA_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
+                                          CUdevice device);
 CUDA_EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device);
 CUDA_EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active);

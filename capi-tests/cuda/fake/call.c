@@ -30,12 +30,14 @@ static const struct {
 
 _Thread_local struct thread this_thread;
 
-static atomic_bool initialized, deinitialized, forked;
+static atomic_bool used, initialized, deinitialized, forked;
 static atomic_ullong calls[FUNCTIONS];
 static pthread_key_t thread_end;
 
 void become_initialized(void) { atomic_store(&initialized, true); }
 void become_deinitialized(void) { atomic_store(&deinitialized, true); }
+
+bool driver_is_used(void) { return atomic_load(&used); }
 
 bool is_forked_child(void) { return atomic_load(&forked); }
 
@@ -52,6 +54,7 @@ static void end_of_thread(void *unused) {
 }
 
 static void prepare(void) {
+  atomic_store(&used, true);
   pthread_atfork(NULL, NULL, note_fork);
   if (pthread_key_create(&thread_end, end_of_thread) != 0) die("no key for the ends of threads");
   arm_failures_of_environment();
@@ -143,6 +146,7 @@ int fakecuda_mine(int mine) {
 
 void fakecuda_set(const char *name, const char *value) {
   if (!change_setting(name, value)) die("there is no setting %s", name);
+  if (strcmp(name, "FAIL") == 0) fakecuda_fail(value);
 }
 
 uint64_t fakecuda_calls(const char *function) {

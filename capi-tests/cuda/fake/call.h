@@ -1,6 +1,7 @@
 /*
- * The door that every call of the driver API goes through, and the few things that all files use: the
- * thread that calls, the end of the process with a sentence, what has been made and not given back.
+ * The door that every call of the driver API goes through, and the few things that all files use:
+ * the thread that calls, the end of the process with a sentence, what has been made and not given
+ * back.
  */
 #ifndef FAKE_CALL_H
 #define FAKE_CALL_H
@@ -113,6 +114,8 @@ struct thread {
 };
 extern _Thread_local struct thread this_thread;
 
+/* Some call has been made. */
+bool driver_is_used(void);
 /* A child of fork has none of the threads that streams run on. */
 bool is_forked_child(void);
 

@@ -59,7 +59,7 @@ void invalidate_blocking_captures(CUcontext context) {
     if (stream->blocking && stream->capture) invalidate_capture(stream);
 }
 
-/* Of the thread's own capture, or of a global one of another thread, unless one of them is relaxed. */
+/* The thread's own capture, or a global one of another thread, unless one of them is relaxed. */
 static bool forbids(const struct capture *capture, CUstreamCaptureMode mode) {
   if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
   if (pthread_equal(capture->thread, pthread_self()))

@@ -6,7 +6,7 @@
 
 /* All with the lock of the engine, besides check_unsafe_call. */
 
-/* Instead of enqueueing: whether the stream takes the operation into its capture, with which code. */
+/* Instead of enqueueing: whether the stream takes it into its capture, and with which code. */
 bool is_captured(CUstream stream, CUresult *code);
 /* Whether the legacy stream is unusable as a blocking stream of its context is captured. */
 bool legacy_is_implicated(CUcontext context);

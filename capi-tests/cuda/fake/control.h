@@ -1,7 +1,7 @@
 /*
  * What a test may ask of the fake driver besides the driver API: whose calls are whose, failures,
- * counters, streams that are held, work like that of kernels, the trace and the leaks. A test links the
- * fake libcuda.so.1, which is then the one that nexar loads.
+ * counters, streams that are held, work like that of kernels, the trace and the leaks. A test links
+ * the fake libcuda.so.1, which is then the one that nexar loads.
  *
  * "The library's" are all calls and objects that are not the test's own: fakecuda_mine tells them
  * apart. None of these functions is itself counted, failed or forbidden to a thread.
@@ -11,11 +11,11 @@
 
 #include "api.h"
 
-/* From here on the calls of this thread are the test's own, or no longer. Returns what was before. */
+/* From here on calls of this thread are the test's own, or no longer. Returns what was before. */
 CUDA_EXPORT int fakecuda_mine(int mine);
 
-/* As FAKECUDA_<name>=<value> in the environment, but now; NULL: the default. What exists already, as a
-   stream with its queue, stays as it is. An unknown name ends the process. */
+/* As FAKECUDA_<name>=<value> in the environment, but now; NULL: the default. What exists already,
+   as a stream with its queue, stays as it is. An unknown name ends the process. */
 CUDA_EXPORT void fakecuda_set(const char *name, const char *value);
 
 /* As FAKECUDA_FAIL, in place of what was armed before, counting from now. NULL: nothing fails. */
@@ -36,9 +36,9 @@ enum fakecuda_object {
   FAKECUDA_REGISTERED_MEMORY,
   FAKECUDA_STREAM,
   FAKECUDA_EVENT,
-  FAKECUDA_RETAIN,     /* of a primary context */
-  FAKECUDA_PUSH,       /* contexts pushed and not popped by threads that have ended */
-  FAKECUDA_OBJECTS     /* how many kinds there are */
+  FAKECUDA_RETAIN,  /* of a primary context */
+  FAKECUDA_PUSH,    /* contexts pushed and not popped by threads that have ended */
+  FAKECUDA_OBJECTS, /* how many kinds there are */
 };
 CUDA_EXPORT uint64_t fakecuda_live(enum fakecuda_object kind);
 /* Bytes of its pinned and registered memory, and the most there have been. */
@@ -59,8 +59,8 @@ CUDA_EXPORT uint64_t fakecuda_hold(CUstream stream);
 CUDA_EXPORT void fakecuda_release(uint64_t hold);
 
 /*
- * Enqueues work on device memory, as a kernel: `kernel` runs on a thread of the stream with addresses
- * that it can reach, of as many bytes as asked for. It must make no CUDA call.
+ * Enqueues work on device memory, as a kernel: `kernel` runs on a thread of the stream with
+ * addresses that it can reach, of as many bytes as asked for. It must make no CUDA call.
  */
 enum { FAKECUDA_MOST_BUFFERS = 4 };
 struct fakecuda_buffer {

@@ -1,9 +1,9 @@
 /*
  * Copies and fills, the calls and the operations. Which memory is where is left to memory.c.
  *
- * Bytes move on the thread of the stream, never in the call; a call waits for them only where memory
- * that CUDA does not know takes part, as a driver has to. With FAKECUDA_COPY_MBPS each direction of a
- * device is one engine, which a copy has to itself for as long as its bytes take.
+ * Bytes move on the thread of the stream, never in the call; a call waits for them only where
+ * memory that CUDA does not know takes part, as a driver has to. With FAKECUDA_COPY_MBPS each
+ * direction of a device is one engine, which a copy has to itself for as long as its bytes take.
  */
 #include <string.h>
 #include <time.h>

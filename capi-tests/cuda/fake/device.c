@@ -64,7 +64,7 @@ static int attribute_of(CUdevice_attribute attribute, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       return 1;
     default:
-      /* Among them CAN_USE_STREAM_MEM_OPS_V1, which says nothing of the memory operations of today. */
+      /* Also for CAN_USE_STREAM_MEM_OPS_V1, which says nothing of today's memory operations. */
       return 0;
   }
 }

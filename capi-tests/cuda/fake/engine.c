@@ -3,8 +3,8 @@
  * operation does is its own function; which calls make operations is left to the other files.
  *
  * One lock guards streams, queues, points, events and captures; nothing that moves bytes, sleeps or
- * runs code of the program is done under it. An operation waits only for such as were enqueued before
- * it, so that streams which share a queue never wait for each other in a circle.
+ * runs code of the program is done under it. An operation waits only for such as were enqueued
+ * before it, so that streams which share a queue never wait for each other in a circle.
  */
 #include "engine.h"
 

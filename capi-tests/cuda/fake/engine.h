@@ -1,6 +1,6 @@
 /*
- * Streams, the queues they run on, and operations. Everything that happens on a device is an operation
- * of a stream; what it does is a function of the file that enqueues it.
+ * Streams, the queues they run on, and operations. Everything that happens on a device is an
+ * operation of a stream; what it does is a function of the file that enqueues it.
  */
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H

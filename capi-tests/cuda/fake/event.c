@@ -1,8 +1,8 @@
 /*
  * Events: points of streams that others can wait for. Order between streams is kept by the engine.
  *
- * An event stands for its last record alone. Who waits for it keeps waiting for the record there was,
- * whatever is recorded later and also when the event is destroyed.
+ * An event stands for its last record alone. Who waits for it keeps waiting for the record there
+ * was, whatever is recorded later and also when the event is destroyed.
  */
 #include <stdlib.h>
 

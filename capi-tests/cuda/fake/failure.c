@@ -20,6 +20,7 @@ static struct failure {
 } failures[MOST_FAILURES];
 static int armed;
 static unsigned happened;
+static bool chosen; /* by the test, and no longer by the environment */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* function:nth:code, or function:nth+:code for the nth and all after it. */
@@ -41,8 +42,8 @@ static void check_function(const char *name) {
   die("FAKECUDA_FAIL names %s, which is no function", name);
 }
 
-void fakecuda_fail(const char *text) {
-  pthread_mutex_lock(&lock);
+/* With the lock. */
+static void arm(const char *text) {
   armed = 0;
   happened = 0;
   while (text && *text) {
@@ -52,10 +53,20 @@ void fakecuda_fail(const char *text) {
     text += strcspn(text, ",");
     text += *text == ',';
   }
+}
+
+void fakecuda_fail(const char *text) {
+  pthread_mutex_lock(&lock);
+  arm(text);
+  chosen = true;
   pthread_mutex_unlock(&lock);
 }
 
-void arm_failures_of_environment(void) { fakecuda_fail(text_setting(SETTING_FAIL)); }
+void arm_failures_of_environment(void) {
+  pthread_mutex_lock(&lock);
+  if (!chosen) arm(text_setting(SETTING_FAIL));
+  pthread_mutex_unlock(&lock);
+}
 
 unsigned fakecuda_failed(void) {
   pthread_mutex_lock(&lock);

@@ -1,6 +1,6 @@
 /*
- * Memory operations of streams: writing a number, and waiting for one. A driver without them is this
- * library without this file (FAKE_WITHOUT_MEMOPS), or with FAKECUDA_NO_MEMOPS.
+ * Memory operations of streams: writing a number, and waiting for one. A driver without them is
+ * this library without this file (FAKE_WITHOUT_MEMOPS), or with FAKECUDA_NO_MEMOPS.
  *
  * A write is there after all that the stream did before it. A wait holds its queue, and with it all
  * streams that share it, until the cell has the number or the context breaks.
@@ -34,7 +34,7 @@ static bool is_there(uint32_t seen, uint32_t value, unsigned flags) {
   }
 }
 
-/* First looks often, then seldom: on few processors whoever is to write the cell must get to run. */
+/* First looks often, then seldom: whoever is to write the cell must get a processor. */
 static CUresult run_wait(struct operation *operation) {
   enum { LOOKS = 200, YIELDS = 20, NAP_NS = 30000 };
   CUcontext context = operation->stream->context;

@@ -1,10 +1,10 @@
 /*
- * The map from addresses to memory that CUDA knows, and the memory itself. The calls that ask for it
- * are in allocate.c, what a program is told about an address is in pointer.c.
+ * The map from addresses to memory that CUDA knows, and the memory itself. The calls that ask for
+ * it are in allocate.c, what a program is told about an address is in pointer.c.
  *
- * Addresses of devices lie in one region that the processor can never touch, besides managed memory if
- * FAKECUDA_MANAGED_HOST says so; the engine has the same bytes elsewhere. An address is used again as
- * soon as nobody holds it. New memory is full of 0xA5.
+ * Addresses of devices lie in one region that the processor can never touch, besides managed memory
+ * if FAKECUDA_MANAGED_HOST says so; the engine has the same bytes elsewhere. An address is used
+ * again as soon as nobody holds it. New memory is full of 0xA5.
  */
 #include "memory.h"
 
@@ -228,7 +228,8 @@ CUresult register_range(void *address, size_t bytes) {
   if (!range) die("no memory for a range");
   pthread_mutex_lock(&lock);
   size_t before = entries_until(start);
-  bool overlaps = entry_of(start) || (before < entry_count && entries[before].start < start + bytes);
+  bool runs_into_next = before < entry_count && entries[before].start < start + bytes;
+  bool overlaps = entry_of(start) || runs_into_next;
   if (overlaps || is_in_region(start)) {
     pthread_mutex_unlock(&lock);
     free(range);

@@ -49,7 +49,8 @@ static bool is_in_device_addresses(const struct range *range, CUdeviceptr addres
 static bool attribute_of(const struct range *range, CUdeviceptr address,
                          CUpointer_attribute attribute, union value *value) {
   CUdeviceptr host = (CUdeviceptr)(uintptr_t)range->host_base;
-  CUdeviceptr offset = address - (is_in_device_addresses(range, address) ? range->device_base : host);
+  CUdeviceptr base = is_in_device_addresses(range, address) ? range->device_base : host;
+  CUdeviceptr offset = address - base;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       value->context = range->kind == POOL_MEMORY ? NULL : range->context;

@@ -1,4 +1,4 @@
-/* What the environment says about the driver. ../fake_libcuda.c lists the names and what they mean. */
+/* What the environment says about the driver. ../fake_libcuda.c tells what the names mean. */
 #ifndef FAKE_SETTINGS_H
 #define FAKE_SETTINGS_H
 

@@ -1,6 +1,6 @@
 /*
- * Calls that make, end, ask and wait for streams. What runs on them is in the engine and in the files
- * of the operations.
+ * Calls that make, end, ask and wait for streams. What runs on them is in the engine and in the
+ * files of the operations.
  *
  * No call but the waiting ones stays longer than it takes to get the lock, besides cuStreamCreate,
  * which may wait for the device as calls that allocate do.

@@ -1,8 +1,9 @@
 /*
- * The trace: a ring of the last events, and its text. Who writes what is left to call.c and engine.c.
+ * The trace: a ring of the last events, and its text. Who writes what is left to call.c and
+ * engine.c.
  *
- * Writing takes no lock: an event has its place by one addition, and its mark when it is whole, so that
- * the text leaves out those that are being written.
+ * Writing takes no lock: an event has its place by one addition, and its mark when it is whole, so
+ * that the text leaves out those that are being written.
  *
  * A line is: microseconds, what, stream, kind or function, bytes, value.
  *     12.3 call - cuMemcpyAsync 0 0
@@ -91,7 +92,8 @@ void dump_trace_of_environment(void) {
   char path[4096];
   if (!*name) return;
   if (process)
-    snprintf(path, sizeof path, "%.*s%d%s", (int)(process - name), name, (int)getpid(), process + 2);
+    snprintf(path, sizeof path, "%.*s%d%s", (int)(process - name), name, (int)getpid(),
+             process + 2);
   else
     snprintf(path, sizeof path, "%s", name);
   fakecuda_dump_trace(path);
