@@ -26,6 +26,18 @@ static inline void put_settings(const char *settings) {
   }
 }
 
+/* The first of it; the rest is read too, so that nobody waits to be read. */
+static inline void read_to_end(int file, char *text, size_t size) {
+  char part[1000];
+  size_t length = 0;
+  for (ssize_t got; (got = read(file, part, sizeof part)) > 0;) {
+    size_t kept = (size_t)got < size - 1 - length ? (size_t)got : size - 1 - length;
+    memcpy(text + length, part, kept);
+    length += kept;
+  }
+  text[length] = 0;
+}
+
 /* Runs the function in a child, which fails if a check in it does, and waits for its end. */
 static inline struct ended run_child(const char *settings, void (*function)(void)) {
   struct ended ended = {.status = -1};
@@ -43,15 +55,7 @@ static inline struct ended run_child(const char *settings, void (*function)(void
     exit(check_failures != 0);
   }
   close(pipe_ends[1]);
-  size_t length = 0;
-  for (ssize_t got = 1; got > 0; length += (size_t)got) {
-    char rest[100];
-    size_t space = sizeof ended.stderr_text - 1 - length;
-    got = space ? read(pipe_ends[0], ended.stderr_text + length, space)
-                : read(pipe_ends[0], rest, sizeof rest);
-    if (got < 0 || !space) got = got > 0 ? 0 : -1;
-    if (got < 0) break;
-  }
+  read_to_end(pipe_ends[0], ended.stderr_text, sizeof ended.stderr_text);
   close(pipe_ends[0]);
   CHECK(child > 0 && waitpid(child, &ended.status, 0) == child);
   return ended;
