@@ -490,6 +490,29 @@ impl Op<'_> {
         }
     }
 
+    /// The buffers that the caller named, as it named them.
+    pub fn memory(&self) -> Vec<(&'static str, &[u8])> {
+        match self {
+            Self::AllReduce { buffers, .. }
+            | Self::Reduce { buffers, .. }
+            | Self::Broadcast { buffers, .. }
+            | Self::AllGather { buffers, .. }
+            | Self::ReduceScatter { buffers, .. }
+            | Self::AllToAll { buffers, .. }
+            | Self::Gather { buffers, .. }
+            | Self::Scatter { buffers, .. }
+            | Self::Scan { buffers, .. }
+            | Self::ExScan { buffers, .. } => match buffers {
+                Buffers::Apart { input, output } => vec![("sendbuff", input), ("recvbuff", output)],
+                Buffers::Shared { both } => vec![("recvbuff", both)],
+            },
+            Self::AllReduceBucketed { buckets, .. } => {
+                buckets.iter().map(|bucket| ("a buffer of buffs", &**bucket)).collect()
+            }
+            Self::Barrier | Self::Split { .. } => Vec::new(),
+        }
+    }
+
     #[inline(always)]
     pub fn call(&self) -> Call {
         match *self {

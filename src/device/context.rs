@@ -55,6 +55,16 @@ impl Device {
         Self::retained(driver, driver.device(ordinal).told()?, ordinal)
     }
 
+    /// The same, if something has made it current before. `None` also if there is no such device.
+    pub fn active(ordinal: i32) -> Result<Option<Self>> {
+        let Some(driver) = driver() else { return Ok(None) };
+        let exists = usize::try_from(ordinal).is_ok_and(|ordinal| ordinal < driver.device_count());
+        if !exists || !driver.primary_is_active(driver.device(ordinal).told()?).told()? {
+            return Ok(None);
+        }
+        Self::primary(ordinal).map(Some)
+    }
+
     fn retained(driver: &'static Driver, device: CUdevice, ordinal: i32) -> Result<Self> {
         let context = driver.retain_primary(device).told()?;
         Ok(Self { driver, device, ordinal, context, is_retained: true })

@@ -20,6 +20,7 @@ pub mod gate;
 pub mod kind;
 mod memops;
 pub mod pinned;
+pub mod staging;
 mod stream;
 
 use std::sync::OnceLock;
