@@ -107,7 +107,7 @@ impl Drop for Device {
 }
 
 /// What cannot be given back stays: the context or the driver is gone, or will not do any more work.
-fn forgive(ended: std::result::Result<(), Failed>) {
+pub(super) fn forgive(ended: std::result::Result<(), Failed>) {
     if let Err(failed) = ended {
         debug!("{failed}; what was to be given back is left to the driver");
     }

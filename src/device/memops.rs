@@ -5,16 +5,25 @@
 
 use std::time::{Duration, Instant};
 
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::device::calls::{CudaStream, Told};
-use crate::device::context::Entered;
-use crate::device::pinned::{Cell, Pinned};
+use crate::device::context::{Entered, forgive};
+use crate::device::pinned::Pinned;
 use crate::error::Result;
 
 /// Other work of the device may go before the trial's.
 const PATIENCE: Duration = Duration::from_secs(10);
 const NAP: Duration = Duration::from_micros(50);
+
+/// A number that the stream alone writes, and one that this process alone does: a stream writes whatever was
+/// there before, and would take back what lets it go on.
+const QUESTION: usize = 0;
+const ANSWER: usize = 64;
+const BYTES: usize = 128;
+const ASKED: u32 = 2;
+const HEARD: u32 = 3;
+const ANSWERED: u32 = 1;
 
 impl Entered<'_> {
     /// Whether `write_value` and `wait_value` work on this device. Found out by the first who asks in this
@@ -26,7 +35,7 @@ impl Entered<'_> {
     }
 
     fn try_memops(&self) -> bool {
-        let worked = self.allocate(64).and_then(|pinned| self.try_on(pinned));
+        let worked = self.allocate(BYTES).and_then(|pinned| self.try_with(pinned));
         match &worked {
             Ok(true) => {}
             Ok(false) => warn!(
@@ -41,58 +50,53 @@ impl Entered<'_> {
         worked.unwrap_or(false)
     }
 
-    fn try_on(&self, pinned: Pinned) -> Result<bool> {
+    fn try_with(&self, pinned: Pinned) -> Result<bool> {
         let driver = self.driver();
-        let _relaxed = self.relax().told()?;
-        let stream = driver.create_stream().told()?;
-        let cell = pinned.cell(0);
-        let worked = self.converse(&cell, stream);
-        // Lets go whatever still waits.
-        cell.advance(LAST);
-        if matches!(worked, Ok(false)) {
-            // The device may still come to it.
-            return worked;
-        }
-        for ended in [driver.destroy_stream(stream), driver.free_host(pinned.host())] {
-            if let Err(failed) = ended {
-                debug!("{failed}");
+        let _relaxed = self.relax().told();
+        let stream = match driver.create_stream().told() {
+            Ok(stream) => stream,
+            Err(error) => {
+                forgive(driver.free_host(pinned.host()));
+                return Err(error);
             }
+        };
+        let deadline = Instant::now() + PATIENCE;
+        let worked = self.converse(&pinned, stream, deadline);
+        // Lets the stream go on if it was to wait for an answer that did not follow.
+        pinned.cell(ANSWER).advance(ANSWERED);
+        // What a device that is late or has failed may still write stays there for it.
+        if until(deadline, || self.is_idle(stream)).unwrap_or(false) {
+            forgive(driver.destroy_stream(stream));
+            forgive(driver.free_host(pinned.host()));
         }
         worked
     }
 
     /// The stream waits for what it has written itself, then for what this process writes.
-    fn converse(&self, cell: &Cell, stream: CudaStream) -> Result<bool> {
-        let deadline = Instant::now() + PATIENCE;
-        self.write_value(cell, 1, stream)?;
-        self.wait_value(cell, 1, stream)?;
-        self.write_value(cell, 2, stream)?;
-        self.wait_value(cell, 3, stream)?;
-        self.write_value(cell, LAST, stream)?;
-        Ok(self.comes(cell, 2, stream, deadline)? && {
-            cell.advance(3);
-            self.comes(cell, LAST, stream, deadline)?
-        })
-    }
-
-    fn comes(
-        &self,
-        cell: &Cell,
-        value: u32,
-        stream: CudaStream,
-        deadline: Instant,
-    ) -> Result<bool> {
-        while !cell.has_come_to(value) {
-            // Fails if the device has failed.
-            self.is_idle(stream)?;
-            if Instant::now() >= deadline {
-                return Ok(false);
-            }
-            std::thread::sleep(NAP);
+    fn converse(&self, pinned: &Pinned, stream: CudaStream, deadline: Instant) -> Result<bool> {
+        let (question, answer) = (pinned.cell(QUESTION), pinned.cell(ANSWER));
+        self.write_value(&question, 1, stream)?;
+        self.wait_value(&question, 1, stream)?;
+        self.write_value(&question, ASKED, stream)?;
+        self.wait_value(&answer, ANSWERED, stream)?;
+        self.write_value(&question, HEARD, stream)?;
+        // Whether the stream is idle is asked only because that fails if the device has failed.
+        let has_come = |value| self.is_idle(stream).map(|_| question.has_come_to(value));
+        if !until(deadline, || has_come(ASKED))? {
+            return Ok(false);
         }
-        Ok(true)
+        answer.advance(ANSWERED);
+        until(deadline, || has_come(HEARD))
     }
 }
 
-/// What the stream writes at the end.
-const LAST: u32 = 4;
+/// Looks until what it looks for is there: true; or the deadline has passed: false.
+fn until(deadline: Instant, is_there: impl Fn() -> Result<bool>) -> Result<bool> {
+    while !is_there()? {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        std::thread::sleep(NAP);
+    }
+    Ok(true)
+}
