@@ -27,3 +27,35 @@ set_tests_properties(cuda.fake_selftest_faults PROPERTIES
 # Again with operations that take their time.
 nexar_test(cuda fake_selftest.late cuda.fake_selftest)
 set_tests_properties(cuda.fake_selftest.late PROPERTIES ENVIRONMENT FAKECUDA_LATENCY_US=0-300)
+
+# nexar_cuda_test(<program> <ranks> <way> <setting>...): processes that have a device each; way is shm, quic or
+# mixed, as that of nexar_process_test. What the library has not given back at the end is a failure.
+function(nexar_cuda_test program n way)
+  set(test ${program}.${way}.${n})
+  set(launcher)
+  if(way STREQUAL mixed)
+    set(launcher ${CMAKE_CURRENT_SOURCE_DIR}/process/two_hosts.sh)
+  elseif(way STREQUAL quic)
+    list(APPEND ARGN NEXAR_SHM_DISABLE=1)
+  endif()
+  nexar_test(cuda ${test} nexar::run -n ${n} --timeout 55 ${launcher}
+    $<TARGET_FILE:cuda.${program}>)
+  set_tests_properties(cuda.${test} PROPERTIES PROCESSORS ${n})
+  set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
+endfunction()
+
+foreach(name IN ITEMS operations)
+  nexar_program(cuda ${name} cuda/${name}.c)
+  target_link_libraries(cuda.${name} PRIVATE
+    fake_cuda_driver nexar::nexar Threads::Threads m)
+endforeach()
+nexar_cuda_test(operations 2 shm FAKECUDA_LATENCY_US=0)
+nexar_cuda_test(operations 2 quic FAKECUDA_LATENCY_US=0-200 FAKECUDA_HWQ=1)
+nexar_cuda_test(operations 3 shm FAKECUDA_LATENCY_US=200 FAKECUDA_HWQ=1)
+nexar_cuda_test(operations 3 mixed FAKECUDA_LATENCY_US=0)
+nexar_cuda_test(operations 4 mixed FAKECUDA_LATENCY_US=0-200)
+
+# Failures of the driver.
+nexar_program(cuda injection cuda/injection.c)
+target_link_libraries(cuda.injection PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
+nexar_test(cuda injection cuda.injection)
