@@ -213,3 +213,159 @@ fn within<'b>(buckets: &'b mut [&mut [u8]], range: &Range<usize>) -> Vec<&'b mut
     }
     parts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DataType;
+    use crate::op::{Fold, RedOp, Reducer};
+    use crate::rank::Rank;
+
+    const PLACE: Place = Place { rank: Rank(1), size: 3 };
+
+    fn sum() -> Reducer {
+        Reducer::Known(Fold::new(DataType::Int32, RedOp::Sum).unwrap())
+    }
+
+    /// Cuts on purpose where no call of a program is that small.
+    fn cut(width: usize, longest: usize) -> Cut {
+        Cut { width, pieces: longest.div_ceil(width) }
+    }
+
+    /// Writes the number of its piece to every byte that a piece may write.
+    fn mark(op: &mut Op<'_>, cut: Cut, write: impl Fn(Op<'_>, u8)) {
+        (0..cut.pieces).for_each(|index| write(cut.piece(op, index), index as u8 + 1));
+    }
+
+    fn write_all(buffers: Buffers<'_>, number: u8) {
+        let mut buffers = buffers;
+        buffers.output_mut().fill(number);
+    }
+
+    #[test]
+    fn pieces_of_one_buffer_follow_each_other_and_the_last_is_as_long_as_what_is_left() {
+        let (input, mut output) = ([7; 40], [0; 40]);
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let mut op = Op::AllReduce { count: 10, reducer: sum(), buffers };
+        mark(&mut op, cut(16, 40), |piece, number| match piece {
+            Op::AllReduce { count, buffers, .. } => {
+                assert_eq!(buffers.input().len(), count * 4);
+                assert_eq!(count, if number == 3 { 2 } else { 4 });
+                write_all(buffers, number);
+            }
+            _ => panic!("it is an all-reduce"),
+        });
+        let expected: Vec<u8> = [[1; 16], [2; 16]].concat().into_iter().chain([3; 8]).collect();
+        assert_eq!(output[..], expected);
+    }
+
+    #[test]
+    fn a_rank_without_input_or_output_has_the_same_pieces() {
+        let mut output = [0; 40];
+        let buffers = Buffers::Apart { input: &[], output: &mut output };
+        let mut op = Op::Broadcast { count: 10, dtype: DataType::Int32, root: Rank(0), buffers };
+        let counts: Vec<_> = (0..3)
+            .map(|index| match cut(16, 40).piece(&mut op, index) {
+                Op::Broadcast { count, .. } => count,
+                _ => panic!("it is a broadcast"),
+            })
+            .collect();
+        assert_eq!(counts, [4, 4, 2]);
+    }
+
+    #[test]
+    fn pieces_of_blocks_have_a_part_of_each_also_where_blocks_differ() {
+        let (input, mut output) = ([7; 12], [0; 40]);
+        // Of 3, 3 and 2 elements, with a gap.
+        let blocks = Blocks::at(vec![0..12, 16..28, 28..36]);
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let counts = Counts::listed(&[3, 3, 2]);
+        let mut op = Op::AllGather { counts, dtype: DataType::Int32, blocks, buffers };
+        mark(&mut op, cut(8, 12), |piece, number| match piece {
+            Op::AllGather { counts, blocks, mut buffers, .. } => {
+                assert_eq!(buffers.input().len(), if number == 1 { 8 } else { 4 });
+                let total = blocks.iter().map(|block| block.len() / 4).sum();
+                assert!(matches!(counts, Counts::Listed { total: told, .. } if told == total));
+                blocks.iter().for_each(|block| buffers.output_mut()[block].fill(number));
+            }
+            _ => panic!("it is an all-gather"),
+        });
+        let mut expected = [0; 40];
+        for (range, number) in [(0..8, 1), (8..12, 2), (16..24, 1), (24..28, 2), (28..36, 1)] {
+            expected[range].fill(number);
+        }
+        assert_eq!(output, expected);
+    }
+
+    #[test]
+    fn a_list_of_buffers_is_cut_as_if_they_were_one() {
+        let (mut a, mut b, mut c) = ([0; 12], [0; 0], [0; 20]);
+        let mut op = Op::AllReduceBucketed {
+            counts: Counts::listed(&[3, 0, 5]),
+            reducer: sum(),
+            buckets: vec![&mut a, &mut b, &mut c],
+        };
+        mark(&mut op, cut(16, 32), |piece, number| match piece {
+            Op::AllReduceBucketed { buckets, .. } => {
+                buckets.into_iter().for_each(|bucket| bucket.fill(number));
+            }
+            _ => panic!("it is a list of all-reduces"),
+        });
+        assert_eq!(a, [1; 12]);
+        assert_eq!(c[..], [[1; 4].as_slice(), &[2; 16]].concat());
+    }
+
+    #[test]
+    fn a_piece_fits_its_place_whatever_is_on_a_device() {
+        for size in 2..70 {
+            let place = Place::new(Rank(0), size);
+            let count = 64 << 20;
+            let buffers = || Buffers::Apart { input: &[], output: &mut [] };
+            let dtype = DataType::Int8;
+            let ops = [
+                (1, Op::Broadcast { count, dtype, root: Rank(0), buffers: buffers() }),
+                (
+                    size + 1,
+                    Op::AllGather {
+                        counts: Counts::Each(count),
+                        dtype,
+                        blocks: Blocks::equal(count, size),
+                        buffers: buffers(),
+                    },
+                ),
+                (
+                    2 * size,
+                    Op::AllToAll {
+                        counts: Counts::Each(count),
+                        dtype,
+                        sent: Blocks::equal(count, size),
+                        received: Blocks::equal(count, size),
+                        buffers: buffers(),
+                    },
+                ),
+            ];
+            for (copies, op) in ops {
+                let cut = Cut::of(&op, place).expect("it is large");
+                assert!(cut.width * copies <= SLOT && cut.width * cut.pieces >= count);
+            }
+        }
+    }
+
+    #[test]
+    fn what_fits_a_place_is_not_cut_and_neither_is_what_ranks_know_differently() {
+        let buffers = || Buffers::Apart { input: &[], output: &mut [] };
+        let (dtype, root) = (DataType::Int8, Rank(0));
+        let broadcast = |count| Op::Broadcast { count, dtype, root, buffers: buffers() };
+        assert_eq!(Cut::of(&broadcast(SLOT), PLACE), None);
+        assert_eq!(Cut::of(&broadcast(SLOT + 1), PLACE).map(|cut| cut.pieces), Some(2));
+        let blocks = Blocks::equal(SLOT, 3);
+        let varying = Op::AllToAll {
+            counts: Counts::Pairwise,
+            dtype,
+            sent: blocks.clone(),
+            received: blocks,
+            buffers: buffers(),
+        };
+        assert_eq!(Cut::of(&varying, PLACE), None);
+    }
+}

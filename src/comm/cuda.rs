@@ -35,9 +35,13 @@ use super::work::Work;
 /// The result of an operation that failed, in every byte: a NaN of every float type.
 const SPOILT: u8 = 0xff;
 
-/// How long a communicator that ends waits for a device that has all it needs.
-const RETIRE_TIME: Duration = Duration::from_secs(30);
+/// How long a communicator that ends, or is aborted, waits for a device that has all it needs.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE_OF_ABORT: Duration = Duration::from_millis(500);
 const RETIRE_LOOK: Duration = Duration::from_micros(100);
+
+/// A piece may need a scalar besides its data.
+const ROOM_FOR_SCALAR: usize = 4096;
 
 /// CUDA's stream of each thread.
 const PER_THREAD: usize = 2;
@@ -69,7 +73,7 @@ impl Cuda {
     pub fn new(device: Arc<Device>, holds: bool) -> Result<Self> {
         let entered = device.enter()?;
         let staging = match entered.memops_work() {
-            true => Some(Staging::new(&entered, SLOT)?),
+            true => Some(Staging::new(&entered, SLOT + ROOM_FOR_SCALAR)?),
             false => {
                 warn!("device {}: streams cannot wait, calls on its memory do", device.ordinal());
                 None
@@ -101,14 +105,14 @@ impl Cuda {
     }
 
     /// Everything enqueued has ended: waits until the device has done its part, and gives all back.
-    pub fn close(&self) {
+    pub fn close(&self, patience: Duration) {
         self.stream.close();
         let mut order = self.lock();
         if let Some(staging) = &self.staging {
             if self.holds {
                 staging.release();
             }
-            let until = Instant::now() + RETIRE_TIME;
+            let until = Instant::now() + patience;
             while !staging.is_retired() && Instant::now() < until {
                 std::thread::sleep(RETIRE_LOOK);
             }
@@ -226,6 +230,11 @@ impl Communicator {
                     found.0.push(address..address + length);
                 }
             }
+        }
+        if let Work::Collective(op) = work
+            && let Some((address, bytes)) = op.scalar_on_device()
+        {
+            found.0.push(address as usize..address as usize + bytes);
         }
         if found.0.is_empty() && stream.is_none() {
             return Ok(None);

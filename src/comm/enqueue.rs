@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cut::{Cut, SLOT};
+use crate::cut::Cut;
 use crate::device::staging::{Number, SLOTS};
 use crate::device::{CudaStream, Entered};
 use crate::error::{Error, Result};
@@ -116,7 +116,7 @@ pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
         match planned {
             Err(request) => issued.push(request),
             Ok(planned) => {
-                enqueued.push(Arc::clone(&planned.communicator));
+                enqueued.push((Arc::clone(&planned.communicator), planned.work.words()));
                 issued.push(staged(planned, pieces, &mut sides));
             }
         }
@@ -129,13 +129,13 @@ pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     let all: Vec<_> = sides.iter().map(cudas_of).collect();
     drop(sides);
     if let Err(error) = &put {
-        for communicator in &enqueued {
-            communicator.fail_because_of(error.clone());
+        for (communicator, what) in &enqueued {
+            communicator.fail_to_enqueue(what, error);
         }
         all.iter().for_each(|cuda| cuda.release());
     }
     // Whoever aborted meanwhile did not know of these numbers.
-    for communicator in enqueued.iter().filter(|communicator| communicator.is_aborted()) {
+    for (communicator, _) in enqueued.iter().filter(|(communicator, _)| communicator.is_aborted()) {
         communicator.release_device();
     }
     let ran = result.and(here.run());
@@ -160,6 +160,7 @@ fn check(request: &Request<'static>, on: &OnCuda) -> Result<()> {
         .cuda
         .get()
         .ok_or_else(|| Error::Panic("a request is on a stream of no device".to_owned()))?;
+    request.communicator.check_takes(&request.work)?;
     cuda.device().enter()?.check_not_capturing(on.stream)
 }
 
@@ -184,10 +185,11 @@ fn plan(request: Request<'static>, cudas: &[Arc<Cuda>]) -> Planned {
         Work::Recv(incoming) => vec![Layout::of_incoming(incoming, &device)],
         Work::Split(_) | Work::Staged(_) => unreachable!("such work comes from no caller"),
     };
-    let fits = layouts.iter().all(|layout| layout.bytes <= SLOT);
     let way = match own.staging() {
         None => Way::Waiting,
-        Some(_) if fits && !work.is_message() => Way::Ring,
+        // Pieces fit by construction.
+        Some(_) if cut.is_some() => Way::Ring,
+        Some(staging) if layouts[0].bytes <= staging.slot_bytes() && !work.is_message() => Way::Ring,
         Some(_) => Way::Whole,
     };
     if way == Way::Waiting && cut.is_some() {

@@ -306,7 +306,7 @@ impl Communicator {
         }
         self.drain(state);
         if let Some(cuda) = self.cuda.get() {
-            cuda.close();
+            cuda.close(cuda::PATIENCE);
         }
         info!(
             rank = self.place().rank.0 as u64,
@@ -324,7 +324,7 @@ impl Communicator {
         self.backlog.dissolve();
         if let Some(cuda) = self.cuda.get() {
             cuda.release();
-            cuda.close();
+            cuda.close(cuda::PATIENCE_OF_ABORT);
         }
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
@@ -340,10 +340,15 @@ impl Communicator {
         }
     }
 
-    /// Fails it on all ranks because something that no single call of it can tell has failed.
-    fn fail_because_of(&self, cause: Error) {
-        let fault = self.mesh.fail(cause);
+    /// Whether it takes this operation.
+    fn check_takes(&self, work: &Work<'_>) -> Result<()> {
+        self.check_open(&self.lock(), &work.words())
+    }
+
+    /// Fails it on all ranks because an operation could not be put on its stream.
+    fn fail_to_enqueue(&self, what: &str, cause: &Error) {
         let rank = self.place().rank;
+        let fault = self.mesh.fail(Error::Cuda(format!("{rank}, {what}, not enqueued: {cause}")));
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.backlog.dissolve();
     }

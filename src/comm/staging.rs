@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::blocks::{self, Blocks};
 use crate::buffer::Buffers;
 use crate::message::{Incoming, Outgoing};
-use crate::op::{Op, Operator};
+use crate::op::{Op, Operator, Reducer, Scalar};
 use crate::rank::{Place, Rank};
 
 /// Parts begin at a multiple of this: of a line, so that no two share one.
@@ -47,6 +47,7 @@ pub(super) struct Layout {
     input_blocks: Option<Blocks>,
     output_blocks: Option<Blocks>,
     buckets: Vec<Option<Range<usize>>>,
+    scalar: Option<Range<usize>>,
     pub fetch: Vec<Rows>,
     pub store: Vec<Rows>,
     /// How much memory it takes.
@@ -127,7 +128,9 @@ impl Layout {
         if let Op::AllReduceBucketed { buckets, .. } = op {
             for bucket in buckets {
                 let place = device.has(bucket).then(|| {
-                    let place = layout.take(bucket.len());
+                    // Side by side: many of them must fit where one of their length does.
+                    let place = layout.bytes..layout.bytes + bucket.len();
+                    layout.bytes = place.end;
                     layout.fetch.push(Rows::one(bucket, place.start));
                     place
                 });
@@ -137,6 +140,11 @@ impl Layout {
         }
         if let Some(uses) = Use::of(op, place) {
             layout.place(&uses, place, device);
+        }
+        if let Some((address, bytes)) = op.scalar_on_device() {
+            let range = layout.take(bytes);
+            layout.fetch.push(Rows::at(address, bytes, range.start));
+            layout.scalar = Some(range);
         }
         layout.fetch = merged(&layout.fetch);
         layout.store = merged(&layout.store);
@@ -209,6 +217,18 @@ impl Layout {
         start..self.bytes
     }
 
+    /// The same, with the scalar that was fetched.
+    fn reducer(&self, reducer: Reducer, memory: &[u8]) -> Reducer {
+        match (reducer, &self.scalar) {
+            (Reducer::PreMulSum { sum, .. }, Some(range)) => {
+                let mut scalar = [0; 8];
+                scalar[..range.len()].copy_from_slice(&memory[range.clone()]);
+                Reducer::PreMulSum { sum, scalar: Scalar::Here(scalar) }
+            }
+            (reducer, _) => reducer,
+        }
+    }
+
     /// The operation, with host memory in the place of the device's.
     pub fn apply<'a>(&self, op: Op<'a>, memory: &'a mut [u8]) -> Op<'a> {
         let staged = |buffers: Buffers<'a>, memory: &'a mut [u8]| match (&self.input, &self.output)
@@ -235,18 +255,22 @@ impl Layout {
         let output_blocks = |blocks: Blocks| self.output_blocks.clone().unwrap_or(blocks);
         match op {
             Op::AllReduce { count, reducer, buffers } => {
+                let reducer = self.reducer(reducer, memory);
                 Op::AllReduce { count, reducer, buffers: staged(buffers, memory) }
             }
             Op::Reduce { count, reducer, root, buffers } => {
+                let reducer = self.reducer(reducer, memory);
                 Op::Reduce { count, reducer, root, buffers: staged(buffers, memory) }
             }
             Op::Broadcast { count, dtype, root, buffers } => {
                 Op::Broadcast { count, dtype, root, buffers: staged(buffers, memory) }
             }
             Op::Scan { count, reducer, buffers } => {
+                let reducer = self.reducer(reducer, memory);
                 Op::Scan { count, reducer, buffers: staged(buffers, memory) }
             }
             Op::ExScan { count, reducer, buffers } => {
+                let reducer = self.reducer(reducer, memory);
                 Op::ExScan { count, reducer, buffers: staged(buffers, memory) }
             }
             Op::AllGather { counts, dtype, blocks, buffers } => Op::AllGather {
@@ -255,12 +279,11 @@ impl Layout {
                 blocks: output_blocks(blocks),
                 buffers: staged(buffers, memory),
             },
-            Op::ReduceScatter { counts, reducer, blocks, buffers } => Op::ReduceScatter {
-                counts,
-                reducer,
-                blocks: input_blocks(blocks),
-                buffers: staged(buffers, memory),
-            },
+            Op::ReduceScatter { counts, reducer, blocks, buffers } => {
+                let reducer = self.reducer(reducer, memory);
+                let (blocks, buffers) = (input_blocks(blocks), staged(buffers, memory));
+                Op::ReduceScatter { counts, reducer, blocks, buffers }
+            }
             Op::AllToAll { counts, dtype, sent, received, buffers } => Op::AllToAll {
                 counts,
                 dtype,
@@ -283,6 +306,7 @@ impl Layout {
                 buffers: staged(buffers, memory),
             },
             Op::AllReduceBucketed { counts, reducer, buckets } => {
+                let reducer = self.reducer(reducer, memory);
                 let places: Vec<_> =
                     self.buckets.iter().map(|place| place.clone().unwrap_or_default()).collect();
                 let staged = blocks::cut(memory, &places);
@@ -347,7 +371,10 @@ impl Rows {
     }
 
     fn one(buffer: &[u8], host: usize) -> Self {
-        let (device, width) = (buffer.as_ptr().addr() as u64, buffer.len());
+        Self::at(buffer.as_ptr().addr() as u64, buffer.len(), host)
+    }
+
+    fn at(device: u64, width: usize, host: usize) -> Self {
         Self { device, device_pitch: width, host, host_pitch: width, width, count: 1 }
     }
 }
@@ -378,4 +405,108 @@ fn merged(rows: &[Rows]) -> Vec<Rows> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DataType;
+    use crate::op::{Counts, Fold, RedOp};
+
+    const PLACE: Place = Place { rank: Rank(1), size: 3 };
+
+    fn on(buffers: &[&[u8]]) -> OnDevice {
+        OnDevice(buffers.iter().map(|bytes| range_of(bytes)).collect())
+    }
+
+    fn range_of(bytes: &[u8]) -> Range<usize> {
+        bytes.as_ptr().addr()..bytes.as_ptr().addr() + bytes.len()
+    }
+
+    /// Where rows lie in a buffer, and where in host memory.
+    fn copies(rows: &[Rows], buffer: Range<usize>) -> Vec<(Range<usize>, usize)> {
+        let each = |rows: &Rows| {
+            let (device, rows) = (rows.device as usize - buffer.start, *rows);
+            (0..rows.count).map(move |row| {
+                let start = device + row * rows.device_pitch;
+                (start..start + rows.width, rows.host + row * rows.host_pitch)
+            })
+        };
+        rows.iter().flat_map(each).collect()
+    }
+
+    fn sum() -> Reducer {
+        Reducer::Known(Fold::new(DataType::Int8, RedOp::Sum).unwrap())
+    }
+
+    #[test]
+    fn two_buffers_of_a_device_have_one_place_if_the_result_takes_that_of_the_input() {
+        let (input, mut output) = ([1; 100], [2; 100]);
+        let (device, ranges) = (on(&[&input, &output]), (range_of(&input), range_of(&output)));
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let op = Op::AllReduce { count: 100, reducer: sum(), buffers };
+        let layout = Layout::of(&op, PLACE, &device);
+        assert_eq!(layout.bytes, 100);
+        assert_eq!(copies(&layout.fetch, ranges.0), [(0..100, 0)]);
+        assert_eq!(copies(&layout.store, ranges.1), [(0..100, 0)]);
+        let mut memory = [9; 100];
+        let Op::AllReduce { buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        assert!(matches!(buffers, Buffers::Shared { both } if both == [9; 100]));
+    }
+
+    #[test]
+    fn what_lies_in_host_memory_stays_there() {
+        let (input, mut output) = ([1; 100], [2; 100]);
+        let device = on(&[&output]);
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let op = Op::AllReduce { count: 100, reducer: sum(), buffers };
+        let layout = Layout::of(&op, PLACE, &device);
+        assert!(layout.fetch.is_empty());
+        let mut memory = [9; 100];
+        let Op::AllReduce { buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        assert!(matches!(buffers, Buffers::Apart { input: [1, ..], output: [9, ..] }));
+    }
+
+    #[test]
+    fn blocks_with_gaps_are_packed_and_only_what_is_used_is_copied() {
+        let mut both = [0; 90];
+        let (device, range) = (on(&[&both]), range_of(&both));
+        let blocks = Blocks::at(vec![0..20, 30..50, 60..80]);
+        let (counts, dtype) = (Counts::listed(&[20; 3]), DataType::Int8);
+        let buffers = Buffers::Shared { both: &mut both };
+        let op = Op::AllGather { counts, dtype, blocks, buffers };
+        let layout = Layout::of(&op, PLACE, &device);
+        assert_eq!(layout.bytes, 60);
+        assert_eq!(copies(&layout.fetch, range.clone()), [(30..50, 20)]);
+        assert_eq!(layout.store.len(), 1, "even distances are one copy");
+        assert_eq!(copies(&layout.store, range), [(0..20, 0), (30..50, 20), (60..80, 40)]);
+        let mut memory = [9; 60];
+        let Op::AllGather { blocks, buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        assert_eq!(blocks.iter().collect::<Vec<_>>(), [0..20, 20..40, 40..60]);
+        assert_eq!(buffers.input(), [9; 60]);
+    }
+
+    #[test]
+    fn a_rank_that_gets_nothing_stores_nothing() {
+        let (input, mut output) = ([1; 8], [2; 8]);
+        let device = on(&[&input, &output]);
+        let function = std::sync::Arc::new(|_: &[u8], _: &mut [u8]| {});
+        let reducer = Reducer::User { dtype: DataType::Int8, commutative: true, function };
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let op = Op::ExScan { count: 8, reducer, buffers };
+        let first = Place { rank: Rank(0), ..PLACE };
+        assert!(Layout::of(&op, first, &device).store.is_empty());
+        assert!(!Layout::of(&op, PLACE, &device).store.is_empty());
+    }
+
+    #[test]
+    fn rows_are_one_copy_only_where_their_distances_are_even() {
+        let row = |device, host, width| Rows::at(device, width, host);
+        let even = merged(&[row(100, 0, 8), row(150, 8, 8), row(200, 16, 8)]);
+        assert_eq!((even.len(), even[0].count, even[0].device_pitch), (1, 3, 50));
+        assert_eq!(merged(&[row(100, 0, 8), row(150, 8, 8), row(210, 16, 8)]).len(), 2);
+        assert_eq!(merged(&[row(200, 0, 8), row(100, 8, 8)]).len(), 2, "backwards");
+        assert_eq!(merged(&[row(100, 0, 8), row(150, 8, 4)]).len(), 2);
+        assert_eq!(merged(&[row(100, 0, 0)]).len(), 0);
+    }
 }

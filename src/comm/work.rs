@@ -90,6 +90,17 @@ impl Work<'_> {
         }
     }
 
+    /// What it is, for error texts.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Collective(op) => op.call().to_string(),
+            Self::Split(_) => Call::Split.to_string(),
+            Self::Send(outgoing) => outgoing.call().to_string(),
+            Self::Recv(incoming) => incoming.call().to_string(),
+            Self::Staged(staged) => staged.work().words(),
+        }
+    }
+
     /// The buffers that the caller named, as it named them.
     pub(super) fn memory(&self) -> Vec<(&'static str, &[u8])> {
         match self {

@@ -94,6 +94,11 @@ impl Staging {
         PLACES + SLOTS * self.slot + WHOLE
     }
 
+    /// How much a piece may take.
+    pub fn slot_bytes(&self) -> usize {
+        self.slot
+    }
+
     /// The place of a piece.
     pub fn slot(&self, piece: usize) -> Range<usize> {
         let start = piece % SLOTS * self.slot;
