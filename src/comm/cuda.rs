@@ -113,10 +113,10 @@ impl Cuda {
                 staging.release();
             }
             let until = Instant::now() + patience;
-            while !staging.is_retired() && Instant::now() < until {
+            while !staging.is_idle() && Instant::now() < until {
                 std::thread::sleep(RETIRE_LOOK);
             }
-            if staging.is_retired() {
+            if staging.is_idle() {
                 staging.free(&self.device);
             } else {
                 warn!(

@@ -189,7 +189,9 @@ fn plan(request: Request<'static>, cudas: &[Arc<Cuda>]) -> Planned {
         None => Way::Waiting,
         // Pieces fit by construction.
         Some(_) if cut.is_some() => Way::Ring,
-        Some(staging) if layouts[0].bytes <= staging.slot_bytes() && !work.is_message() => Way::Ring,
+        Some(staging) if layouts[0].bytes <= staging.slot_bytes() && !work.is_message() => {
+            Way::Ring
+        }
         Some(_) => Way::Whole,
     };
     if way == Way::Waiting && cut.is_some() {

@@ -12,7 +12,7 @@
 #![expect(unsafe_code, reason = "parts of pinned memory are lent as slices")]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Cell, Device, Entered, Pinned, come_to};
@@ -40,6 +40,8 @@ pub struct Staging {
     pub done: Cell,
     pub retired: Cell,
     numbers: Mutex<Numbers>,
+    /// Numbers of which somebody may use the memory.
+    in_use: AtomicUsize,
     /// Nobody waits for anything any more.
     is_over: AtomicBool,
 }
@@ -85,6 +87,7 @@ impl Staging {
             done,
             retired,
             numbers: Mutex::new(numbers),
+            in_use: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
         }))
     }
@@ -120,7 +123,9 @@ impl Staging {
     pub fn issue(self: &Arc<Self>) -> Arc<Number> {
         let mut numbers = self.lock();
         numbers.issued = numbers.issued.wrapping_add(1);
-        Arc::new(Number { staging: Arc::clone(self), number: numbers.issued })
+        self.in_use.fetch_add(1, Ordering::SeqCst);
+        let (staging, number) = (Arc::clone(self), numbers.issued);
+        Arc::new(Number { staging, number, is_held: AtomicBool::new(false) })
     }
 
     /// The last number that was issued.
@@ -150,12 +155,12 @@ impl Staging {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Whether the device needs it no more.
-    pub fn is_retired(&self) -> bool {
-        self.retired.has_come_to(self.issued())
+    /// Whether neither the device nor this process needs it any more.
+    pub fn is_idle(&self) -> bool {
+        self.retired.has_come_to(self.issued()) && self.in_use.load(Ordering::SeqCst) == 0
     }
 
-    /// Gives the memory back. Nothing is lent, and the device has retired.
+    /// Gives the memory back. It is idle, and nothing is issued any more.
     pub fn free(&self, device: &Device) {
         let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(pinned) = pinned {
@@ -172,6 +177,7 @@ impl Staging {
 pub struct Number {
     staging: Arc<Staging>,
     pub number: u32,
+    is_held: AtomicBool,
 }
 
 impl Number {
@@ -193,14 +199,17 @@ impl Number {
     }
 
     /// It will never end by itself: the device is held until all is released.
-    pub fn hold(self: Arc<Self>) {
-        std::mem::forget(self);
+    pub fn hold(&self) {
+        self.is_held.store(true, Ordering::SeqCst);
     }
 }
 
 impl Drop for Number {
     fn drop(&mut self) {
-        self.staging.end(self.number);
+        if !self.is_held.load(Ordering::SeqCst) {
+            self.staging.end(self.number);
+        }
+        self.staging.in_use.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
