@@ -116,12 +116,17 @@ static inline void lend_one(struct lent *lent, const struct guarded *image, enum
   copy_on_stream(lent->at, lent->filled_from.at, lent->bytes, memory, stream);
 }
 
+/* A buffer without any means nothing, wherever it is. */
+static inline bool has_elements(const struct layout *layout) {
+  size_t elements = 0;
+  for (int i = 0; i < layout->number; i++) elements += layout->blocks[i].count;
+  return elements > 0;
+}
+
 /* Host memory on stream NULL is read and written by the call itself. */
-static inline bool is_in_order(const struct share *share, const struct guarded *images,
-                               int number) {
+static inline bool is_in_order(const struct share *share, int number) {
   if (share->stream) return true;
-  bool used[] = {share->send.number > 0 && images[0].bytes > 0,
-                 share->recv.number > 0 && images[number - 1].bytes > 0};
+  bool used[] = {has_elements(&share->send), has_elements(&share->recv)};
   bool first = is_on_device(borrowed.lent[0].memory);
   bool last = is_on_device(borrowed.lent[number - 1].memory);
   return (used[0] && first) || (used[1] && last);
@@ -141,7 +146,7 @@ static inline void lend(struct share *share, const struct guarded *images, int n
   snprintf(share->what + length, sizeof share->what - length, ", job %u, stream %u, %s %s",
            borrowed.jobs - 1, stream, memory_names[borrowed.lent[0].memory],
            number > 1 ? memory_names[borrowed.lent[1].memory] : "");
-  if (!is_in_order(share, images, number)) DO(cuStreamSynchronize(NULL));
+  if (!is_in_order(share, number)) DO(cuStreamSynchronize(NULL));
   share->operator.by_any_thread = true;
   borrowed.depth = fakecuda_context_depth();
   borrowed.allocations = fakecuda_calls("cuMemHostAlloc");

@@ -113,7 +113,7 @@ impl Cuda {
                 staging.release();
             }
             let until = Instant::now() + patience;
-            while !staging.is_idle() && Instant::now() < until {
+            while !staging.is_idle() && !staging.is_lost() && Instant::now() < until {
                 std::thread::sleep(RETIRE_LOOK);
             }
             if staging.is_idle() {
@@ -170,9 +170,9 @@ impl Order {
         Ok(())
     }
 
-    /// The stream that something was put on last.
-    pub fn last(&self) -> Option<CudaStream> {
-        self.last
+    /// The stream that something was put on since the last rest.
+    pub fn unrested(&self) -> Option<CudaStream> {
+        self.last.filter(|_| !self.is_recorded)
     }
 
     /// Nothing more is enqueued for now: the caller may destroy its streams.

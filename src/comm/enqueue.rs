@@ -125,15 +125,15 @@ pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     let put = sides.iter_mut().try_for_each(Side::begin);
     let put = put.and_then(|()| interleave(&mut sides));
     let put = put.and_then(|()| sides.iter_mut().try_for_each(Side::end));
-    let cudas_of = |side: &Side<'_>| Arc::clone(side.cuda);
-    let all: Vec<_> = sides.iter().map(cudas_of).collect();
+    let put = put.map_err(|error| {
+        let fail = |(communicator, what): &(Arc<Communicator>, String)| {
+            communicator.fail_to_enqueue(what, &error)
+        };
+        let faults: Vec<_> = enqueued.iter().map(fail).collect();
+        sides.iter_mut().for_each(Side::give_up);
+        faults.into_iter().next().unwrap_or(error)
+    });
     drop(sides);
-    if let Err(error) = &put {
-        for (communicator, what) in &enqueued {
-            communicator.fail_to_enqueue(what, error);
-        }
-        all.iter().for_each(|cuda| cuda.release());
-    }
     // Whoever aborted meanwhile did not know of these numbers.
     for (communicator, _) in enqueued.iter().filter(|(communicator, _)| communicator.is_aborted()) {
         communicator.release_device();
@@ -331,10 +331,27 @@ impl Side<'_> {
             drop(whole.number); // who makes it has it too
             self.put(&entered, step)?;
         }
-        if let (Some(staging), Some(stream)) = (self.cuda.staging(), self.order.last()) {
-            entered.write_value(&staging.retired, staging.issued(), stream)?;
+        self.rest(&entered)
+    }
+
+    /// Has the device say when it has done all this.
+    fn rest(&mut self, entered: &Entered<'_>) -> Result<()> {
+        if let (Some(staging), Some(stream)) = (self.cuda.staging(), self.order.unrested()) {
+            let issued = staging.issued();
+            entered.write_value(&staging.retired, issued, stream)?;
+            staging.expect(issued);
         }
-        self.order.rest(&entered)
+        self.order.rest(entered)
+    }
+
+    /// The same, after a failure.
+    fn give_up(&mut self) {
+        self.cuda.release();
+        let cuda = self.cuda;
+        let rested = cuda.device().enter().and_then(|entered| self.rest(&entered));
+        if let (Err(_), Some(staging)) = (rested, cuda.staging()) {
+            staging.lose();
+        }
     }
 
     fn put(&mut self, entered: &Entered<'_>, step: Step) -> Result<()> {

@@ -346,11 +346,12 @@ impl Communicator {
     }
 
     /// Fails it on all ranks because an operation could not be put on its stream.
-    fn fail_to_enqueue(&self, what: &str, cause: &Error) {
+    fn fail_to_enqueue(&self, what: &str, cause: &Error) -> Error {
         let rank = self.place().rank;
         let fault = self.mesh.fail(Error::Cuda(format!("{rank}, {what}, not enqueued: {cause}")));
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.backlog.dissolve();
+        fault
     }
 
     /// The failure of the communicator, if it has failed.

@@ -12,7 +12,7 @@
 #![expect(unsafe_code, reason = "parts of pinned memory are lent as slices")]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Cell, Device, Entered, Pinned, come_to};
@@ -40,6 +40,10 @@ pub struct Staging {
     pub done: Cell,
     pub retired: Cell,
     numbers: Mutex<Numbers>,
+    /// What `retired` will come to, as far as it was put on a stream.
+    expected: AtomicU32,
+    /// Something was put on a stream, but not what says that it has ended.
+    is_lost: AtomicBool,
     /// Numbers of which somebody may use the memory.
     in_use: AtomicUsize,
     /// Nobody waits for anything any more.
@@ -87,6 +91,8 @@ impl Staging {
             done,
             retired,
             numbers: Mutex::new(numbers),
+            expected: AtomicU32::new(FIRST),
+            is_lost: AtomicBool::new(false),
             in_use: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
         }))
@@ -155,9 +161,24 @@ impl Staging {
         self.is_over.load(Ordering::SeqCst)
     }
 
+    /// `retired` will come to this number.
+    pub fn expect(&self, number: u32) {
+        self.expected.store(number, Ordering::SeqCst);
+    }
+
+    /// Nobody will ever know when the device needs it no more.
+    pub fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+
     /// Whether neither the device nor this process needs it any more.
     pub fn is_idle(&self) -> bool {
-        self.retired.has_come_to(self.issued()) && self.in_use.load(Ordering::SeqCst) == 0
+        let has_retired = self.retired.has_come_to(self.expected.load(Ordering::SeqCst));
+        has_retired && !self.is_lost() && self.in_use.load(Ordering::SeqCst) == 0
     }
 
     /// Gives the memory back. It is idle, and nothing is issued any more.
