@@ -72,14 +72,20 @@ impl Cuda {
     /// Nothing is allocated later: that could wait for what is under way.
     pub fn new(device: Arc<Device>, holds: bool) -> Result<Self> {
         let entered = device.enter()?;
+        let event = entered.create_event()?;
         let staging = match entered.memops_work() {
-            true => Some(Staging::new(&entered, SLOT + ROOM_FOR_SCALAR)?),
+            true => match Staging::new(&entered, SLOT + ROOM_FOR_SCALAR) {
+                Ok(staging) => Some(staging),
+                Err(error) => {
+                    device.destroy_event(event);
+                    return Err(error);
+                }
+            },
             false => {
                 warn!("device {}: streams cannot wait, calls on its memory do", device.ordinal());
                 None
             }
         };
-        let event = entered.create_event()?;
         drop(entered);
         let pinned = staging.as_ref().map_or(0, |staging| staging.bytes());
         info!("device {}: {} KiB of pinned memory", device.ordinal(), pinned >> 10);

@@ -64,8 +64,10 @@ impl Entered<'_> {
         let worked = self.converse(&pinned, stream, deadline);
         // Lets the stream go on if it was to wait for an answer that did not follow.
         pinned.cell(ANSWER).advance(ANSWERED);
-        // What a device that is late or has failed may still write stays there for it.
-        if until(deadline, || self.is_idle(stream)).unwrap_or(false) {
+        // What a device that is late or has failed may still write stays there for it. One failed answer may
+        // be another's fault.
+        let is_idle = || until(deadline, || self.is_idle(stream));
+        if is_idle().or_else(|_| is_idle()).unwrap_or(false) {
             forgive(driver.destroy_stream(stream));
             forgive(driver.free_host(pinned.host()));
         }
