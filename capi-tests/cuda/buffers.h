@@ -6,6 +6,8 @@
 #ifndef BUFFERS_H
 #define BUFFERS_H
 
+#include <malloc.h>
+
 #include "collectives.h"
 #include "own.h"
 
@@ -163,10 +165,9 @@ static inline void give_back(struct share *share, const struct guarded *images, 
   for (int i = 0; i < number; i++) {
     struct lent *lent = &borrowed.lent[i];
     memcpy(images[i].at - GUARD, lent->copied_to.at, lent->bytes);
-    if (lent->bytes < 1 << 20) continue;
-    free_arena(&lent->arenas[lent->memory], lent->memory);
-    free_arena(&lent->filled_from, PINNED);
-    free_arena(&lent->copied_to, PINNED);
+    /* Of the large ones only those that all jobs need are kept. */
+    if (lent->bytes > 1 << 20 && lent->memory != DEVICE)
+      free_arena(&lent->arenas[lent->memory], lent->memory);
   }
 }
 
@@ -181,6 +182,9 @@ static inline void begin_elsewhere(void) {
   borrowed.streams[BLOCKING] = stream_of(CU_STREAM_DEFAULT);
   borrowed.streams[NON_BLOCKING] = stream_of(CU_STREAM_NON_BLOCKING);
   fakecuda_mine(before);
+  /* Images are used again and again: most of the time would go into pages that are new. */
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   elsewhere = &on_streams;
 }
 

@@ -182,6 +182,7 @@ static void large_messages_and_small_ones_are_in_one_group(void) {
 
 /* A send returns at once, though nobody receives it yet and its data is not there. */
 static void a_send_returns_before_its_data_is_there(void) {
+  if (!can_hold_streams()) return;
   struct here h = here();
   enum { COUNT = 1 << 20 };
   nexarComm_t other = join_another(h.rank, h.n, h.comm);

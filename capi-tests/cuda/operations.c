@@ -3,6 +3,7 @@
  * around the pieces that it is cut into, every root and layout, in place and apart.
  */
 #include "buffers.h"
+#include "processes.h"
 
 enum { PIECE = 8 << 20 };
 
@@ -104,13 +105,13 @@ static void more_pieces_than_places_are_right_on_a_device(void) {
   FOR_COLLECTIVES(collective) {
     size_t piece = piece_of(collective, size_here(), 8);
     if (collective == &all_reduce_bucketed) piece /= 3;
-    run_large(collective, nexarUint64, 6 * piece + 3, number++);
+    run_large(collective, nexarUint64, 4 * piece + 3, number++);
   }
 }
 
 static void the_pinned_memory_of_a_communicator_is_bounded(void) {
   CHECK(size_here() > 0);
-  CHECK(fakecuda_most_pinned_bytes() > 0);
+  if (!getenv("ODD_RANKS")) CHECK(fakecuda_most_pinned_bytes() > 0);
   CHECK(fakecuda_most_pinned_bytes() <= MOST_PINNED);
 }
 
@@ -124,7 +125,10 @@ static const struct test_case cases[] = {
     CASE(the_pinned_memory_of_a_communicator_is_bounded),
 };
 
+/* ODD_RANKS: settings of the driver of every other rank, which may be that of a host without one. */
 int main(void) {
-  begin_elsewhere();
+  const char *settings = getenv("ODD_RANKS"), *rank = getenv("NEXAR_RANK");
+  if (settings && rank && atoi(rank) % 2) put_settings(settings);
+  if (cuInit(0) == CUDA_SUCCESS) begin_elsewhere();
   return RUN(cases);
 }

@@ -28,10 +28,11 @@ set_tests_properties(cuda.fake_selftest_faults PROPERTIES
 nexar_test(cuda fake_selftest.late cuda.fake_selftest)
 set_tests_properties(cuda.fake_selftest.late PROPERTIES ENVIRONMENT FAKECUDA_LATENCY_US=0-300)
 
-# nexar_cuda_test(<program> <ranks> <way> <setting>...): processes that have a device each; way is shm, quic or
-# mixed, as that of nexar_process_test. What the library has not given back at the end is a failure.
-function(nexar_cuda_test program n way)
-  set(test ${program}.${way}.${n})
+# nexar_cuda_test(<program>[.<what>] <ranks> <way> <setting>...): processes that have a device each; way is shm,
+# quic or mixed, as that of nexar_process_test. What the library has not given back at the end is a failure.
+function(nexar_cuda_test name n way)
+  string(REGEX REPLACE "\\..*" "" program ${name})
+  set(test ${name}.${way}.${n})
   set(launcher)
   if(way STREQUAL mixed)
     set(launcher ${CMAKE_CURRENT_SOURCE_DIR}/process/two_hosts.sh)
@@ -44,16 +45,40 @@ function(nexar_cuda_test program n way)
   set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
 endfunction()
 
-foreach(name IN ITEMS operations)
+foreach(name IN ITEMS operations operators lists streams groups messages refusals making devices)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads m)
 endforeach()
-nexar_cuda_test(operations 2 shm FAKECUDA_LATENCY_US=0)
-nexar_cuda_test(operations 2 quic FAKECUDA_LATENCY_US=0-200 FAKECUDA_HWQ=1)
-nexar_cuda_test(operations 3 shm FAKECUDA_LATENCY_US=200 FAKECUDA_HWQ=1)
-nexar_cuda_test(operations 3 mixed FAKECUDA_LATENCY_US=0)
-nexar_cuda_test(operations 4 mixed FAKECUDA_LATENCY_US=0-200)
+
+# Every value of every setting with every program, not every combination.
+set(late FAKECUDA_LATENCY_US=200)
+set(uneven FAKECUDA_LATENCY_US=0-200)
+set(one_queue FAKECUDA_HWQ=1)
+nexar_cuda_test(operations 2 shm)
+nexar_cuda_test(operations 2 quic ${uneven} ${one_queue})
+nexar_cuda_test(operations 3 shm ${late} ${one_queue})
+nexar_cuda_test(operations 4 mixed ${uneven} FAKECUDA_MANAGED_TYPE=1)
+nexar_cuda_test(operations.some_without_device 3 quic ODD_RANKS=INIT=100)
+nexar_cuda_test(operations.some_without_memops 3 shm ODD_RANKS=NO_MEMOPS=1 ${uneven})
+nexar_cuda_test(operators 2 shm)
+nexar_cuda_test(operators 3 mixed ${uneven} ${one_queue})
+nexar_cuda_test(lists 2 quic ${uneven} ${one_queue})
+nexar_cuda_test(lists 3 shm)
+foreach(name IN ITEMS streams groups messages)
+  nexar_cuda_test(${name} 2 shm ${late})
+  nexar_cuda_test(${name} 3 quic ${uneven} ${one_queue})
+  nexar_cuda_test(${name} 4 mixed)
+  nexar_cuda_test(${name}.without_memops 3 shm ${uneven} FAKECUDA_NO_MEMOPS=1)
+endforeach()
+nexar_cuda_test(refusals 2 shm ${uneven})
+nexar_cuda_test(refusals 3 mixed ${one_queue})
+nexar_cuda_test(making 2 quic ${one_queue})
+nexar_cuda_test(making 4 shm ${uneven})
+# Ranks are threads.
+nexar_test(cuda devices cuda.devices)
+set_tests_properties(cuda.devices PROPERTIES
+  ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
 
 # Failures of the driver.
 foreach(name IN ITEMS injection injection_making)
