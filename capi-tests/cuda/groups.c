@@ -151,6 +151,36 @@ static void a_group_may_have_calls_of_every_kind(void) {
   free_vector(&all);
 }
 
+/* The caller waits for the message, while the collectives go on by themselves. */
+static void a_group_may_have_collectives_and_a_message_beyond_pinned_memory(void) {
+  enum { LARGE = (17 << 20) / 4 };
+  struct here h = here();
+  int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
+  CUstream streams[] = {new_stream(CU_STREAM_NON_BLOCKING), new_stream(CU_STREAM_NON_BLOCKING)};
+  struct vector sent = new_vector(LARGE), got = new_vector(LARGE);
+  for (int apart = 0; apart < 2; apart++) {
+    CUstream of_message = streams[apart];
+    struct calls calls = new_calls(MANY, streams, 1, h);
+    fill_vector(&sent, of_message, (uint32_t)h.rank, 1);
+    CALL(nexarGroupStart());
+    for (int i = 0; i < CALLS; i++) {
+      CALL(reduce_vector(&calls.vectors[i], h.comm, streams[0]));
+      if (i != CALLS / 2) continue;
+      CALL(nexarSend(data_of(&sent), LARGE, nexarUint32, next, h.comm, of_message));
+      CALL(nexarRecv(data_of(&got), LARGE, nexarUint32, previous, h.comm, of_message));
+    }
+    CALL(nexarGroupEnd());
+    see(&got, of_message);
+    see_and_check(&calls, streams, 1, h);
+    synchronize(of_message);
+    CHECK_SEEN(&got, previous, 1);
+  }
+  end_stream(streams[0]);
+  end_stream(streams[1]);
+  free_vector(&sent);
+  free_vector(&got);
+}
+
 static const struct test_case cases[] = {
     CASE(a_group_of_one_stream_gives_its_results_in_order),
     CASE(a_group_may_have_several_streams),
@@ -158,6 +188,7 @@ static const struct test_case cases[] = {
     CASE(ranks_may_name_communicators_in_any_order_in_a_group),
     CASE(ranks_may_do_so_on_one_stream),
     CASE(a_group_may_have_calls_of_every_kind),
+    CASE(a_group_may_have_collectives_and_a_message_beyond_pinned_memory),
 };
 
 int main(void) {

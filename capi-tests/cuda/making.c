@@ -103,6 +103,23 @@ static void a_communicator_gives_back_all_it_had_and_takes_no_more_the_next_time
   }
 }
 
+static void one_that_was_finalized_puts_nothing_on_a_stream(void) {
+  struct here h = here();
+  CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+  struct vector vector = new_vector(1001);
+  nexarComm_t comm = join_another(h.rank, h.n, h.comm);
+  CALL(reduce_vector(&vector, comm, stream));
+  CALL(nexarCommFinalize(comm));
+  synchronize(stream);
+  CALL_CODE(nexarInvalidUsage, reduce_vector(&vector, comm, stream));
+  CALL_CODE(nexarInvalidUsage, nexarBarrier(comm, stream));
+  CHECK_EQ(0, fakecuda_pending(stream));
+  CALL(nexarCommDestroy(comm));
+  CALL_CODE(nexarInvalidArgument, reduce_vector(&vector, comm, stream));
+  end_stream(stream);
+  free_vector(&vector);
+}
+
 /* What is on its streams ends first. */
 static void a_communicator_is_destroyed_behind_what_was_called(void) {
   enum { COUNT = (9 << 20) + 1 };
@@ -128,6 +145,7 @@ static const struct test_case cases[] = {
     CASE(those_of_a_group_have_the_device_of_the_caller),
     CASE(the_current_device_is_the_one_that_counts),
     CASE(a_communicator_gives_back_all_it_had_and_takes_no_more_the_next_time),
+    CASE(one_that_was_finalized_puts_nothing_on_a_stream),
     CASE(a_communicator_is_destroyed_behind_what_was_called),
 };
 

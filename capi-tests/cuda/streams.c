@@ -6,11 +6,6 @@
 
 enum { FEW = 1001, MANY = 11 << 20 /* elements: more pieces than there are places for them */ };
 
-static bool streams_share_a_queue(void) {
-  const char *queues = getenv("FAKECUDA_HWQ");
-  return queues && atoi(queues) == 1;
-}
-
 static struct vector vector_of_rank(size_t count, CUstream stream, struct here here) {
   struct vector vector = new_vector(count);
   fill_vector(&vector, stream, (uint32_t)here.rank + 1, 3 * (uint32_t)here.rank + 3);

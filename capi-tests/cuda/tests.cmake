@@ -45,7 +45,8 @@ function(nexar_cuda_test name n way)
   set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
 endfunction()
 
-foreach(name IN ITEMS operations operators lists streams groups messages refusals making devices)
+foreach(name IN ITEMS operations operators lists streams groups messages threads refusals making
+                      devices)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads m)
@@ -71,6 +72,8 @@ foreach(name IN ITEMS streams groups messages)
   nexar_cuda_test(${name} 4 mixed)
   nexar_cuda_test(${name}.without_memops 3 shm ${uneven} FAKECUDA_NO_MEMOPS=1)
 endforeach()
+nexar_cuda_test(threads 2 quic ${uneven})
+nexar_cuda_test(threads 3 shm ${one_queue})
 nexar_cuda_test(refusals 2 shm ${uneven})
 nexar_cuda_test(refusals 3 mixed ${one_queue})
 nexar_cuda_test(making 2 quic ${one_queue})
@@ -81,7 +84,7 @@ set_tests_properties(cuda.devices PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
 
 # Failures of the driver.
-foreach(name IN ITEMS injection injection_making)
+foreach(name IN ITEMS injection injection_making failing ending)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
   nexar_test(cuda ${name} cuda.${name})
@@ -89,3 +92,5 @@ endforeach()
 set_tests_properties(cuda.injection PROPERTIES PROCESSORS 2 TIMEOUT 120)
 nexar_cuda_test(injection 2 shm)
 nexar_cuda_test(injection 2 quic)
+
+include(cuda/gpu.cmake)

@@ -107,6 +107,12 @@ static inline void check_device_works(struct here here) {
   check_it_works(here.rank, here.n, here.comm);
 }
 
+/* What is behind a wait on one stream then waits on all of them. */
+static inline bool streams_share_a_queue(void) {
+  const char *queues = getenv("FAKECUDA_HWQ");
+  return queues && atoi(queues) == 1;
+}
+
 /* For cases in which a stream is held while calls are made: without memory operations they wait. */
 static inline bool can_hold_streams(void) {
   bool can = !getenv("FAKECUDA_NO_MEMOPS");

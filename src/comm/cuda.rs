@@ -260,10 +260,11 @@ impl Communicator {
         self.cuda.get().map(|cuda| Arc::clone(cuda.device()))
     }
 
-    /// The program has named a device for it. It gets that at once if the program has used it already.
+    /// The program has named a device for it, which it gets at once: later other ranks of this process may have
+    /// work under way that waits for this one, and a device may wait for that before it gives memory.
     pub fn want_device(&self, ordinal: i32) -> Result<()> {
         let _ = self.wanted_device.set(ordinal);
-        match Device::active(ordinal)? {
+        match Device::if_there(ordinal)? {
             Some(device) => self.attach(Arc::new(device)),
             None => Ok(()),
         }

@@ -103,13 +103,17 @@ pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
         });
     }
     // Those that are fetched at once come first in the order of numbers.
-    let mut hosts = Vec::new();
-    for planned in &mut ready {
-        hosts.push(match planned {
-            Ok(planned) if planned.way != Way::Ring => place(planned, &mut sides, &mut waiting)?,
-            _ => VecDeque::new(),
-        });
-    }
+    let placed = ready.iter_mut().map(|planned| match planned {
+        Ok(planned) if planned.way != Way::Ring => place(planned, &mut sides, &mut waiting),
+        _ => Ok(VecDeque::new()),
+    });
+    let hosts = match placed.collect::<Result<Vec<_>>>() {
+        Ok(hosts) => hosts,
+        Err(error) => {
+            sides.iter_mut().for_each(Side::settle);
+            return Err(error);
+        }
+    };
     let mut issued = Vec::new();
     let mut enqueued = Vec::new();
     for (planned, pieces) in ready.into_iter().zip(hosts) {
@@ -344,9 +348,14 @@ impl Side<'_> {
         self.order.rest(entered)
     }
 
-    /// The same, after a failure.
+    /// The same, after a failure that ends the communicator.
     fn give_up(&mut self) {
         self.cuda.release();
+        self.settle();
+    }
+
+    /// The same, after any failure.
+    fn settle(&mut self) {
         let cuda = self.cuda;
         let rested = cuda.device().enter().and_then(|entered| self.rest(&entered));
         if let (Err(_), Some(staging)) = (rested, cuda.staging()) {

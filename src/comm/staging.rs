@@ -146,8 +146,6 @@ impl Layout {
             layout.fetch.push(Rows::at(address, bytes, range.start));
             layout.scalar = Some(range);
         }
-        layout.fetch = merged(&layout.fetch);
-        layout.store = merged(&layout.store);
         layout
     }
 
@@ -162,7 +160,7 @@ impl Layout {
                     Used::Own => rows[place.rank.0..=place.rank.0].to_vec(),
                     Used::Nothing => Vec::new(),
                 };
-                (self.fetch, self.store) = (used(read), used(written));
+                (self.fetch, self.store) = (merged(&used(read)), merged(&used(written)));
                 (self.input, self.output) = (Some(range.clone()), Some(range));
                 self.input_blocks = input_blocks.and(packed.clone());
                 self.output_blocks = output_blocks.and(packed);
@@ -171,7 +169,8 @@ impl Layout {
             Buffers::Apart { input, output } => {
                 if device.has(input) && read != Used::Nothing {
                     let (range, packed, rows) = self.pack(input, input_blocks);
-                    (self.input, self.input_blocks, self.fetch) = (Some(range), packed, rows);
+                    (self.input, self.input_blocks) = (Some(range), packed);
+                    self.fetch = merged(&rows);
                 }
                 if device.has(output) {
                     let is_linear = input_blocks.is_none() && output_blocks.is_none();
@@ -183,7 +182,7 @@ impl Layout {
                         _ => self.pack(output, output_blocks),
                     };
                     (self.output, self.output_blocks) = (Some(range), packed);
-                    self.store = if written == Used::Nothing { Vec::new() } else { rows };
+                    self.store = if written == Used::Nothing { Vec::new() } else { merged(&rows) };
                 }
             }
         }
@@ -379,7 +378,7 @@ impl Rows {
     }
 }
 
-/// Rows of the same width at even distances are one copy; empty ones are none.
+/// Rows of one buffer, of the same width and at even distances, are one copy; empty ones are none.
 fn merged(rows: &[Rows]) -> Vec<Rows> {
     let mut all: Vec<Rows> = Vec::new();
     for next in rows.iter().filter(|rows| rows.width > 0) {

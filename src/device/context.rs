@@ -55,14 +55,11 @@ impl Device {
         Self::retained(driver, driver.device(ordinal).told()?, ordinal)
     }
 
-    /// The same, if something has made it current before. `None` also if there is no such device.
-    pub fn active(ordinal: i32) -> Result<Option<Self>> {
-        let Some(driver) = driver() else { return Ok(None) };
-        let exists = usize::try_from(ordinal).is_ok_and(|ordinal| ordinal < driver.device_count());
-        if !exists || !driver.primary_is_active(driver.device(ordinal).told()?).told()? {
-            return Ok(None);
-        }
-        Self::primary(ordinal).map(Some)
+    /// The same, if there is such a device.
+    pub fn if_there(ordinal: i32) -> Result<Option<Self>> {
+        let devices = driver().map_or(0, Driver::device_count);
+        let exists = usize::try_from(ordinal).is_ok_and(|ordinal| ordinal < devices);
+        exists.then(|| Self::primary(ordinal)).transpose()
     }
 
     fn retained(driver: &'static Driver, device: CUdevice, ordinal: i32) -> Result<Self> {

@@ -72,8 +72,9 @@ impl Entered<'_> {
         self.driver().wait_value(cell.device_address(), value, stream).told()
     }
 
-    /// Waits here until the stream has done all that was put on it.
+    /// Waits here until the stream has done all that was put on it, also while another is being captured.
     pub fn synchronize(&self, stream: CudaStream) -> Result<()> {
+        let _relaxed = self.relax().told()?;
         self.driver().synchronize(stream).told()
     }
 
