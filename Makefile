@@ -17,7 +17,8 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fuzz fault soak bench nccl-oracle valgrind asan install clean help
+.PHONY: build demo test lint test-rust test-c stress fuzz fault soak bench nccl-oracle cuda-headers cuda-no-device \
+	valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -92,6 +93,20 @@ bench: build ## Compare the speed of every operation with Open MPI, MPICH, Gloo 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \
 	  $(BUILD)/lib/nexar/libnccl.so.2 $(BUILD)/pypi
+
+# Wheels that contain cuda.h. The first is of the version whose numbers the library is compiled with.
+CUDA_HEADERS = nvidia-cuda-runtime-cu12==12.0.107 nvidia-cuda-runtime-cu12==12.4.127 \
+  nvidia-cuda-runtime-cu12 nvidia-cuda-runtime
+# The exit code of what cannot be tried here, which has said why.
+SKIPPED = 77
+
+cuda-headers: ## Compare what is said of CUDA's driver here with NVIDIA's cuda.h (downloads 8 MB)
+	@python3 capi-tests/cuda/headers.py $(BUILD)/pypi $(CUDA_HEADERS) || [ $$? = $(SKIPPED) ]
+
+cuda-no-device: build ## Run C tests with NVIDIA's own driver and no device (downloads 3 MB, if they can be had)
+	@tests=$(BUILD)/capi-tests; sh capi-tests/cuda/no_device.sh $(BUILD)/libcuda1 $(BUILD)/bin/nexar-run \
+	  $(BUILD)/lib $$tests/cuda/gpu_check $$tests/collective/allreduce $$tests/api/stream \
+	  || [ $$? = $(SKIPPED) ]
 
 # Only definite leaks count: Rust points into the middle of its Arcs, which valgrind calls possible.
 # A forked child has lost what only its parent's other threads knew of: no leaks are counted there.

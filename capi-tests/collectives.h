@@ -64,7 +64,7 @@ static inline void no_blocks(struct layout *layout) { layout->number = 0; }
 #define SIZE(share) (share)->job->count, (share)->job->dtype->code
 #define OP(share) (share)->operator.code
 #define ROOT(share) (share)->job->root
-#define END(share) (share)->comm, NULL
+#define END(share) (share)->comm, (share)->stream
 
 static inline void lay_out_all_reduce(struct share *share) {
   add_block(&share->send, share->job->count, ELEMENTS_OF_RANK, share->rank);

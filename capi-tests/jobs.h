@@ -64,11 +64,22 @@ struct share {
   const struct job *job;
   int rank, n;
   nexarComm_t comm;
+  void *stream;
   struct created operator;
   struct layout send, recv;
   /* In place, where in the larger buffer the smaller begins; APART if this rank never is. */
   long long inside;
+  char what[300]; /* of which to tell, if something differs */
 };
+
+/* Has calls be made in memory of another kind: of each buffer there is an image here. */
+struct elsewhere {
+  /* Gives the addresses to call with; may choose the stream, and add to what is told. */
+  void (*lend)(struct share *share, const struct guarded *images, int number, unsigned char **at);
+  /* The images become what the buffers are behind the call. */
+  void (*give_back)(struct share *share, const struct guarded *images, int number);
+};
+static const struct elsewhere *elsewhere; /* NULL: calls are made in the images */
 
 struct collective {
   const char *name;
@@ -124,28 +135,39 @@ static inline void put_blocks(const struct share *share, const struct layout *la
 /* What a call is given: one rank in three has memory that the others see where it is, in turn. */
 static inline struct guarded buffer(const struct share *share, size_t bytes, size_t shift) {
   bool shown = ((size_t)share->rank + share->job->count) % 3 == 0;
-  return shown ? guarded_and_shown(bytes, shift) : guarded(bytes, shift);
+  return shown && !elsewhere ? guarded_and_shown(bytes, shift) : guarded(bytes, shift);
 }
 
-static inline void call_with_two_buffers(const struct share *share, const char *what) {
+/* Makes the call with so many bytes into the first and the last of the buffers. */
+static inline void call(struct share *share, const struct guarded *images, int number,
+                        size_t send_at, size_t recv_at) {
+  unsigned char *at[2] = {images[0].at, images[number - 1].at};
+  if (elsewhere) elsewhere->lend(share, images, number, at);
+  CHECK_CODE(nexarSuccess, share->job->collective->call(share, at[0] + send_at,
+                                                        at[number - 1] + recv_at));
+  if (elsewhere) elsewhere->give_back(share, images, number);
+}
+
+static inline void call_with_two_buffers(struct share *share) {
   size_t size = share->job->dtype->size, shift = share->job->shift;
   size_t send_bytes = share->send.extent * size, recv_bytes = share->recv.extent * size;
-  struct guarded send = buffer(share, send_bytes, shift);
-  struct guarded recv = buffer(share, recv_bytes, 2 * shift);
+  struct guarded images[] = {buffer(share, send_bytes, shift),
+                             buffer(share, recv_bytes, 2 * shift)};
+  struct guarded send = images[0], recv = images[1];
   struct guarded sent = guarded(send_bytes, 0), expected = guarded(recv_bytes, 0);
   put_blocks(share, &share->send, send.at);
   memcpy(sent.at, send.at, send_bytes);
   put_blocks(share, &share->recv, expected.at);
-  CHECK_CODE(nexarSuccess, share->job->collective->call(share, send.at, recv.at));
-  CHECK_SAME(expected.at, recv.at, recv_bytes, what);
-  CHECK_SAME(sent.at, send.at, send_bytes, what);
+  call(share, images, 2, 0, 0);
+  CHECK_SAME(expected.at, recv.at, recv_bytes, share->what);
+  CHECK_SAME(sent.at, send.at, send_bytes, share->what);
   check_guards(send);
   check_guards(recv);
   check_guards(sent);
   check_guards(expected);
 }
 
-static inline void call_in_place(const struct share *share, const char *what) {
+static inline void call_in_place(struct share *share) {
   size_t size = share->job->dtype->size, inside = (size_t)share->inside * size;
   bool send_is_inside = share->send.extent <= share->recv.extent;
   size_t bytes = (send_is_inside ? share->recv.extent : share->send.extent) * size;
@@ -154,9 +176,8 @@ static inline void call_in_place(const struct share *share, const char *what) {
   put_blocks(share, &share->send, both.at + send_at);
   memcpy(expected.at, both.at, bytes);
   put_blocks(share, &share->recv, expected.at + recv_at);
-  CHECK_CODE(nexarSuccess,
-             share->job->collective->call(share, both.at + send_at, both.at + recv_at));
-  CHECK_SAME(expected.at, both.at, bytes, what);
+  call(share, &both, 1, send_at, recv_at);
+  CHECK_SAME(expected.at, both.at, bytes, share->what);
   check_guards(both);
   check_guards(expected);
 }
@@ -165,8 +186,7 @@ static inline void call_in_place(const struct share *share, const char *what) {
 static inline void call_and_compare(int rank, int n, nexarComm_t comm, void *arg) {
   const struct job *job = arg;
   struct share share = {.job = job, .rank = rank, .n = n, .comm = comm};
-  char what[200];
-  snprintf(what, sizeof what,
+  snprintf(share.what, sizeof share.what,
            "%s of %zu x %s, op %d, rank %d of %d, root %d, lengths %d, places %d%s, shift %zu",
            job->collective->name, job->count, job->dtype->name, (int)job->op.known, rank, n,
            job->root, (int)job->lengths, (int)job->places, job->in_place ? ", in place" : "",
@@ -174,9 +194,9 @@ static inline void call_and_compare(int rank, int n, nexarComm_t comm, void *arg
   create_operator(&share.operator, &job->op, job->dtype, rank, comm);
   job->collective->lay_out(&share);
   if ((job->in_place || job->collective->has_one_buffer) && share.inside != APART)
-    call_in_place(&share, what);
+    call_in_place(&share);
   else
-    call_with_two_buffers(&share, what);
+    call_with_two_buffers(&share);
   destroy_operator(&share.operator, &job->op, comm);
 }
 

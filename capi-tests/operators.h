@@ -14,7 +14,8 @@ struct created {
   nexarRedOp_t code;
   const struct dtype *dtype;
   combine_function *combine;
-  pthread_t thread; /* which alone uses it */
+  pthread_t thread; /* which alone uses it, */
+  bool by_any_thread; /* unless any may */
   unsigned char scalar[9];
 };
 
@@ -31,7 +32,7 @@ static inline void fold_of_the_program(const void *in, void *inout, size_t count
   CHECK_EQ(dtype->code, datatype);
   CHECK_EQ(0, (uintptr_t)in % dtype->size);
   CHECK_EQ(0, (uintptr_t)inout % dtype->size);
-  CHECK(pthread_equal(created->thread, pthread_self()));
+  CHECK(created->by_any_thread || pthread_equal(created->thread, pthread_self()));
   for (size_t i = 0; i < count; i++) {
     uint64_t left = get_integer(dtype, in, i), right = get_integer(dtype, inout, i);
     put_integer(dtype, inout, i, created->combine(dtype, left, right));
@@ -66,7 +67,7 @@ static inline bool is_created(const struct operator *op) {
 /* Creates the operator, if it must be, for this rank and this thread. */
 static inline void create_operator(struct created *created, const struct operator *op,
                                    const struct dtype *dtype, int rank, nexarComm_t comm) {
-  *created = (struct created){op->known, dtype, op->combine, pthread_self(), {0}};
+  *created = (struct created){op->known, dtype, op->combine, pthread_self(), false, {0}};
   if (op->premultiplied) create_premulsum(created, op->residence, rank, comm);
   if (op->combine)
     CHECK_CODE(nexarSuccess, nexarRedOpCreate(&created->code, fold_of_the_program, created,

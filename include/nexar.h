@@ -39,7 +39,8 @@
  * nexarTimeout, and the text names the ranks that are known not to have come. A rank
  * that dies or cannot be reached is nexarRemoteError within NEXAR_PEER_TIMEOUT_MS.
  *
- * Buffers. Plain pointers to host memory, of any alignment. The caller owns them and neither
+ * Buffers. Plain pointers to host memory, or to memory of a CUDA device, of any alignment; each buffer of a
+ * call may be either. The caller owns them and neither
  * writes (sendbuff) nor touches (recvbuff) them until the operation has ended: when the call has
  * returned, or in a group its end, or on a stream nexarStreamSynchronize. Arrays of counts are read
  * by the call itself. A call is in place where its comment says so; any other overlap is
@@ -51,6 +52,14 @@
  * tells of it. NEXAR_OP_TIMEOUT_MS counts from when an operation runs, not from when it was queued; a
  * call that waits for queued ones waits as long as those may take. Finalize and Destroy wait for what
  * is queued; Abort makes it fail.
+ *
+ * CUDA. Where there is a driver (it is loaded at run time), a CUDA stream may be passed as a stream: the call
+ * returns at once, and the operation and what is behind it on that stream are done in its order. Memory of a
+ * device (also managed, or of a pool) needs a CUDA stream; NULL is then CUDA's default stream. It must be on
+ * the communicator's device, the one that was current when it was made. If an operation fails, its stream
+ * goes on with every byte of the result 0xff, and nexarCommGetAsyncError and the next call tell why; with
+ * NEXAR_CUDA_ON_ERROR=hold it stands still until nexarCommAbort or nexarCommDestroy. NEXAR_OP_TIMEOUT_MS
+ * includes the wait for the stream. A stream that is being captured is nexarInvalidUsage. CUDA.md says more.
  *
  * Groups. Between nexarGroupStart and nexarGroupEnd, operations of a thread are collected; at the
  * end all are started before any is waited for.
@@ -329,8 +338,9 @@ typedef struct {
 } nexarConfig_t;
 
 /**
- * Handle of a stream that orders operations. NULL: the call returns when the result is there. A
- * destroyed, foreign or random one is nexarInvalidArgument.
+ * Handle of a stream that orders operations: of nexarStreamCreate, or of CUDA. NULL: the call returns when the
+ * result is there; with memory of a device, CUDA's default stream. A destroyed, foreign or random one is
+ * nexarInvalidArgument, where there is no CUDA.
  */
 typedef void *nexarStream_t;
 
@@ -419,7 +429,8 @@ nexarResult_t nexarCommUserRank(nexarComm_t comm,
 
 /**
  * Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
- * NULL; what is split off keeps it. -1 if it was made otherwise.
+ * NULL; otherwise the one that was current when it was made, or whose memory it was first used on. What
+ * is split off keeps it. -1 if there is none.
  */
 nexarResult_t nexarCommCuDevice(nexarComm_t comm,
                                 int *device);

@@ -15,12 +15,13 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Result};
 
 /// Every name nexar reads, with what it means. The README lists the same ones.
-pub const NAMES: [(&str, &str); 21] = [
+pub const NAMES: [(&str, &str); 22] = [
     ("NEXAR_ADVERTISE_ADDR", "address, or address:port, that others use to reach this process"),
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
     ("NEXAR_COMM_ID", "host:port where rank 0 listens, for nexarCommInitFromEnv"),
     ("NEXAR_COMM_SECRET", "secret of at least 16 bytes that all ranks must share"),
     ("NEXAR_COMM_SECRET_FILE", "file that holds the secret, readable by its owner alone"),
+    ("NEXAR_CUDA_ON_ERROR", "release or hold the CUDA stream of a call that failed"),
     ("NEXAR_DEBUG", "log level: WARN, INFO or TRACE; silent when unset"),
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
     ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap"),
@@ -61,6 +62,8 @@ pub struct Config {
     pub blocking: Option<bool>,
     pub comm_id: Option<String>,
     pub comm_secret: Option<CommSecret>,
+    /// A CUDA stream waits behind an operation that has failed, until its communicator is aborted.
+    pub cuda_holds: bool,
     pub fake_devices: Option<usize>,
     /// Tells hosts apart that the system does not.
     pub host_id: Option<String>,
@@ -97,6 +100,7 @@ impl Default for Config {
             blocking: None,
             comm_id: None,
             comm_secret: None,
+            cuda_holds: false,
             fake_devices: None,
             host_id: None,
             init_timeout: Duration::from_secs(60),
@@ -187,6 +191,7 @@ impl Config {
                 "NEXAR_COMM_SECRET" => config.comm_secret = CommSecret::parse(&name, value.into())?,
                 "NEXAR_COMM_SECRET_FILE" => config.comm_secret = CommSecret::read(&value)?,
                 "NEXAR_FAKE_DEVICES" => config.fake_devices = Some(number(&name, &value, 1..=256)?),
+                "NEXAR_CUDA_ON_ERROR" => config.cuda_holds = on_error(&value)?,
                 "NEXAR_HOSTID" => config.host_id = Some(value),
                 "NEXAR_INIT_TIMEOUT_MS" => config.init_timeout = milliseconds(&name, &value)?,
                 "NEXAR_NRANKS" => config.nranks = Some(number(&name, &value, 1..=1 << 16)?),
@@ -215,6 +220,18 @@ impl Config {
 
 fn lossy((name, value): (std::ffi::OsString, std::ffi::OsString)) -> (String, String) {
     (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+}
+
+/// Whether streams are held.
+fn on_error(value: &str) -> Result<bool> {
+    match value {
+        "release" => Ok(false),
+        "hold" => Ok(true),
+        _ => {
+            let what = format!("NEXAR_CUDA_ON_ERROR={value} is neither release nor hold");
+            Err(Error::Argument(what))
+        }
+    }
 }
 
 fn debug(value: &str) -> Result<Debug> {
@@ -363,6 +380,7 @@ mod tests {
             let value = match name {
                 "NEXAR_COMM_SECRET" => "sixteen bytes...",
                 "NEXAR_COMM_SECRET_FILE" => continue, // has a test of its own
+                "NEXAR_CUDA_ON_ERROR" => "hold",
                 "NEXAR_DEBUG_SUBSYS" => "capi",
                 "NEXAR_PORT_RANGE" => "5-7",
                 "NEXAR_SHM_DISABLE" => "1",

@@ -18,6 +18,8 @@ pub mod capi;
 pub mod collective;
 pub mod comm;
 pub mod config;
+pub mod cut;
+pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod log;

@@ -152,16 +152,17 @@ impl Reduction {
 #[derive(Clone)]
 pub enum Reducer {
     Known(Fold),
-    /// The first bytes of `scalar` are one element.
-    PreMulSum {
-        sum: Fold,
-        scalar: [u8; 8],
-    },
-    User {
-        dtype: DataType,
-        commutative: bool,
-        function: Arc<UserFunction>,
-    },
+    PreMulSum { sum: Fold, scalar: Scalar },
+    User { dtype: DataType, commutative: bool, function: Arc<UserFunction> },
+}
+
+/// What a rank multiplies its elements by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// The first bytes are one element.
+    Here([u8; 8]),
+    /// It lies at this address of a device, from which it is fetched before the operation.
+    OnDevice(u64),
 }
 
 /// A function of the program: folds the left operands, which come first, into the right ones.
@@ -487,6 +488,49 @@ impl Op<'_> {
             Self::AllReduceBucketed { buckets, .. } => buckets.iter().map(|b| b.len()).sum(),
             Self::Split { wishes } => wishes.len(),
             Self::Barrier => 0,
+        }
+    }
+
+    /// Where this rank's scalar lies, and how many bytes it has, if it is on a device.
+    pub fn scalar_on_device(&self) -> Option<(u64, usize)> {
+        match self {
+            Self::AllReduce { reducer, .. }
+            | Self::Reduce { reducer, .. }
+            | Self::ReduceScatter { reducer, .. }
+            | Self::Scan { reducer, .. }
+            | Self::ExScan { reducer, .. }
+            | Self::AllReduceBucketed { reducer, .. } => match reducer {
+                Reducer::PreMulSum { sum, scalar: Scalar::OnDevice(address) } => {
+                    Some((*address, sum.dtype().size()))
+                }
+                _ => None,
+            },
+            Self::Broadcast { .. } | Self::AllGather { .. } | Self::AllToAll { .. } => None,
+            Self::Gather { .. } | Self::Scatter { .. } => None,
+            Self::Barrier | Self::Split { .. } => None,
+        }
+    }
+
+    /// The buffers that the caller named, as it named them.
+    pub fn memory(&self) -> Vec<(&'static str, &[u8])> {
+        match self {
+            Self::AllReduce { buffers, .. }
+            | Self::Reduce { buffers, .. }
+            | Self::Broadcast { buffers, .. }
+            | Self::AllGather { buffers, .. }
+            | Self::ReduceScatter { buffers, .. }
+            | Self::AllToAll { buffers, .. }
+            | Self::Gather { buffers, .. }
+            | Self::Scatter { buffers, .. }
+            | Self::Scan { buffers, .. }
+            | Self::ExScan { buffers, .. } => match buffers {
+                Buffers::Apart { input, output } => vec![("sendbuff", input), ("recvbuff", output)],
+                Buffers::Shared { both } => vec![("recvbuff", both)],
+            },
+            Self::AllReduceBucketed { buckets, .. } => {
+                buckets.iter().map(|bucket| ("a buffer of buffs", &**bucket)).collect()
+            }
+            Self::Barrier | Self::Split { .. } => Vec::new(),
         }
     }
 

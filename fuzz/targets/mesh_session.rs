@@ -201,6 +201,7 @@ async fn meet() -> (Arc<Communicator>, Peer) {
         addresses: vec![address(rank)],
         process: None,
         host: None,
+        cuda: false,
     };
     let mesh = QuicMesh::open(Plan {
         endpoint: Arc::clone(&WORLD.endpoints[1]),

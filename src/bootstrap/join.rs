@@ -46,6 +46,7 @@ pub async fn join(
         addresses: address::of_rank(&settings.config, endpoint.port(), root.address)?,
         process: Process::of_this(),
         host: host(&settings.config),
+        cuda: settings.cuda,
     };
     let mut join = Join {
         rank: world.rank.0,

@@ -28,8 +28,9 @@ pub const MOST_RANKS: usize = 1 << 16;
 /// Most addresses of a rank.
 const MOST_ADDRESSES: usize = 2;
 /// A rank in the table: its key, the number of its addresses, room for two, its process and its host, each
-/// all zero if not known.
-const ENTRY_BYTES: usize = HOST_AT + 16;
+/// all zero if not known, and whether it has CUDA devices.
+const ENTRY_BYTES: usize = CUDA_AT + 1;
+const CUDA_AT: usize = HOST_AT + 16;
 const HOST_AT: usize = PROCESS_AT + 28;
 const PROCESS_AT: usize = 32 + 1 + 18 * MOST_ADDRESSES;
 /// Longest frame but for the table, whose length follows from the number of ranks.
@@ -174,7 +175,8 @@ fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
         out[PROCESS_AT + 16..PROCESS_AT + 20].copy_from_slice(&process.number.to_le_bytes());
         out[PROCESS_AT + 20..HOST_AT].copy_from_slice(&process.began.to_le_bytes());
     }
-    out[HOST_AT..].copy_from_slice(&member.host.unwrap_or_default());
+    out[HOST_AT..CUDA_AT].copy_from_slice(&member.host.unwrap_or_default());
+    out[CUDA_AT] = member.cuda.into();
     out
 }
 
@@ -192,7 +194,8 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
     let process = Process { host: reader.array()?, number: reader.u32()?, began: reader.u64()? };
     let process = Some(process).filter(|process| process.number != 0);
     let host = Some(reader.array()?).filter(|host| *host != [0; 16]);
-    let member = Member { key, addresses, process, host };
+    let cuda = reader.u8()? != 0;
+    let member = Member { key, addresses, process, host, cuda };
     // Fields the member lacks must be zero: one member has one encoding, and all ranks hash that.
     (encode_member(&member) == bytes).then_some(member)
 }
@@ -221,6 +224,7 @@ mod tests {
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], port))],
             process: Some(Process { host: [port as u8; 16], number: 9, began: 1 << 40 }),
             host: (port != 2).then_some([port as u8; 16]),
+            cuda: port == 1,
         };
         let join = Join {
             rank: 1,
@@ -254,7 +258,8 @@ mod tests {
     fn a_process_without_a_number_has_nothing_else() {
         let key = Identity::random().unwrap().public();
         let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 5))];
-        let entry = encode_member(&Member { key, addresses, process: None, host: None });
+        let entry =
+            encode_member(&Member { key, addresses, process: None, host: None, cuda: false });
         for at in (PROCESS_AT..PROCESS_AT + 16).chain(PROCESS_AT + 20..HOST_AT) {
             let mut wrong = entry;
             wrong[at] = 1;

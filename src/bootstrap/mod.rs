@@ -20,6 +20,7 @@ use quinn::{Connection, VarInt};
 use ring::digest::{SHA256, digest};
 
 use crate::config::Config;
+use crate::device;
 use crate::error::{Error, Result};
 use crate::parker;
 use crate::rank::Rank;
@@ -50,6 +51,8 @@ struct Settings {
     hash: u64,
     /// Whether the root may not serve the id yet.
     patient: bool,
+    /// Whether this process has CUDA devices.
+    cuda: bool,
 }
 
 /// Makes an id and serves it from this process, unless rank 0 is to serve it at a known address.
@@ -147,7 +150,9 @@ impl Meeting {
 
 fn join_id(id: UniqueId, world: World, config: &Config, patient: bool) -> Result<QuicMesh> {
     let endpoint = endpoint(config)?;
-    let settings = Settings { config: config.clone(), hash: settings_hash(config), patient };
+    // Asked here: no thread of the network calls the CUDA driver.
+    let cuda = device::driver().is_some();
+    let settings = Settings { config: config.clone(), hash: settings_hash(config), patient, cuda };
     let joining = runtime::io(config.threads)?.spawn(join::join(endpoint, id, world, settings));
     // The task keeps its own deadlines; this one is for a defect in it.
     let deadline = Instant::now() + 2 * config.init_timeout + std::time::Duration::from_secs(5);

@@ -92,6 +92,9 @@ pub unsafe extern "C" fn nexarCommInitAll(
         // SAFETY: the caller passes NULL or a place for ndev handles.
         let slots = unsafe { slots(comms, ndev as usize) }?;
         let communicators = create_in_process(ndev as usize, config::get()?)?;
+        for (communicator, device) in communicators.iter().zip(&devices) {
+            communicator.want_device(*device)?;
+        }
         for ((slot, communicator), device) in slots.into_iter().zip(communicators).zip(devices) {
             slot.set(insert(communicator, Some(device)));
         }
@@ -220,13 +223,14 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
 }
 
 /// Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
-/// NULL; what is split off keeps it. -1 if it was made otherwise.
+/// NULL; otherwise the one that was current when it was made, or whose memory it was first used on. What
+/// is split off keeps it. -1 if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
-    on_communicator("nexarCommCuDevice", comm, |_| {
+    on_communicator("nexarCommCuDevice", comm, |communicator| {
         // SAFETY: the caller passes NULL or a place for an int.
         let out = unsafe { Out::new("device", device) }?;
-        out.set(self::device(comm)?.unwrap_or(-1));
+        out.set(self::device(comm)?.or(communicator.cuda_device()).unwrap_or(-1));
         Ok(())
     })
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::device::{Kind, kind_of};
 use crate::dtype::DataType;
 use crate::error::{Code, Error, Result};
-use crate::op::{Fold, RedOp, Reducer};
+use crate::op::{Fold, RedOp, Reducer, Scalar};
 
 use super::arguments::{self, Out};
 use super::boundary::on_communicator;
@@ -86,10 +87,14 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
         How::Immediate(sum, _) | How::Resident(sum, _) if sum.dtype() != dtype => {
             wrong(format!("was created for {}, not for {dtype}", sum.dtype()))
         }
-        How::Immediate(sum, scalar) => Ok(Reducer::PreMulSum { sum, scalar }),
+        How::Immediate(sum, scalar) => Ok(Reducer::PreMulSum { sum, scalar: Scalar::Here(scalar) }),
         How::Resident(sum, scalar) => {
-            // SAFETY: the program keeps its scalar alive until the operator is destroyed.
-            let scalar = unsafe { read_scalar(scalar.0, dtype) };
+            let address = scalar.0.addr();
+            let scalar = match kind_of("the scalar", address, dtype.size())? {
+                // SAFETY: the program keeps its scalar alive until the operator is destroyed.
+                Kind::Plain | Kind::Pinned => Scalar::Here(unsafe { read_scalar(scalar.0, dtype) }),
+                Kind::Device { .. } | Kind::Managed { .. } => Scalar::OnDevice(address as u64),
+            };
             Ok(Reducer::PreMulSum { sum, scalar })
         }
         How::User { fold, user, commutative } => {

@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use crate::comm::{Communicator, Queued, Request, SplitRequest, Tried, Work, run_together};
+use crate::device::Device;
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
@@ -42,7 +43,7 @@ pub(super) fn operation<W: Into<Work<'static>>>(
                 None => Ok(()),
                 Some((_, work, Tried::Begun(begun))) => begun.go_on(work),
                 Some((communicator, work, _)) => {
-                    submit(Request { communicator, stream: stream::find(stream)?, work })
+                    submit(stream::request(communicator, stream, work)?)
                 }
             });
             result.inspect_err(|error| note_failure(function, error))
@@ -59,12 +60,8 @@ pub(super) fn operations(
 ) -> Code {
     boundary(function, || {
         let result = with_communicator(function, comm, |communicator| {
-            let stream = stream::find(stream)?;
-            let request = |work| {
-                let (communicator, stream) = (Arc::clone(&communicator), stream.clone());
-                Request { communicator, stream, work }
-            };
-            submit_all(body(&communicator)?.into_iter().map(request).collect())
+            let request = |work| stream::request(Arc::clone(&communicator), stream, work);
+            submit_all(body(&communicator)?.into_iter().map(request).collect::<Result<_>>()?)
         });
         result.inspect_err(|error| note_failure(function, error))
     })
@@ -108,7 +105,13 @@ where
             // SAFETY: the caller passes NULL or a place for a handle.
             let out = unsafe { Out::new("comm", comm) }?;
             let (waits, make) = parse()?;
-            make_now_or_later(out, waits, make)
+            // Asked here: the thread that makes it may have another device, or none.
+            let device = Device::current()?.map(Arc::new);
+            make_now_or_later(out, waits, move || {
+                let communicator = make()?;
+                device.map_or(Ok(()), |device| communicator.attach(device))?;
+                Ok(communicator)
+            })
         };
         begin().inspect_err(|error| note_failure(function, error))
     })

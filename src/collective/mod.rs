@@ -28,7 +28,7 @@ use std::ops::Range;
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::op::{Op, Reducer};
 use crate::rank::{Place, Rank};
 use crate::transport::{Hosts, Mesh};
@@ -339,9 +339,11 @@ async fn reduce_scatter_into<M: Mesh>(
     };
     match algorithm {
         Algorithm::ReduceScatterRecursiveHalving => {
-            let data = &mut prepared().await?;
+            // Small blocks, and there may be much between them.
+            let (mut data, blocks) = side_by_side(input, blocks)?;
+            passes::prepare(reducer, &mut data, size).await;
             reduce_scatter::recursive_halving::recursive_halving(
-                exchange, reducer, blocks, data, output,
+                exchange, reducer, &blocks, &mut data, output,
             )
             .await?;
         }
@@ -364,6 +366,18 @@ async fn reduce_scatter_into<M: Mesh>(
     }
     passes::finish(reducer, output, size).await;
     Ok(())
+}
+
+/// A copy of all blocks, one behind the other.
+fn side_by_side(input: &[u8], blocks: &Blocks) -> Result<(Vec<u8>, Blocks)> {
+    let (mut data, mut places) = (Vec::new(), Vec::new());
+    let bytes = blocks.iter().map(|block| block.len()).sum();
+    data.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory(bytes))?;
+    for block in blocks.iter() {
+        places.push(data.len()..data.len() + block.len());
+        data.extend_from_slice(&input[block]);
+    }
+    Ok((data, Blocks::at(places)))
 }
 
 /// Writes a part of this rank's share, ready to be folded.

@@ -20,6 +20,8 @@ use crate::transport::shm::bell;
 
 use super::Communicator;
 use super::backlog::InBacklog;
+use super::cuda::OnCuda;
+use super::enqueue;
 use super::stream::Stream;
 use super::ticket::Ticket;
 use super::watch::Watch;
@@ -40,15 +42,17 @@ pub struct Request<'a> {
     pub communicator: Arc<Communicator>,
     /// The stream to queue it on; without one, whoever asks waits for it.
     pub stream: Option<Arc<Stream>>,
+    /// If it is to be made in the order of a CUDA stream.
+    pub cuda: Option<OnCuda>,
     pub work: Work<'a>,
 }
 
 impl Request<'static> {
     /// Runs the operation to its end, or queues it.
     pub fn run(self) -> Result<()> {
-        match self.stream {
-            None => run_alone(self.communicator, self.work),
-            Some(_) => run_together(vec![self]),
+        match (&self.stream, &self.cuda) {
+            (None, None) => run_alone(self.communicator, self.work),
+            _ => run_together(vec![self]),
         }
     }
 }
@@ -56,15 +60,24 @@ impl Request<'static> {
 /// Gives all requests their numbers in this order, starts them all, and waits for those that are on
 /// no stream. Returns the error of the first that could not be started, or else that failed here.
 pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
+    if requests.iter().any(|request| request.cuda.is_some()) {
+        return enqueue::run_together(requests);
+    }
+    let (issued, here) = begin(requests);
+    issued.and(here.run())
+}
+
+/// Gives all requests their numbers, and queues those that are on streams. The rest is to be run.
+pub(super) fn begin(requests: Vec<Request<'static>>) -> (Result<()>, Batch<'static>) {
     let mut here = Batch::default();
     let issued = while_nobody_issues(|| issue(requests, &mut here));
-    issued.and(here.run())
+    (issued, here)
 }
 
 fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<()> {
     let mut result = Ok(());
     let mut queued: Vec<(Arc<Stream>, Batch<'static>)> = Vec::new();
-    for Request { communicator, stream, work } in requests {
+    for Request { communicator, stream, work, .. } in requests {
         let added = match stream {
             None => here.add(communicator, work),
             Some(stream) => stream.check_open().and_then(|()| {

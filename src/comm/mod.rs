@@ -12,10 +12,13 @@ mod batch;
 mod blame;
 mod brief;
 mod create;
+mod cuda;
+mod enqueue;
 mod hosts;
 mod lane;
 mod making;
 mod split;
+mod staging;
 mod stream;
 mod ticket;
 mod watch;
@@ -23,7 +26,7 @@ mod work;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::{info, trace, warn};
@@ -31,6 +34,7 @@ use tracing::{info, trace, warn};
 use crate::bootstrap;
 use crate::collective::select::Selection;
 use crate::config::Config;
+use crate::device;
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
 use crate::op::Call;
@@ -43,12 +47,14 @@ use crate::transport::{AnyMesh, Mesh, Past};
 pub use batch::{Request, run_together};
 pub use brief::{Begun, Tried};
 pub use create::{create_in_process, create_on, create_over, join, join_environment};
+pub use cuda::OnCuda;
 pub use making::{Making, Queued};
 pub use split::{SplitRequest, Wish, split};
 pub use stream::Stream;
 pub use work::Work;
 
 use backlog::Backlog;
+use cuda::Cuda;
 use lane::Lanes;
 use ticket::Ticket;
 
@@ -62,6 +68,12 @@ pub struct Communicator {
     selection: Selection,
     /// Whether brief calls are tried.
     brief: bool,
+    /// Whether large calls are cut, because some rank has CUDA devices.
+    cuts: bool,
+    /// For the memory of this rank's device, once it has one.
+    cuda: OnceLock<Arc<Cuda>>,
+    /// The one that the program named for it.
+    wanted_device: OnceLock<i32>,
     config: Config,
     lanes: Lanes,
     /// Messages are begun in the order in which they were issued, whichever thread does it.
@@ -117,6 +129,7 @@ pub fn leave_all() {
         });
         let _ = parker::block_on(leaving, Instant::now() + LEAVE_TIMEOUT);
     }
+    cuda::release_all();
 }
 
 impl Communicator {
@@ -124,7 +137,14 @@ impl Communicator {
         let selection = Selection::parse(&config.algo)?;
         Ok(Arc::new(Self {
             name: name.to_owned(),
-            brief: selection.is_free() && mesh.one_host().is_some(),
+            // Whose buffers may be a device's must look what they are first.
+            brief: selection.is_free() && mesh.one_host().is_some() && device::driver().is_none(),
+            cuts: match &mesh {
+                AnyMesh::Mem(_) => device::driver().is_some(),
+                AnyMesh::Quic(mesh) => mesh.has_cuda(),
+            },
+            cuda: OnceLock::new(),
+            wanted_device: OnceLock::new(),
             mesh,
             selection,
             config: config.clone(),
@@ -285,6 +305,9 @@ impl Communicator {
             state.stage = Stage::Finalized;
         }
         self.drain(state);
+        if let Some(cuda) = self.cuda.get() {
+            cuda.close(cuda::PATIENCE);
+        }
         info!(
             rank = self.place().rank.0 as u64,
             "communicator {}: {} is closed",
@@ -299,7 +322,36 @@ impl Communicator {
         let rank = self.place().rank;
         self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
         self.backlog.dissolve();
+        if let Some(cuda) = self.cuda.get() {
+            cuda.release();
+            cuda.close(cuda::PATIENCE_OF_ABORT);
+        }
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.lock().stage == Stage::Aborted
+    }
+
+    /// Lets the streams of its device go on with all that was enqueued.
+    fn release_device(&self) {
+        if let Some(cuda) = self.cuda.get() {
+            cuda.release();
+        }
+    }
+
+    /// Whether it takes this operation.
+    fn check_takes(&self, work: &Work<'_>) -> Result<()> {
+        self.check_open(&self.lock(), &work.words())
+    }
+
+    /// Fails it on all ranks because an operation could not be put on its stream.
+    fn fail_to_enqueue(&self, what: &str, cause: &Error) -> Error {
+        let rank = self.place().rank;
+        let fault = self.mesh.fail(Error::Cuda(format!("{rank}, {what}, not enqueued: {cause}")));
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
+        self.backlog.dissolve();
+        fault
     }
 
     /// The failure of the communicator, if it has failed.

@@ -169,6 +169,7 @@ mod tests {
         let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
             communicator: Arc::clone(communicator),
             stream: None,
+            cuda: None,
             work: Op::Barrier.into(),
         });
         std::thread::scope(|scope| {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tracing::trace;
 
+use crate::collective::Exchange;
 use crate::collective::select::Ground;
-use crate::collective::{self, Exchange};
 use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
@@ -19,6 +19,7 @@ use crate::transport::shm::Started;
 use crate::transport::{AnyMesh, LANES, Mesh};
 
 use super::Communicator;
+use super::cuda::{Staged, perform_cut};
 use super::lane::Lanes;
 use super::split::Splitting;
 use super::ticket::Ticket;
@@ -33,6 +34,8 @@ pub enum Work<'a> {
     Split(Splitting<'a>),
     Send(Outgoing<'a>),
     Recv(Incoming<'a>),
+    /// One of those, but for a split, through host memory.
+    Staged(Staged<'a>),
 }
 
 impl<'a> From<Op<'a>> for Work<'a> {
@@ -61,6 +64,7 @@ impl Work<'_> {
             Self::Split(_) => communicator.begin(Call::Split),
             Self::Send(outgoing) => communicator.begin_message(outgoing.call()),
             Self::Recv(incoming) => communicator.begin_message(incoming.call()),
+            Self::Staged(staged) => staged.work().begin(communicator),
         }
     }
 
@@ -70,6 +74,10 @@ impl Work<'_> {
         match self {
             // In a box: messages, of which a group may have thousands, are much smaller.
             Self::Collective(op) => Box::pin(collective(ticket, op, None)).await,
+            Self::Staged(staged) if staged.work().is_message() => {
+                Box::pin(staged.perform_message(ticket)).await
+            }
+            Self::Staged(staged) => Box::pin(staged_collective(ticket, staged)).await,
             Self::Split(splitting) => Box::pin(splitting.perform(ticket)).await,
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => {
@@ -82,15 +90,43 @@ impl Work<'_> {
         }
     }
 
+    /// What it is, for error texts.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Collective(op) => op.call().to_string(),
+            Self::Split(_) => Call::Split.to_string(),
+            Self::Send(outgoing) => outgoing.call().to_string(),
+            Self::Recv(incoming) => incoming.call().to_string(),
+            Self::Staged(staged) => staged.work().words(),
+        }
+    }
+
+    /// The buffers that the caller named, as it named them.
+    pub(super) fn memory(&self) -> Vec<(&'static str, &[u8])> {
+        match self {
+            Self::Collective(op) => op.memory(),
+            Self::Send(outgoing) => vec![("sendbuff", outgoing.bytes)],
+            Self::Recv(incoming) => vec![("recvbuff", &*incoming.into)],
+            Self::Split(_) | Self::Staged(_) => Vec::new(),
+        }
+    }
+
     /// Whether it is a message, which goes over the network.
     pub(super) fn is_message(&self) -> bool {
-        matches!(self, Self::Send(_) | Self::Recv(_))
+        match self {
+            Self::Send(_) | Self::Recv(_) => true,
+            Self::Collective(_) | Self::Split(_) => false,
+            Self::Staged(staged) => staged.work().is_message(),
+        }
     }
 
     /// Whether it calls a function of the program.
     pub(super) fn calls_program(&self) -> bool {
-        let Self::Collective(op) = self else { return false };
-        op.call().calls_program()
+        match self {
+            Self::Collective(op) => op.call().calls_program(),
+            Self::Staged(staged) => staged.work().calls_program(),
+            Self::Split(_) | Self::Send(_) | Self::Recv(_) => false,
+        }
     }
 
     /// Whether `rank` may end it with data still to be sent: it only sends in it, more than goes out
@@ -100,6 +136,7 @@ impl Work<'_> {
             Self::Collective(op) => op,
             Self::Send(outgoing) => return outgoing.bytes.len() > SMALL,
             Self::Split(_) | Self::Recv(_) => return false,
+            Self::Staged(staged) => return staged.work().leaves_work(rank),
         };
         let only_sends = match *op {
             Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
@@ -117,6 +154,20 @@ pub(super) async fn collective(
     op: Op<'_>,
     started: Option<Started>,
 ) -> Result<()> {
+    in_turn(ticket, started, async |exchange| perform_cut(&ticket.communicator, exchange, op).await)
+        .await
+}
+
+/// The same, through host memory.
+async fn staged_collective(ticket: &Ticket, staged: Staged<'_>) -> Result<()> {
+    in_turn(ticket, None, async |exchange| staged.perform(ticket, exchange).await).await
+}
+
+async fn in_turn(
+    ticket: &Ticket,
+    started: Option<Started>,
+    body: impl AsyncFnOnce(&Exchange<'_, AnyMesh>) -> Result<()>,
+) -> Result<()> {
     let Doing::Collective { seq, call } = ticket.doing else {
         unreachable!("a collective has a number")
     };
@@ -133,7 +184,7 @@ pub(super) async fn collective(
     );
     let exchange =
         Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);
-    match collective::perform(&exchange, selection, op).await {
+    match body(&exchange).await {
         Ok(()) => exchange.confirm().await,
         Err(error) => Err(agreed(mesh, error).await),
     }

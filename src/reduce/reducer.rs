@@ -4,7 +4,7 @@ use super::{
     Stores, finish, finishes, fold, fold_few, fold_into, identity, premultiply, prepare,
     prepare_few, prepares,
 };
-use crate::op::{Reducer, UserFunction};
+use crate::op::{Reducer, Scalar, UserFunction};
 
 /// Which operand the elements are that arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,9 @@ impl Reducer {
         match self {
             Self::Known(fold) => prepare(*fold, data, size),
             Self::PreMulSum { sum, scalar } => {
+                let Scalar::Here(scalar) = scalar else {
+                    unreachable!("a scalar is fetched before the operation")
+                };
                 let dtype = sum.dtype();
                 premultiply(dtype, &scalar[..dtype.size()], data);
             }
@@ -187,7 +190,8 @@ mod tests {
     #[test]
     fn a_result_apart_has_the_bits_of_a_copy_and_a_fold_in_place() {
         let sum = Fold::new(DataType::Uint32, RedOp::Sum).unwrap();
-        let reducers = [Reducer::Known(sum), Reducer::PreMulSum { sum, scalar: [3; 8] }, user()];
+        let reducers =
+            [Reducer::Known(sum), Reducer::PreMulSum { sum, scalar: Scalar::Here([3; 8]) }, user()];
         let from: Vec<u8> = (0..12_007).map(|index| (index % 251) as u8).collect();
         for (index, reducer) in reducers.into_iter().enumerate() {
             for (shift, stores) in [(0, Stores::Cached), (3, Stores::Streamed)] {
@@ -211,7 +215,7 @@ mod tests {
         let float_sum = known(DataType::Float32, RedOp::Sum);
         assert_eq!([float_sum.prepares(1), float_sum.prepares(2)], [true, false]);
         let sum = Fold::new(DataType::Int32, RedOp::Sum).unwrap();
-        let premultiplied = Reducer::PreMulSum { sum, scalar: [3; 8] };
+        let premultiplied = Reducer::PreMulSum { sum, scalar: Scalar::Here([3; 8]) };
         assert_eq!([premultiplied.prepares(2), premultiplied.finishes()], [true, false]);
         assert_eq!([user().prepares(2), user().finishes()], [false, false]);
     }

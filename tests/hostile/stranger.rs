@@ -195,6 +195,7 @@ impl Trio {
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], endpoint.port()))],
             process: None,
             host: None,
+            cuda: false,
         };
         let roster = identities.iter().zip(&endpoints).map(member).collect();
         Self { endpoints, roster, identities: identities.into_iter().map(Some).collect() }

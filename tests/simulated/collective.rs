@@ -3,7 +3,7 @@
 use nexar::collective::segments::SEGMENT;
 use nexar::collective::select::{Ground, Row, Selection, TABLE};
 use nexar::dtype::DataType;
-use nexar::op::{Fold, RedOp, Reducer};
+use nexar::op::{Fold, RedOp, Reducer, Scalar};
 use nexar::transport::mem::Trouble;
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ fn every_type_and_operator_is_right_at_3_and_4_ranks() {
         let scalar = [3, 0, 0x40, 0x3f, 0, 0, 0xf8, 0x3f];
         let known = RedOp::ALL.into_iter().filter_map(move |redop| known(dtype, redop));
         let sum = Fold::new(dtype, RedOp::Sum).ok();
-        known.chain(sum.map(|sum| Reducer::PreMulSum { sum, scalar }))
+        known.chain(sum.map(|sum| Reducer::PreMulSum { sum, scalar: Scalar::Here(scalar) }))
     });
     let reducers: Vec<_> = reducers.collect();
     // 6 floats and 8 integers take the 5 common operators and PreMulSum, integers 6 more.

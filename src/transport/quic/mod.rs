@@ -61,6 +61,8 @@ pub struct Member {
     pub process: Option<Process>,
     /// Ranks that name the same may share memory; one without does not.
     pub host: Option<[u8; 16]>,
+    /// Whether it has CUDA devices: then all ranks cut large calls alike.
+    pub cuda: bool,
 }
 
 /// What a mesh is made of, once all ranks are known.

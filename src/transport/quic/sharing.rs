@@ -72,6 +72,11 @@ impl QuicMesh {
         self.context.members().iter().map(|rank| self.context.links.member(*rank).host).collect()
     }
 
+    /// Whether some rank has CUDA devices.
+    pub fn has_cuda(&self) -> bool {
+        self.context.members().iter().any(|rank| self.context.links.member(*rank).cuda)
+    }
+
     /// Whether any ranks of the communicator may share memory.
     pub fn may_share(&self) -> bool {
         self.claimed().share()

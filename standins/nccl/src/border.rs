@@ -10,7 +10,10 @@ use nexar::capi::group::refuse_operation;
 use nexar::capi::refuse;
 use nexar::capi::types::{nexarComm_t, nexarStream_t};
 use nexar::capi::version::nexarGetLastError;
+use nexar::device;
 use nexar::error::{Code, Error};
+
+use crate::types::cudaStream_t;
 
 /// As in NCCL: one text for the process, of at most this many bytes, never cleared.
 const LONGEST: usize = 1024;
@@ -116,9 +119,11 @@ fn in_nccls_words(text: &str) -> String {
     translated
 }
 
-/// The stream of every call of nexar, so that it waits for its result. The program's own, of a foreign
-/// or fake runtime where there is no GPU, is one that nothing can be queued on.
-pub(crate) const STREAM: nexarStream_t = null_mut();
+/// The stream of a call of nexar: the program's own, or none where there is no CUDA, so that the call waits for
+/// its result. There the program's is one of a foreign or fake runtime, which nothing can be queued on.
+pub(crate) fn stream_of(stream: cudaStream_t) -> nexarStream_t {
+    if device::driver().is_some() { stream } else { null_mut() }
+}
 
 /// A place for a result.
 ///

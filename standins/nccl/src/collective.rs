@@ -8,7 +8,7 @@ use nexar::capi::collective::{
     nexarReduce, nexarReduceScatter, nexarScatter,
 };
 
-use crate::border::{Answer, STREAM, answer, operation, wrong_argument};
+use crate::border::{Answer, answer, operation, stream_of, wrong_argument};
 use crate::config::check_call;
 use crate::types::{
     cudaStream_t, ncclCollConfig_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t,
@@ -57,12 +57,14 @@ pub unsafe extern "C" fn ncclAllReduce(
     datatype: ncclDataType_t,
     op: ncclRedOp_t,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclAllReduce", || {
         check_fold(datatype, op)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarAllReduce(sendbuff, recvbuff, count, datatype, op, comm, STREAM) })
+        answer(unsafe {
+            nexarAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream_of(stream))
+        })
     })
 }
 
@@ -92,12 +94,14 @@ pub unsafe extern "C" fn ncclReduce(
     op: ncclRedOp_t,
     root: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclReduce", || {
         check_fold(datatype, op)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarReduce(sendbuff, recvbuff, count, datatype, op, root, comm, STREAM) })
+        answer(unsafe {
+            nexarReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream_of(stream))
+        })
     })
 }
 
@@ -128,12 +132,14 @@ pub unsafe extern "C" fn ncclBroadcast(
     datatype: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclBroadcast", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarBroadcast(sendbuff, recvbuff, count, datatype, root, comm, STREAM) })
+        answer(unsafe {
+            nexarBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream_of(stream))
+        })
     })
 }
 
@@ -161,12 +167,12 @@ pub unsafe extern "C" fn ncclBcast(
     datatype: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclBcast", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarBcast(buff, count, datatype, root, comm, STREAM) })
+        answer(unsafe { nexarBcast(buff, count, datatype, root, comm, stream_of(stream)) })
     })
 }
 
@@ -177,12 +183,14 @@ pub unsafe extern "C" fn ncclAllGather(
     sendcount: usize,
     datatype: ncclDataType_t,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclAllGather", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarAllGather(sendbuff, recvbuff, sendcount, datatype, comm, STREAM) })
+        answer(unsafe {
+            nexarAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream_of(stream))
+        })
     })
 }
 
@@ -210,13 +218,13 @@ pub unsafe extern "C" fn ncclReduceScatter(
     datatype: ncclDataType_t,
     op: ncclRedOp_t,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclReduceScatter", || {
         check_fold(datatype, op)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
         answer(unsafe {
-            nexarReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, STREAM)
+            nexarReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream_of(stream))
         })
     })
 }
@@ -246,12 +254,14 @@ pub unsafe extern "C" fn ncclAlltoAll(
     count: usize,
     datatype: ncclDataType_t,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclAlltoAll", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarAllToAll(sendbuff, recvbuff, count, datatype, comm, STREAM) })
+        answer(unsafe {
+            nexarAllToAll(sendbuff, recvbuff, count, datatype, comm, stream_of(stream))
+        })
     })
 }
 
@@ -279,12 +289,14 @@ pub unsafe extern "C" fn ncclGather(
     datatype: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclGather", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarGather(sendbuff, recvbuff, count, datatype, root, comm, STREAM) })
+        answer(unsafe {
+            nexarGather(sendbuff, recvbuff, count, datatype, root, comm, stream_of(stream))
+        })
     })
 }
 
@@ -313,12 +325,14 @@ pub unsafe extern "C" fn ncclScatter(
     datatype: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclScatter", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarScatter(sendbuff, recvbuff, count, datatype, root, comm, STREAM) })
+        answer(unsafe {
+            nexarScatter(sendbuff, recvbuff, count, datatype, root, comm, stream_of(stream))
+        })
     })
 }
 

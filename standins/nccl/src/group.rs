@@ -6,7 +6,7 @@ use nexar::capi::group::{nexarGroupEnd, nexarGroupStart, simulate_end};
 use nexar::capi::message::{nexarRecv, nexarSend};
 use nexar::error::Error;
 
-use crate::border::{STREAM, answer, border, operation};
+use crate::border::{answer, border, operation, stream_of};
 use crate::collective::check_type;
 use crate::types::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclResult_t, ncclSimInfo_t};
 
@@ -44,12 +44,12 @@ pub unsafe extern "C" fn ncclSend(
     datatype: ncclDataType_t,
     peer: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclSend", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarSend(sendbuff, count, datatype, peer, comm, STREAM) })
+        answer(unsafe { nexarSend(sendbuff, count, datatype, peer, comm, stream_of(stream)) })
     })
 }
 
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn ncclRecv(
     datatype: ncclDataType_t,
     peer: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     operation("ncclRecv", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
-        answer(unsafe { nexarRecv(recvbuff, count, datatype, peer, comm, STREAM) })
+        answer(unsafe { nexarRecv(recvbuff, count, datatype, peer, comm, stream_of(stream)) })
     })
 }

@@ -1,0 +1,191 @@
+/*
+ * Jobs whose buffers are in memory of every kind, on streams of every kind: each rank has another
+ * one, in turn. The buffer is filled on the stream, the call is made, and the result is copied out,
+ * with nothing but the stream to keep the order.
+ */
+#ifndef BUFFERS_H
+#define BUFFERS_H
+
+#include <malloc.h>
+
+#include "collectives.h"
+#include "own.h"
+
+enum memory { DEVICE, PLAIN, POOL, PINNED, MANAGED, SHOWN /* of nexarMemAlloc */, MEMORIES };
+static const char *const memory_names[] = {"device", "plain", "pool", "pinned", "managed", "shown"};
+/* Half of all is on the device. */
+static const enum memory memories_in_turn[] = {DEVICE, PLAIN, DEVICE, POOL,  PINNED, DEVICE,
+                                               MANAGED, DEVICE, POOL, SHOWN, DEVICE};
+
+enum { OF_NULL, OF_LEGACY, OF_THREAD, BLOCKING, NON_BLOCKING, STREAMS };
+
+static inline bool is_on_device(enum memory memory) {
+  return memory == DEVICE || memory == POOL || memory == MANAGED;
+}
+
+/* Memory that jobs use one after another. */
+struct arena {
+  unsigned char *at;
+  size_t bytes;
+};
+
+/* Where a buffer is: filled from one pinned arena, copied out to another. */
+struct lent {
+  enum memory memory;
+  size_t bytes; /* with those around it */
+  unsigned char *at;
+  struct arena arenas[MEMORIES], filled_from, copied_to;
+};
+
+static struct {
+  struct lent lent[2];
+  CUstream streams[STREAMS];
+  unsigned jobs;
+  unsigned depth;
+  uint64_t allocations;
+} borrowed;
+
+static inline void free_arena(struct arena *arena, enum memory memory) {
+  CUdeviceptr address = address_of(arena->at);
+  if (!arena->bytes) return;
+  switch (memory) {
+    case PLAIN: free(arena->at); break;
+    case SHOWN: CHECK_CODE(nexarSuccess, nexarMemFree(arena->at)); break;
+    case PINNED: DO(cuMemFreeHost(arena->at)); break;
+    case POOL: DO(cuMemFreeAsync(address, borrowed.streams[NON_BLOCKING])); break;
+    default: DO(cuMemFree_v2(address));
+  }
+  *arena = (struct arena){NULL, 0};
+}
+
+static inline void get_arena(struct arena *arena, enum memory memory, size_t bytes) {
+  CUdeviceptr address = 0;
+  void *host = NULL;
+  if (bytes <= arena->bytes) return;
+  free_arena(arena, memory);
+  switch (memory) {
+    case PLAIN: host = malloc(bytes); break;
+    case SHOWN: CHECK_CODE(nexarSuccess, nexarMemAlloc(&host, bytes)); break;
+    case PINNED: MINE(host = pinned_memory(bytes)); break;
+    case DEVICE: MINE(address = device_memory(bytes)); break;
+    case MANAGED: DO(cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL)); break;
+    default: DO(cuMemAllocAsync(&address, bytes, borrowed.streams[NON_BLOCKING])); break;
+  }
+  if (!host && !address) abort();
+  *arena = (struct arena){host ? host : (void *)(uintptr_t)address, bytes};
+}
+
+struct host_copy {
+  void *to;
+  const void *from;
+  size_t bytes;
+};
+
+static inline void run_host_copy(void *argument) {
+  struct host_copy *copy = argument;
+  memcpy(copy->to, copy->from, copy->bytes);
+  free(copy);
+}
+
+/* In the order of the stream, also where a copy of the driver would make the caller wait. */
+static inline void copy_on_stream(void *to, const void *from, size_t bytes, enum memory memory,
+                                  CUstream stream) {
+  if (memory != PLAIN && memory != SHOWN) {
+    DO(cuMemcpyAsync(address_of(to), address_of(from), bytes, stream));
+    return;
+  }
+  struct host_copy *copy = malloc(sizeof *copy);
+  if (!copy) abort();
+  *copy = (struct host_copy){to, from, bytes};
+  DO(cuLaunchHostFunc(stream, run_host_copy, copy));
+}
+
+static inline size_t shift_of(const struct guarded *image) {
+  return (size_t)(image->at - image->block) - GUARD;
+}
+
+static inline void lend_one(struct lent *lent, const struct guarded *image, enum memory memory,
+                            CUstream stream) {
+  size_t shift = shift_of(image);
+  lent->memory = memory;
+  lent->bytes = 2 * GUARD + image->bytes;
+  get_arena(&lent->arenas[memory], memory, shift + lent->bytes);
+  get_arena(&lent->filled_from, PINNED, lent->bytes);
+  get_arena(&lent->copied_to, PINNED, lent->bytes);
+  lent->at = lent->arenas[memory].at + shift;
+  memcpy(lent->filled_from.at, image->at - GUARD, lent->bytes);
+  memset(lent->copied_to.at, 0x22, lent->bytes);
+  copy_on_stream(lent->at, lent->filled_from.at, lent->bytes, memory, stream);
+}
+
+/* A buffer without any means nothing, wherever it is. */
+static inline bool has_elements(const struct layout *layout) {
+  size_t elements = 0;
+  for (int i = 0; i < layout->number; i++) elements += layout->blocks[i].count;
+  return elements > 0;
+}
+
+/* Host memory on stream NULL is read and written by the call itself. */
+static inline bool is_in_order(const struct share *share, int number) {
+  if (share->stream) return true;
+  bool used[] = {has_elements(&share->send), has_elements(&share->recv)};
+  bool first = is_on_device(borrowed.lent[0].memory);
+  bool last = is_on_device(borrowed.lent[number - 1].memory);
+  return (used[0] && first) || (used[1] && last);
+}
+
+static inline void lend(struct share *share, const struct guarded *images, int number,
+                        unsigned char **at) {
+  unsigned turn = borrowed.jobs++ + 3 * (unsigned)share->rank;
+  unsigned stream = (turn + turn / 7) % STREAMS;
+  share->stream = borrowed.streams[stream];
+  for (int i = 0; i < number; i++) {
+    unsigned which = (turn + (unsigned)i * (1 + turn / 11)) % COUNT_OF(memories_in_turn);
+    lend_one(&borrowed.lent[i], &images[i], memories_in_turn[which], share->stream);
+    at[i] = borrowed.lent[i].at + GUARD;
+  }
+  size_t length = strlen(share->what);
+  snprintf(share->what + length, sizeof share->what - length, ", job %u, stream %u, %s %s",
+           borrowed.jobs - 1, stream, memory_names[borrowed.lent[0].memory],
+           number > 1 ? memory_names[borrowed.lent[1].memory] : "");
+  if (!is_in_order(share, number)) DO(cuStreamSynchronize(NULL));
+  share->operator.by_any_thread = true;
+  borrowed.depth = fakecuda_context_depth();
+  borrowed.allocations = fakecuda_calls("cuMemHostAlloc");
+}
+
+static inline void give_back(struct share *share, const struct guarded *images, int number) {
+  CHECK_EQ(borrowed.depth, fakecuda_context_depth());
+  CHECK_EQ(borrowed.allocations, fakecuda_calls("cuMemHostAlloc"));
+  for (int i = 0; i < number; i++) {
+    struct lent *lent = &borrowed.lent[i];
+    copy_on_stream(lent->copied_to.at, lent->at, lent->bytes, lent->memory, share->stream);
+  }
+  DO(cuStreamSynchronize(share->stream));
+  for (int i = 0; i < number; i++) {
+    struct lent *lent = &borrowed.lent[i];
+    memcpy(images[i].at - GUARD, lent->copied_to.at, lent->bytes);
+    /* Of the large ones only those that all jobs need are kept. */
+    if (lent->bytes > 1 << 20 && lent->memory != DEVICE)
+      free_arena(&lent->arenas[lent->memory], lent->memory);
+  }
+}
+
+static const struct elsewhere on_streams = {lend, give_back};
+
+/* From here on jobs are made so. */
+static inline void begin_elsewhere(void) {
+  int before = fakecuda_mine(1);
+  begin();
+  borrowed.streams[OF_LEGACY] = CU_STREAM_LEGACY;
+  borrowed.streams[OF_THREAD] = CU_STREAM_PER_THREAD;
+  borrowed.streams[BLOCKING] = stream_of(CU_STREAM_DEFAULT);
+  borrowed.streams[NON_BLOCKING] = stream_of(CU_STREAM_NON_BLOCKING);
+  fakecuda_mine(before);
+  /* Images are used again and again: most of the time would go into pages that are new. */
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  elsewhere = &on_streams;
+}
+
+#endif

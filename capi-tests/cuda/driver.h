@@ -1,0 +1,45 @@
+/* The first steps of a program that uses the driver API, checked. */
+#ifndef DRIVER_H
+#define DRIVER_H
+
+#include "check.h"
+#include "fake/control.h"
+
+#define OK(call) CHECK_EQ(CUDA_SUCCESS, call)
+
+static inline void begin(void) {
+  CUcontext context;
+  OK(cuInit(0));
+  OK(cuDevicePrimaryCtxRetain(&context, 0));
+  OK(cuCtxPushCurrent_v2(context));
+}
+
+static inline CUdeviceptr device_memory(size_t bytes) {
+  CUdeviceptr address = 0;
+  OK(cuMemAlloc_v2(&address, bytes));
+  return address;
+}
+
+static inline uint32_t *pinned_memory(size_t bytes) {
+  void *address = NULL;
+  OK(cuMemHostAlloc(&address, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  return address;
+}
+
+static inline CUdeviceptr address_of(const void *host) { return (CUdeviceptr)(uintptr_t)host; }
+
+static inline CUstream stream_of(unsigned flags) {
+  CUstream stream = NULL;
+  OK(cuStreamCreate(&stream, flags));
+  return stream;
+}
+
+/* For long enough that it would have been done if nothing held it up. */
+static inline void check_stays_busy(CUstream stream) {
+  for (int i = 0; i < 20; i++) {
+    CHECK(fakecuda_pending(stream) > 0);
+    usleep(100);
+  }
+}
+
+#endif

@@ -1,0 +1,17 @@
+#!/bin/sh
+# The program in CUDA.md is built as it stands there and runs as two ranks, on the driver without a
+# device.
+set -eu
+
+cc=$1 run=$2 library=$3 driver=$4
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../..
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+sed -n '/^```c$/,/^```$/p' "$root/CUDA.md" | sed '/^```/d' >"$scratch/example.c"
+"$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$here/toolkit" -I"$root/include" \
+    "$scratch/example.c" -o "$scratch/example" -L"$library" -lnexar -L"$driver" -lcuda
+LD_LIBRARY_PATH=$library:$driver "$run" -n 2 --timeout 50 "$scratch/example" | sort >"$scratch/said"
+cat "$scratch/said"
+printf '[0] 1048576 times 3\n[1] 1048576 times 3\n' | diff - "$scratch/said"

@@ -1,0 +1,95 @@
+/*
+ * The driver and its devices: beginning, version, numbers, names. Contexts are in context.c.
+ *
+ * Nothing here changes after the beginning.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "context.h"
+
+enum { NEWEST_ATTRIBUTE = 200 };
+
+CUresult cuInit(unsigned flags) {
+  BEGIN(cuInit);
+  if (flags) return CUDA_ERROR_INVALID_VALUE;
+  CUresult code = (CUresult)number_setting(SETTING_INIT);
+  if (code == CUDA_SUCCESS && number_setting(SETTING_DEVICES) == 0) code = CUDA_ERROR_NO_DEVICE;
+  if (code == CUDA_SUCCESS) become_initialized();
+  return code;
+}
+
+CUresult cuDriverGetVersion(int *version) {
+  BEGIN(cuDriverGetVersion);
+  if (!version) return CUDA_ERROR_INVALID_VALUE;
+  *version = (int)number_setting(SETTING_DRIVER_VERSION);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+  BEGIN(cuDeviceGetCount);
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
+  *count = (int)number_setting(SETTING_DEVICES);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+  BEGIN(cuDeviceGet);
+  if (!device) return CUDA_ERROR_INVALID_VALUE;
+  if (!context_of_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+/* What is not named here is a thing that these devices cannot do. */
+static int attribute_of(CUdevice_attribute attribute, CUdevice device) {
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
+      return INT32_MAX;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      return device + 1;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+      return 2;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      return 8;
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+      return number_setting(SETTING_MANAGED_HOST) != 0;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+      return number_setting(SETTING_REGISTERED_ALIAS) == 0;
+    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+      return 1;
+    default:
+      /* Also for CAN_USE_STREAM_MEM_OPS_V1, which says nothing of today's memory operations. */
+      return 0;
+  }
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+  BEGIN(cuDeviceGetAttribute);
+  if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!value || attribute == 0 || attribute > NEWEST_ATTRIBUTE) return CUDA_ERROR_INVALID_VALUE;
+  *value = attribute_of(attribute, device);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
+  BEGIN(cuDeviceGetPCIBusId);
+  if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!id || length < 13) return CUDA_ERROR_INVALID_VALUE;
+  snprintf(id, (size_t)length, "0000:%02X:00.0", (unsigned)device + 1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+  BEGIN(cuDeviceGetUuid);
+  if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!uuid) return CUDA_ERROR_INVALID_VALUE;
+  memset(uuid->bytes, 0xFA, sizeof uuid->bytes);
+  uuid->bytes[15] = (char)device;
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,140 @@
+/*
+ * Events: points of streams that others can wait for. Order between streams is kept by the engine.
+ *
+ * An event stands for its last record alone. Who waits for it keeps waiting for the record there
+ * was, whatever is recorded later and also when the event is destroyed.
+ */
+#include <stdlib.h>
+
+#include "capture.h"
+#include "engine.h"
+
+static CUevent events; /* under the lock of the engine */
+
+static CUresult find_event(CUevent handle) {
+  for (CUevent event = events; event; event = event->next)
+    if (event == handle) return atomic_load(&event->context->broken);
+  return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuEventCreate(CUevent *made, unsigned flags) {
+  BEGIN(cuEventCreate);
+  unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if (!made || flags & ~known) return CUDA_ERROR_INVALID_VALUE;
+  if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
+    return CUDA_ERROR_INVALID_VALUE;
+  CUevent event = calloc(1, sizeof *event);
+  if (!event) die("no memory for an event");
+  event->context = current_context();
+  event->flags = flags;
+  event->mine = note_object(FAKECUDA_EVENT);
+  lock_engine();
+  event->next = events;
+  events = event;
+  unlock_engine();
+  *made = event;
+  return CUDA_SUCCESS;
+}
+
+static void move_event(CUevent event, struct point point, struct capture *capture) {
+  if (point.stream) hold_stream(point.stream);
+  if (event->point.stream) drop_stream(event->point.stream);
+  event->point = point;
+  set_capture_of_event(event, capture);
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+  BEGIN(cuEventDestroy_v2);
+  lock_engine();
+  CUresult code = find_event(event);
+  if (code == CUDA_SUCCESS) {
+    CUevent *link = &events;
+    while (*link != event) link = &(*link)->next;
+    *link = event->next;
+    move_event(event, (struct point){NULL, 0}, NULL);
+    forget_object(FAKECUDA_EVENT, event->mine);
+    free(event);
+  }
+  unlock_engine();
+  return code;
+}
+
+static CUresult record(CUevent event, CUstream handle, struct operation *operation) {
+  CUstream stream;
+  struct point point;
+  CUresult code = find_event(event);
+  if (code == CUDA_SUCCESS) code = find_stream(handle, &stream);
+  if (code == CUDA_SUCCESS && stream->context != event->context) code = CUDA_ERROR_INVALID_HANDLE;
+  if (code != CUDA_SUCCESS) {
+    drop_operation(operation);
+    return code;
+  }
+  code = enqueue_locked(stream, operation, &point);
+  if (code == CUDA_SUCCESS) move_event(event, point, stream->capture);
+  return code;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  BEGIN(cuEventRecord);
+  struct operation *operation = new_operation("record", run_nothing);
+  lock_engine();
+  CUresult code = record(event, stream, operation);
+  unlock_engine();
+  return code;
+}
+
+static CUresult wait_event(CUstream handle, CUevent event, struct operation *operation) {
+  CUstream stream;
+  struct point point;
+  CUresult code = find_event(event);
+  if (code == CUDA_SUCCESS) code = find_stream(handle, &stream);
+  if (code == CUDA_SUCCESS && stream->capture && event->point.stream && !event->capture) {
+    invalidate_capture(stream);
+    code = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  if (code != CUDA_SUCCESS) {
+    drop_operation(operation);
+    return code;
+  }
+  if (event->capture) join_capture(stream, event->capture);
+  add_after(operation, event->point);
+  return enqueue_locked(stream, operation, &point);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+  BEGIN(cuStreamWaitEvent);
+  if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+  struct operation *operation = new_operation("event", run_nothing);
+  lock_engine();
+  CUresult code = wait_event(stream, event, operation);
+  unlock_engine();
+  return code;
+}
+
+/* With the lock. */
+static CUresult find_for_asking(CUevent event) {
+  CUresult code = find_event(event);
+  return code == CUDA_SUCCESS && event->capture ? CUDA_ERROR_CAPTURED_EVENT : code;
+}
+
+CUresult cuEventQuery(CUevent event) {
+  BEGIN(cuEventQuery);
+  CUresult code = check_unsafe_call();
+  if (code != CUDA_SUCCESS) return code;
+  lock_engine();
+  code = find_for_asking(event);
+  if (code == CUDA_SUCCESS && !point_is_reached(event->point)) code = CUDA_ERROR_NOT_READY;
+  unlock_engine();
+  return code;
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  BEGIN(cuEventSynchronize);
+  CUresult code = check_unsafe_call();
+  if (code != CUDA_SUCCESS) return code;
+  lock_engine();
+  code = find_for_asking(event);
+  if (code == CUDA_SUCCESS) code = wait_for_point(event->point, WAIT_FOR_EVER);
+  unlock_engine();
+  return code;
+}

@@ -1,0 +1,83 @@
+/*
+ * Memory operations of streams: writing a number, and waiting for one. A driver without them is
+ * this library without this file (FAKE_WITHOUT_MEMOPS), or with FAKECUDA_NO_MEMOPS.
+ *
+ * A write is there after all that the stream did before it. A wait holds its queue, and with it all
+ * streams that share it, until the cell has the number or the context breaks.
+ */
+#include <sched.h>
+#include <time.h>
+
+#include "engine.h"
+
+#ifndef FAKE_WITHOUT_MEMOPS
+
+static _Atomic(uint32_t) *cell_of(const struct operation *operation) {
+  return (_Atomic(uint32_t) *)(void *)operation->places[0].bytes;
+}
+
+static CUresult run_write(struct operation *operation) {
+  atomic_store(cell_of(operation), operation->value);
+  return CUDA_SUCCESS;
+}
+
+static bool is_there(uint32_t seen, uint32_t value, unsigned flags) {
+  switch (flags & ~(unsigned)CU_STREAM_WAIT_VALUE_FLUSH) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return (int32_t)(seen - value) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return seen == value;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (seen & value) != 0;
+    default:
+      return ~(seen | value) != 0;
+  }
+}
+
+/* First looks often, then seldom: whoever is to write the cell must get a processor. */
+static CUresult run_wait(struct operation *operation) {
+  enum { LOOKS = 200, YIELDS = 20, NAP_NS = 30000 };
+  CUcontext context = operation->stream->context;
+  for (int looks = 0;; looks++) {
+    uint32_t seen = atomic_load(cell_of(operation));
+    if (is_there(seen, operation->value, operation->memop.flags)) return CUDA_SUCCESS;
+    if (atomic_load(&context->broken)) return CUDA_SUCCESS;
+    if (looks < LOOKS) continue;
+    if (looks < LOOKS + YIELDS) sched_yield();
+    else nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  }
+}
+
+static CUresult enqueue_memop(CUstream stream, CUdeviceptr address, uint32_t value, unsigned flags,
+                              struct operation *operation) {
+  struct place *cell = &operation->places[0];
+  CUresult code = find_place(address, sizeof value, cell);
+  bool fits = code == CUDA_SUCCESS && cell->range && cell->range->kind != MANAGED_MEMORY;
+  if (number_setting(SETTING_NO_MEMOPS)) code = CUDA_ERROR_NOT_SUPPORTED;
+  else if (!fits || address % sizeof value) code = CUDA_ERROR_INVALID_VALUE;
+  if (code != CUDA_SUCCESS) {
+    drop_operation(operation);
+    return code;
+  }
+  operation->bytes = sizeof value;
+  operation->value = value;
+  operation->memop.flags = flags;
+  return enqueue(stream, operation);
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                                 unsigned flags) {
+  BEGIN(cuStreamWriteValue32_v2);
+  if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) return CUDA_ERROR_INVALID_VALUE;
+  return enqueue_memop(stream, address, value, flags, new_operation("write", run_write));
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                                unsigned flags) {
+  BEGIN(cuStreamWaitValue32_v2);
+  unsigned known = CU_STREAM_WAIT_VALUE_NOR | (unsigned)CU_STREAM_WAIT_VALUE_FLUSH;
+  if (flags & ~known) return CUDA_ERROR_INVALID_VALUE;
+  return enqueue_memop(stream, address, value, flags, new_operation("wait", run_wait));
+}
+
+#endif

@@ -1,0 +1,288 @@
+/*
+ * The map from addresses to memory that CUDA knows, and the memory itself. The calls that ask for
+ * it are in allocate.c, what a program is told about an address is in pointer.c.
+ *
+ * Addresses of devices lie in one region that the processor can never touch, besides managed memory
+ * if FAKECUDA_MANAGED_HOST says so; the engine has the same bytes elsewhere. An address is used
+ * again as soon as nobody holds it. New memory is full of 0xA5.
+ */
+#include "memory.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "context.h"
+
+enum { NEW_BYTE = 0xA5 };
+static const size_t REGION_BYTES = (size_t)1 << 38;
+
+/* Of the region, in order; a gap between two of them is free. */
+struct block {
+  CUdeviceptr start;
+  size_t size;
+  struct block *next;
+};
+
+/* In order; a range has two if its host address is not its device address. */
+struct entry {
+  CUdeviceptr start;
+  struct range *range;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *entries;
+static size_t entry_count, entry_space;
+static struct block *blocks;
+static CUdeviceptr region;
+static size_t in_use[MOST_DEVICES];
+static uint64_t last_id;
+
+static size_t in_pages(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+static void *map(void *address, size_t bytes, int protection, int flags, int file) {
+  void *mapped = mmap(address, in_pages(bytes), protection, flags, file, 0);
+  if (mapped == MAP_FAILED) die("cannot map %zu bytes", bytes);
+  return mapped;
+}
+
+static bool is_in_region(CUdeviceptr address) {
+  return region && address >= region && address - region < REGION_BYTES;
+}
+
+bool is_on_device(const struct range *range) {
+  return range && range->kind <= MANAGED_MEMORY;
+}
+
+/* The first gap: what was freed last is soon in use again. */
+static CUdeviceptr take_addresses(size_t bytes) {
+  if (!region) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    region = (CUdeviceptr)(uintptr_t)map(NULL, REGION_BYTES, PROT_NONE, flags, -1);
+  }
+  CUdeviceptr start = region;
+  struct block **link = &blocks;
+  for (; *link && (*link)->start - start < bytes; link = &(*link)->next)
+    start = (*link)->start + (*link)->size;
+  if (start + bytes > region + REGION_BYTES) die("all addresses of devices are in use");
+  struct block *block = malloc(sizeof *block);
+  if (!block) die("no memory for a block");
+  *block = (struct block){start, bytes, *link};
+  *link = block;
+  return start;
+}
+
+static void return_addresses(CUdeviceptr start) {
+  struct block **link = &blocks;
+  while ((*link)->start != start) link = &(*link)->next;
+  struct block *block = *link;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  map((void *)(uintptr_t)start, block->size, PROT_NONE, flags, -1);
+  *link = block->next;
+  free(block);
+}
+
+static void map_on_device(struct range *range) {
+  bool reachable = range->kind == MANAGED_MEMORY && number_setting(SETTING_MANAGED_HOST);
+  range->device_base = take_addresses(in_pages(range->size));
+  int file = memfd_create("fake-cuda", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, (off_t)in_pages(range->size)) != 0) die("no device memory");
+  range->bytes = map(NULL, range->size, PROT_READ | PROT_WRITE, MAP_SHARED, file);
+  map((void *)(uintptr_t)range->device_base, range->size,
+      reachable ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED | MAP_FIXED, file);
+  close(file);
+  if (range->kind == MANAGED_MEMORY)
+    range->host_base = (unsigned char *)(uintptr_t)range->device_base;
+}
+
+static void map_on_host(struct range *range) {
+  range->bytes = map(NULL, range->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  range->host_base = range->bytes;
+  range->device_base = (CUdeviceptr)(uintptr_t)range->bytes;
+}
+
+/* The last entry that starts at or before the address. */
+static size_t entries_until(CUdeviceptr address) {
+  size_t low = 0, high = entry_count;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (entries[middle].start <= address) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+static struct entry *entry_of(CUdeviceptr address) {
+  size_t number = entries_until(address);
+  if (!number) return NULL;
+  struct entry *entry = &entries[number - 1];
+  return address - entry->start < entry->range->size ? entry : NULL;
+}
+
+static void insert(CUdeviceptr start, struct range *range) {
+  if (entry_count == entry_space) {
+    entry_space = entry_space ? 2 * entry_space : 64;
+    entries = realloc(entries, entry_space * sizeof *entries);
+    if (!entries) die("no memory for the map of memory");
+  }
+  size_t number = entries_until(start);
+  memmove(&entries[number + 1], &entries[number], (entry_count - number) * sizeof *entries);
+  entries[number] = (struct entry){start, range};
+  entry_count++;
+}
+
+static void erase(struct range *range) {
+  size_t kept = 0;
+  for (size_t i = 0; i < entry_count; i++)
+    if (entries[i].range != range) entries[kept++] = entries[i];
+  entry_count = kept;
+}
+
+struct range *find_range(CUdeviceptr address) {
+  pthread_mutex_lock(&lock);
+  struct entry *entry = entry_of(address);
+  struct range *range = entry ? entry->range : NULL;
+  if (range) atomic_fetch_add(&range->holders, 1);
+  pthread_mutex_unlock(&lock);
+  return range;
+}
+
+void drop_range(struct range *range) {
+  if (!range || atomic_fetch_sub(&range->holders, 1) != 1) return;
+  pthread_mutex_lock(&lock);
+  if (range->kind != REGISTERED_MEMORY) munmap(range->bytes, in_pages(range->size));
+  if (is_in_region(range->device_base)) return_addresses(range->device_base);
+  pthread_mutex_unlock(&lock);
+  free(range);
+}
+
+CUresult find_place(CUdeviceptr address, size_t bytes, struct place *place) {
+  CUresult code = CUDA_SUCCESS;
+  *place = (struct place){NULL, 0, NULL};
+  if (!bytes) return CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  struct entry *entry = entry_of(address);
+  if (!entry) {
+    place->bytes = (unsigned char *)(uintptr_t)address;
+    if (!address || is_in_region(address)) code = CUDA_ERROR_INVALID_VALUE;
+  } else if (bytes > entry->range->size - (address - entry->start)) {
+    code = CUDA_ERROR_INVALID_VALUE;
+  } else {
+    size_t offset = address - entry->start;
+    *place = (struct place){entry->range, offset, entry->range->bytes + offset};
+    atomic_fetch_add(&entry->range->holders, 1);
+  }
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+void drop_place(struct place *place) {
+  drop_range(place->range);
+  place->range = NULL;
+}
+
+static bool has_room(enum memory_kind kind, CUdevice device, size_t bytes) {
+  size_t total = (size_t)number_setting(SETTING_MEMORY_MB) << 20;
+  if (kind > MANAGED_MEMORY) return bytes < REGION_BYTES;
+  return bytes <= total && in_use[device] <= total - bytes;
+}
+
+CUresult make_range(enum memory_kind kind, size_t bytes, struct range **made) {
+  CUcontext context = current_context();
+  struct range *range = calloc(1, sizeof *range);
+  if (!range) die("no memory for a range");
+  range->kind = kind;
+  range->size = bytes;
+  range->context = context;
+  range->holders = 1;
+  pthread_mutex_lock(&lock);
+  if (!has_room(kind, context->device, bytes)) {
+    pthread_mutex_unlock(&lock);
+    free(range);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (is_on_device(range)) {
+    map_on_device(range);
+    in_use[context->device] += bytes;
+  } else {
+    map_on_host(range);
+  }
+  memset(range->bytes, NEW_BYTE, bytes);
+  range->id = ++last_id;
+  range->mine = note_object(is_on_device(range) ? FAKECUDA_DEVICE_MEMORY : FAKECUDA_PINNED_MEMORY);
+  if (!is_on_device(range)) note_pinned_bytes(bytes);
+  insert(range->device_base, range);
+  pthread_mutex_unlock(&lock);
+  *made = range;
+  return CUDA_SUCCESS;
+}
+
+CUresult register_range(void *address, size_t bytes) {
+  CUdeviceptr start = (CUdeviceptr)(uintptr_t)address;
+  struct range *range = calloc(1, sizeof *range);
+  if (!range) die("no memory for a range");
+  pthread_mutex_lock(&lock);
+  size_t before = entries_until(start);
+  bool runs_into_next = before < entry_count && entries[before].start < start + bytes;
+  bool overlaps = entry_of(start) || runs_into_next;
+  if (overlaps || is_in_region(start)) {
+    pthread_mutex_unlock(&lock);
+    free(range);
+    return overlaps ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+  }
+  *range = (struct range){.kind = REGISTERED_MEMORY, .device_base = start, .host_base = address,
+                          .bytes = address, .size = bytes, .context = current_context(),
+                          .id = ++last_id, .holders = 1};
+  insert(start, range);
+  if (number_setting(SETTING_REGISTERED_ALIAS)) {
+    range->device_base = take_addresses(in_pages(bytes));
+    insert(range->device_base, range);
+  }
+  range->mine = note_object(FAKECUDA_REGISTERED_MEMORY);
+  note_pinned_bytes(bytes);
+  pthread_mutex_unlock(&lock);
+  return CUDA_SUCCESS;
+}
+
+struct range *take_range(CUdeviceptr base, bool (*is_right)(const struct range *)) {
+  pthread_mutex_lock(&lock);
+  struct entry *entry = entry_of(base);
+  struct range *range = entry && entry->start == base ? entry->range : NULL;
+  if (range && !is_right(range)) range = NULL;
+  if (range) {
+    bool device = is_on_device(range), pinned = range->kind == PINNED_MEMORY;
+    erase(range);
+    if (device) in_use[range->context->device] -= range->size;
+    else forget_pinned_bytes(range->size, range->mine);
+    forget_object(device   ? FAKECUDA_DEVICE_MEMORY
+                  : pinned ? FAKECUDA_PINNED_MEMORY
+                           : FAKECUDA_REGISTERED_MEMORY,
+                  range->mine);
+  }
+  pthread_mutex_unlock(&lock);
+  return range;
+}
+
+void end_range(struct range *range) {
+  atomic_store(&range->gone, true);
+  drop_range(range);
+}
+
+size_t bytes_in_use(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  size_t bytes = in_use[device];
+  pthread_mutex_unlock(&lock);
+  return bytes;
+}
+
+void *fakecuda_view(CUdeviceptr address, size_t bytes) {
+  struct place place;
+  if (find_place(address, bytes ? bytes : 1, &place) != CUDA_SUCCESS || !place.range) return NULL;
+  drop_place(&place);
+  return place.bytes;
+}

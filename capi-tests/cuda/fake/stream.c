@@ -1,0 +1,154 @@
+/*
+ * Calls that make, end, ask and wait for streams. What runs on them is in the engine and in the
+ * files of the operations.
+ *
+ * No call but the waiting ones stays longer than it takes to get the lock, besides cuStreamCreate,
+ * which may wait for the device as calls that allocate do.
+ */
+#include "capture.h"
+#include "engine.h"
+
+static CUresult create(CUstream *made, unsigned flags) {
+  if (!made || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  lock_engine();
+  wait_as_a_driver_may(current_context());
+  *made = new_stream(current_context(), flags == CU_STREAM_DEFAULT);
+  (*made)->mine = note_object(FAKECUDA_STREAM);
+  unlock_engine();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
+  BEGIN(cuStreamCreate);
+  return create(stream, flags);
+}
+
+/* All priorities are the same. */
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
+  BEGIN(cuStreamCreateWithPriority);
+  (void)priority;
+  return create(stream, flags);
+}
+
+static bool is_handle(CUstream stream) {
+  return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+}
+
+CUresult cuStreamDestroy_v2(CUstream handle) {
+  BEGIN(cuStreamDestroy_v2);
+  CUstream stream;
+  if (!is_handle(handle)) return CUDA_ERROR_INVALID_HANDLE;
+  lock_engine();
+  CUresult code = find_stream(handle, &stream);
+  if (code == CUDA_SUCCESS) {
+    forget_object(FAKECUDA_STREAM, stream->mine);
+    leave_capture(stream);
+    retire_stream(stream);
+  }
+  unlock_engine();
+  return code;
+}
+
+/* With the lock. Also refuses what a capture of this stream forbids. */
+static CUresult find_for_waiting(CUstream handle, CUstream *stream) {
+  CUresult code = find_stream(handle, stream);
+  if (code != CUDA_SUCCESS) return code;
+  if ((*stream)->capture) {
+    invalidate_capture(*stream);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  CUcontext context = (*stream)->context;
+  if (*stream != context->legacy || !legacy_is_implicated(context)) return CUDA_SUCCESS;
+  invalidate_blocking_captures(context);
+  return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+/* The legacy stream has done its work when those that it orders have done theirs. */
+static CUresult synchronize(CUstream stream) {
+  if (stream == stream->context->legacy) {
+    for (CUstream other = stream->context->streams; other;) {
+      struct point point = {other, other->enqueued};
+      if (!other->blocking || point_is_reached(point)) {
+        other = other->next;
+        continue;
+      }
+      wait_for_point(point, WAIT_FOR_EVER);
+      other = stream->context->streams; /* the list may be another by now */
+    }
+  }
+  return wait_for_point((struct point){stream, stream->enqueued}, WAIT_FOR_EVER);
+}
+
+CUresult cuStreamSynchronize(CUstream handle) {
+  BEGIN(cuStreamSynchronize);
+  CUstream stream;
+  CUresult code = check_unsafe_call();
+  if (code != CUDA_SUCCESS) return code;
+  lock_engine();
+  code = find_for_waiting(handle, &stream);
+  if (code == CUDA_SUCCESS) code = synchronize(stream);
+  unlock_engine();
+  return code;
+}
+
+static bool is_idle(CUstream stream) {
+  if (stream->completed != stream->enqueued) return false;
+  if (stream != stream->context->legacy) return true;
+  for (CUstream other = stream->context->streams; other; other = other->next)
+    if (other->blocking && other->completed != other->enqueued) return false;
+  return true;
+}
+
+CUresult cuStreamQuery(CUstream handle) {
+  BEGIN(cuStreamQuery);
+  CUstream stream;
+  CUresult code = check_unsafe_call();
+  if (code != CUDA_SUCCESS) return code;
+  lock_engine();
+  code = find_for_waiting(handle, &stream);
+  if (code == CUDA_SUCCESS && !is_idle(stream)) code = CUDA_ERROR_NOT_READY;
+  unlock_engine();
+  return code;
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
+  BEGIN(cuStreamGetCtx);
+  CUstream stream;
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  lock_engine();
+  CUresult code = find_stream(handle, &stream);
+  if (code == CUDA_SUCCESS) *context = stream->context;
+  unlock_engine();
+  return code;
+}
+
+CUresult cuCtxSynchronize(void) {
+  BEGIN(cuCtxSynchronize);
+  CUresult code = check_unsafe_call();
+  if (code != CUDA_SUCCESS) return code;
+  lock_engine();
+  code = wait_for_context(current_context(), WAIT_FOR_EVER);
+  unlock_engine();
+  return code;
+}
+
+int64_t fakecuda_pending(CUstream handle) {
+  CUstream stream;
+  int64_t pending = -1;
+  if (!current_context() && !is_handle(handle)) return -1;
+  lock_engine();
+  if (find_stream(handle, &stream) != CUDA_ERROR_INVALID_HANDLE)
+    pending = (int64_t)(stream->enqueued - stream->completed);
+  unlock_engine();
+  return pending;
+}
+
+int64_t fakecuda_stream_number(CUstream handle) {
+  CUstream stream;
+  int64_t number = -1;
+  if (!current_context() && !is_handle(handle)) return -1;
+  lock_engine();
+  if (find_stream(handle, &stream) != CUDA_ERROR_INVALID_HANDLE) number = stream->id;
+  unlock_engine();
+  return number;
+}

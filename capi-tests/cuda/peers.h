@@ -1,0 +1,87 @@
+/*
+ * Worlds of processes that a case starts itself, since some of them are to die: each is a rank with
+ * a device. They share a page, for ids and for what one waits for another to do.
+ */
+#ifndef PEERS_H
+#define PEERS_H
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "processes.h"
+#include "sides.h"
+
+enum { MOST_PEERS = 4, MOST_STEPS = 8, NOBODY = -1 };
+
+static struct {
+  nexarUniqueId ids[2];
+  atomic_bool has_id[2];
+  atomic_int processes[MOST_PEERS]; /* their ids */
+  atomic_int steps[MOST_STEPS];
+} *shared;
+
+/* Whoever never gets there is ended by the deadline. */
+#define AWAIT(condition)                                                                           \
+  do {                                                                                             \
+    while (!(condition)) usleep(100);                                                              \
+  } while (0)
+
+/* One more rank has come to this step. */
+static inline void come(int step) { atomic_fetch_add(&shared->steps[step], 1); }
+static inline void await_all(int step, int n) {
+  come(step);
+  AWAIT(atomic_load(&shared->steps[step]) >= n);
+}
+
+/* Ranks 0 to n - 1 together; number: of the id. */
+static inline nexarComm_t join_peers(int rank, int n, int number, const nexarConfig_t *config) {
+  nexarComm_t comm = NULL;
+  if (rank == 0) {
+    CHECK_CODE(nexarSuccess, nexarGetUniqueId(&shared->ids[number]));
+    atomic_store(&shared->has_id[number], true);
+  }
+  AWAIT(atomic_load(&shared->has_id[number]));
+  CHECK_CODE(nexarSuccess, nexarCommInitRankConfig(&comm, n, shared->ids[number], rank, config));
+  return comm;
+}
+
+static inline void kill_peer(int rank) {
+  AWAIT(atomic_load(&shared->processes[rank]) > 0);
+  CHECK_EQ(0, kill(shared->processes[rank], SIGKILL));
+}
+
+typedef void peer_function(int rank, int n);
+
+static inline void be_peer(int rank, int n, const char *settings, peer_function *function) {
+  set_deadline();
+  put_settings(settings);
+  check_failures = 0;
+  function(rank, n);
+  fflush(NULL);
+  exit(check_failures != 0);
+}
+
+/* Starts n ranks and waits for their ends: that of the victim is a kill. */
+static inline void run_peers(int n, int victim, const char *settings, peer_function *function) {
+  void *page =
+      mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) abort();
+  shared = page;
+  fflush(NULL);
+  for (int rank = 0; rank < n; rank++) {
+    pid_t process = fork();
+    if (process == 0) be_peer(rank, n, settings, function);
+    CHECK(process > 0);
+    atomic_store(&shared->processes[rank], process);
+  }
+  for (int rank = 0; rank < n; rank++) {
+    int status = -1, process = shared->processes[rank];
+    CHECK_EQ(process, waitpid(process, &status, 0));
+    bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (rank == victim ? killed : status == 0) continue;
+    check_failed(__FILE__, __LINE__, "rank %d ended with status %d", rank, status);
+  }
+  munmap(page, sizeof *shared);
+}
+
+#endif

@@ -1,0 +1,254 @@
+/*
+ * What is refused on CUDA streams and device memory changes nothing: the communicator works, the
+ * contexts of the thread and a capture that is going on are as before.
+ */
+#include <sched.h>
+
+#include "vectors.h"
+
+enum { COUNT = 1001 };
+
+static void *run_on_a_thread(void *(*function)(void *), void *argument) {
+  pthread_t thread;
+  void *result = NULL;
+  CHECK_EQ(0, pthread_create(&thread, NULL, function, argument));
+  CHECK_EQ(0, pthread_join(thread, &result));
+  return result;
+}
+
+static void device_memory_on_a_host_stream_is_refused(void) {
+  struct here h = here();
+  struct vector vector = new_vector(COUNT);
+  uint32_t number = 1;
+  nexarStream_t stream;
+  CHECK_CODE(nexarSuccess, nexarStreamCreate(&stream));
+  CALL_CODE(nexarInvalidArgument, reduce_vector(&vector, h.comm, stream));
+  CHECK_TEXT(nexarGetLastError(h.comm), "CUDA stream");
+  CALL_CODE(nexarInvalidArgument, nexarSend(data_of(&vector), COUNT, nexarUint32, 0, h.comm, stream));
+  CALL_CODE(nexarInvalidArgument, nexarReduce(&number, data_of(&vector), 1, nexarUint32, nexarSum,
+                                              h.rank, h.comm, stream));
+  CHECK_CODE(nexarSuccess, nexarStreamQuery(stream));
+  CALL(nexarAllReduce(&number, &number, 1, nexarUint32, nexarSum, h.comm, stream));
+  CHECK_CODE(nexarSuccess, nexarStreamSynchronize(stream));
+  CHECK_EQ(h.n, number);
+  CHECK_CODE(nexarSuccess, nexarStreamDestroy(stream));
+  free_vector(&vector);
+  check_device_works(h);
+}
+
+static CUcontext context_of(CUdevice device) {
+  CUcontext context = NULL;
+  DO(cuDevicePrimaryCtxRetain(&context, device));
+  return context;
+}
+
+/* Memory of device 1, which is not the communicator's. */
+static struct vector vector_elsewhere(void) {
+  DO(cuCtxPushCurrent_v2(context_of(1)));
+  struct vector vector = new_vector(COUNT);
+  DO(cuCtxPopCurrent_v2(NULL));
+  return vector;
+}
+
+static void check_names_both(nexarComm_t comm, const char *buffer) {
+  CHECK_TEXT(nexarGetLastError(comm), "device 0");
+  CHECK_TEXT(nexarGetLastError(comm), "device 1");
+  CHECK_TEXT(nexarGetLastError(comm), buffer);
+}
+
+static void memory_of_another_device_is_refused(void) {
+  struct here h = here();
+  struct vector own = new_vector(COUNT), foreign = vector_elsewhere();
+  CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+  size_t count = COUNT;
+  void *buffers[] = {data_of(&own), data_of(&foreign)};
+  size_t counts[] = {count, count};
+  CALL_CODE(nexarInvalidArgument, nexarAllReduce(data_of(&foreign), data_of(&own), count,
+                                                 nexarUint32, nexarSum, h.comm, stream));
+  check_names_both(h.comm, "sendbuff");
+  CALL_CODE(nexarInvalidArgument, nexarAllReduce(data_of(&own), data_of(&foreign), count,
+                                                 nexarUint32, nexarSum, h.comm, NULL));
+  check_names_both(h.comm, "recvbuff");
+  CALL_CODE(nexarInvalidArgument, reduce_vector(&foreign, h.comm, NULL));
+  CALL_CODE(nexarInvalidArgument, nexarSend(data_of(&foreign), count, nexarUint32, 0, h.comm, stream));
+  CALL_CODE(nexarInvalidArgument, nexarRecv(data_of(&foreign), count, nexarUint32, 0, h.comm, stream));
+  CALL_CODE(nexarInvalidArgument, nexarAllReduceBucketed(buffers, counts, 2, nexarUint32, nexarSum,
+                                                         h.comm, stream));
+  check_names_both(h.comm, "buffs");
+  CHECK_EQ(0, fakecuda_pending(stream));
+  /* It is no matter on ranks where the buffer means nothing. */
+  CALL(nexarReduce(data_of(&own), h.rank ? data_of(&foreign) : data_of(&own), count, nexarUint32,
+                   nexarSum, 0, h.comm, stream));
+  end_stream(stream);
+  free_vector(&own);
+  free_vector(&foreign);
+  DO(cuDevicePrimaryCtxRelease_v2(1));
+  check_device_works(h);
+}
+
+/* Begins in one allocation and ends in none, or in another. */
+static void memory_of_two_kinds_is_refused(void) {
+  struct here h = here();
+  struct vector vector = new_vector(COUNT);
+  size_t beyond = 1 << 24;
+  CALL_CODE(nexarInvalidArgument, nexarAllReduce(data_of(&vector), data_of(&vector), beyond,
+                                                 nexarUint32, nexarSum, h.comm, NULL));
+  CHECK_TEXT(nexarGetLastError(h.comm), "memory of device 0");
+  free_vector(&vector);
+  check_device_works(h);
+}
+
+static void begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+  DO(cuStreamBeginCapture_v2(stream, mode));
+}
+
+static void check_still_captured(CUstream stream) {
+  CUstreamCaptureStatus status = 77;
+  DO(cuStreamIsCapturing(stream, &status));
+  CHECK_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
+}
+
+static void end_capture(CUstream stream) {
+  CUgraph graph = NULL;
+  check_still_captured(stream);
+  DO(cuStreamEndCapture(stream, &graph));
+  CHECK(graph != NULL);
+}
+
+static void call_under_capture(struct here h, CUstreamCaptureMode mode) {
+  CUstream captured = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
+  struct vector vector = new_vector(COUNT);
+  begin_capture(captured, mode);
+  uint64_t before = fakecuda_captured();
+  CALL_CODE(nexarInvalidUsage, reduce_vector(&vector, h.comm, captured));
+  CHECK_TEXT(nexarGetLastError(h.comm), "captur");
+  CALL_CODE(nexarInvalidUsage, nexarBarrier(h.comm, captured));
+  CALL_CODE(nexarInvalidUsage, nexarSend(data_of(&vector), COUNT, nexarUint32, 0, h.comm, captured));
+  /* In a group, nothing of which is begun. */
+  CALL(nexarGroupStart());
+  CALL(reduce_vector(&vector, h.comm, other));
+  nexarResult_t inside = reduce_vector(&vector, h.comm, captured);
+  CHECK(inside == nexarSuccess || inside == nexarInvalidUsage);
+  CALL_CODE(nexarInvalidUsage, nexarGroupEnd());
+  CHECK_EQ(0, fakecuda_pending(other));
+  CHECK_EQ(before, fakecuda_captured());
+  /* Other streams and host memory are free. */
+  check_it_works(h.rank, h.n, h.comm);
+  fill_vector(&vector, other, 1, 1);
+  CALL(reduce_vector(&vector, h.comm, other));
+  see(&vector, other);
+  while (fakecuda_pending(other) > 0) sched_yield();
+  CHECK_SEEN(&vector, h.n, h.n);
+  CHECK_EQ(before, fakecuda_captured());
+  end_capture(captured);
+  end_stream(captured);
+  end_stream(other);
+  free_vector(&vector);
+  check_device_works(h);
+}
+
+static void a_captured_stream_is_refused_and_its_capture_goes_on(void) {
+  call_under_capture(here(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  call_under_capture(here(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  call_under_capture(here(), CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+static void the_default_stream_is_refused_while_it_would_disturb_a_capture(void) {
+  struct here h = here();
+  CUstream captured = new_stream(CU_STREAM_DEFAULT);
+  struct vector vector = new_vector(COUNT);
+  begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  CALL_CODE(nexarInvalidUsage, reduce_vector(&vector, h.comm, NULL));
+  CALL_CODE(nexarInvalidUsage, reduce_vector(&vector, h.comm, CU_STREAM_LEGACY));
+  end_capture(captured);
+  end_stream(captured);
+  free_vector(&vector);
+  check_device_works(h);
+}
+
+/* A call that has to wait for its stream, since its message is too large, waits. */
+static void large_messages_leave_the_capture_of_another_stream_alone(void) {
+  struct here h = here();
+  enum { LARGE = (17 << 20) / 4 };
+  CUstream captured = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
+  struct vector sent = new_vector(LARGE), got = new_vector(LARGE);
+  int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
+  begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  fill_vector(&sent, other, (uint32_t)h.rank, 1);
+  CALL(nexarSendRecv(data_of(&sent), LARGE, next, data_of(&got), LARGE, previous, nexarUint32,
+                     h.comm, other));
+  see(&got, other);
+  while (fakecuda_pending(other) > 0) sched_yield();
+  CHECK_SEEN(&got, previous, 1);
+  end_capture(captured);
+  end_stream(captured);
+  end_stream(other);
+  free_vector(&sent);
+  free_vector(&got);
+}
+
+static void communicators_come_and_go_while_a_stream_is_captured(void) {
+  struct here h = here();
+  CUstream captured = new_stream(CU_STREAM_NON_BLOCKING);
+  begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  nexarComm_t other = join_another(h.rank, h.n, h.comm), part = NULL;
+  CALL(nexarCommSplit(other, 0, 0, &part, NULL));
+  check_it_works(h.rank, h.n, part);
+  CALL(nexarCommDestroy(part));
+  CALL(nexarCommDestroy(other));
+  end_capture(captured);
+  end_stream(captured);
+}
+
+struct errand {
+  struct here here;
+  struct vector vector;
+  CUstream stream;
+  CUdevice device; /* whose context is current; -1: none is */
+};
+
+static void *reduce_on_a_thread(void *argument) {
+  struct errand *errand = argument;
+  if (errand->device >= 0) DO(cuCtxPushCurrent_v2(context_of(errand->device)));
+  unsigned depth = fakecuda_context_depth();
+  CHECK_CODE(nexarSuccess, reduce_vector(&errand->vector, errand->here.comm, errand->stream));
+  CHECK_CODE(nexarInvalidArgument, nexarAllReduce(data_of(&errand->vector), NULL, COUNT,
+                                                  nexarUint32, nexarSum, errand->here.comm,
+                                                  errand->stream));
+  CHECK_EQ(depth, fakecuda_context_depth());
+  if (errand->device >= 0) DO(cuCtxPopCurrent_v2(NULL));
+  if (errand->device >= 0) DO(cuDevicePrimaryCtxRelease_v2(errand->device));
+  return NULL;
+}
+
+static void a_thread_needs_no_context_of_the_device(void) {
+  struct here h = here();
+  CUstream streams[] = {new_stream(CU_STREAM_NON_BLOCKING), NULL};
+  for (CUdevice device = -1; device < 2; device++)
+    for (size_t s = 0; s < COUNT_OF(streams); s++) {
+      struct errand errand = {h, new_vector(COUNT), streams[s], device};
+      fill_vector(&errand.vector, streams[s], (uint32_t)h.rank + 1, 0);
+      run_on_a_thread(reduce_on_a_thread, &errand);
+      see(&errand.vector, streams[s]);
+      synchronize(streams[s]);
+      CHECK_SEEN(&errand.vector, all_of(h.n), 0);
+      free_vector(&errand.vector);
+    }
+  end_stream(streams[0]);
+}
+
+static const struct test_case cases[] = {
+    CASE(device_memory_on_a_host_stream_is_refused),
+    CASE(memory_of_another_device_is_refused),
+    CASE(memory_of_two_kinds_is_refused),
+    CASE(a_captured_stream_is_refused_and_its_capture_goes_on),
+    CASE(the_default_stream_is_refused_while_it_would_disturb_a_capture),
+    CASE(large_messages_leave_the_capture_of_another_stream_alone),
+    CASE(communicators_come_and_go_while_a_stream_is_captured),
+    CASE(a_thread_needs_no_context_of_the_device),
+};
+
+int main(void) {
+  begin_with_device();
+  return RUN(cases);
+}

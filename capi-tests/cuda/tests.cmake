@@ -1,0 +1,96 @@
+# A CUDA driver without a device, in the build tree alone, and the proof that it is as it should be.
+# cuda/driver holds libcuda.so.1 and libcuda.so; cuda/driver_without_memops those of a driver that is too
+# old for the memory operations of streams.
+
+file(GLOB fake_sources CONFIGURE_DEPENDS cuda/fake/*.c)
+foreach(variant IN ITEMS driver driver_without_memops)
+  add_library(fake_cuda_${variant} SHARED cuda/fake_libcuda.c ${fake_sources})
+  target_compile_definitions(fake_cuda_${variant} PRIVATE _GNU_SOURCE=)
+  target_compile_options(fake_cuda_${variant} PRIVATE -O2)
+  target_link_options(fake_cuda_${variant} PRIVATE -Wl,-z,nodelete -Wl,-z,defs
+    -Wl,-Bsymbolic-functions)
+  target_link_libraries(fake_cuda_${variant} PRIVATE Threads::Threads)
+  set_target_properties(fake_cuda_${variant} PROPERTIES
+    OUTPUT_NAME cuda VERSION 1 SOVERSION 1 C_VISIBILITY_PRESET hidden
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cuda/${variant})
+endforeach()
+target_compile_definitions(fake_cuda_driver_without_memops PRIVATE FAKE_WITHOUT_MEMOPS)
+
+foreach(name IN ITEMS fake_selftest fake_selftest_capture fake_selftest_faults)
+  nexar_program(cuda ${name} cuda/${name}.c)
+  target_link_libraries(cuda.${name} PRIVATE
+    fake_cuda_driver nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})
+  nexar_test(cuda ${name} cuda.${name})
+endforeach()
+set_tests_properties(cuda.fake_selftest_faults PROPERTIES
+  ENVIRONMENT DRIVER_WITHOUT_MEMOPS=$<TARGET_FILE:fake_cuda_driver_without_memops>)
+# Again with operations that take their time.
+nexar_test(cuda fake_selftest.late cuda.fake_selftest)
+set_tests_properties(cuda.fake_selftest.late PROPERTIES ENVIRONMENT FAKECUDA_LATENCY_US=0-300)
+
+# nexar_cuda_test(<program>[.<what>] <ranks> <way> <setting>...): processes that have a device each; way is shm,
+# quic or mixed, as that of nexar_process_test. What the library has not given back at the end is a failure.
+function(nexar_cuda_test name n way)
+  string(REGEX REPLACE "\\..*" "" program ${name})
+  set(test ${name}.${way}.${n})
+  set(launcher)
+  if(way STREQUAL mixed)
+    set(launcher ${CMAKE_CURRENT_SOURCE_DIR}/process/two_hosts.sh)
+  elseif(way STREQUAL quic)
+    list(APPEND ARGN NEXAR_SHM_DISABLE=1)
+  endif()
+  nexar_test(cuda ${test} nexar::run -n ${n} --timeout 55 ${launcher}
+    $<TARGET_FILE:cuda.${program}>)
+  set_tests_properties(cuda.${test} PROPERTIES PROCESSORS ${n})
+  set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
+endfunction()
+
+foreach(name IN ITEMS operations operators lists streams groups messages threads refusals making
+                      devices)
+  nexar_program(cuda ${name} cuda/${name}.c)
+  target_link_libraries(cuda.${name} PRIVATE
+    fake_cuda_driver nexar::nexar Threads::Threads m)
+endforeach()
+
+# Every value of every setting with every program, not every combination.
+set(late FAKECUDA_LATENCY_US=200)
+set(uneven FAKECUDA_LATENCY_US=0-200)
+set(one_queue FAKECUDA_HWQ=1)
+nexar_cuda_test(operations 2 shm)
+nexar_cuda_test(operations 2 quic ${uneven} ${one_queue})
+nexar_cuda_test(operations 3 shm ${late} ${one_queue})
+nexar_cuda_test(operations 4 mixed ${uneven} FAKECUDA_MANAGED_TYPE=1)
+nexar_cuda_test(operations.some_without_device 3 quic ODD_RANKS=INIT=100)
+nexar_cuda_test(operations.some_without_memops 3 shm ODD_RANKS=NO_MEMOPS=1 ${uneven})
+nexar_cuda_test(operators 2 shm)
+nexar_cuda_test(operators 3 mixed ${uneven} ${one_queue})
+nexar_cuda_test(lists 2 quic ${uneven} ${one_queue})
+nexar_cuda_test(lists 3 shm)
+foreach(name IN ITEMS streams groups messages)
+  nexar_cuda_test(${name} 2 shm ${late})
+  nexar_cuda_test(${name} 3 quic ${uneven} ${one_queue})
+  nexar_cuda_test(${name} 4 mixed)
+  nexar_cuda_test(${name}.without_memops 3 shm ${uneven} FAKECUDA_NO_MEMOPS=1)
+endforeach()
+nexar_cuda_test(threads 2 quic ${uneven})
+nexar_cuda_test(threads 3 shm ${one_queue})
+nexar_cuda_test(refusals 2 shm ${uneven})
+nexar_cuda_test(refusals 3 mixed ${one_queue})
+nexar_cuda_test(making 2 quic ${one_queue})
+nexar_cuda_test(making 4 shm ${uneven})
+# Ranks are threads.
+nexar_test(cuda devices cuda.devices)
+set_tests_properties(cuda.devices PROPERTIES
+  ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
+
+# Failures of the driver.
+foreach(name IN ITEMS injection injection_making failing ending)
+  nexar_program(cuda ${name} cuda/${name}.c)
+  target_link_libraries(cuda.${name} PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
+  nexar_test(cuda ${name} cuda.${name})
+endforeach()
+set_tests_properties(cuda.injection PROPERTIES PROCESSORS 2 TIMEOUT 120)
+nexar_cuda_test(injection 2 shm)
+nexar_cuda_test(injection 2 quic)
+
+include(cuda/gpu.cmake)

@@ -1,0 +1,511 @@
+//! Host memory in the place of a device's: where the parts of an operation lie in it, and what is copied.
+//!
+//! Slices of device memory are only addresses here: nothing reads or writes through them. Leaves to `cuda` who
+//! copies and when. Invariants: what an operation reads is fetched before it, what it writes is stored after
+//! it, and nothing else of the caller's is changed; parts of one operation never overlap in host memory.
+
+use std::ops::Range;
+
+use crate::blocks::{self, Blocks};
+use crate::buffer::Buffers;
+use crate::message::{Incoming, Outgoing};
+use crate::op::{Op, Operator, Reducer, Scalar};
+use crate::rank::{Place, Rank};
+
+/// Parts begin at a multiple of this: of a line, so that no two share one.
+const ALIGNMENT: usize = 64;
+
+/// Addresses that lie on a device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OnDevice(pub Vec<Range<usize>>);
+
+impl OnDevice {
+    fn has(&self, bytes: &[u8]) -> bool {
+        let address = bytes.as_ptr().addr();
+        !bytes.is_empty() && self.0.iter().any(|range| range.contains(&address))
+    }
+}
+
+/// Rows to be copied between a device and host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rows {
+    pub device: u64,
+    pub device_pitch: usize,
+    /// Where it is in host memory.
+    pub host: usize,
+    pub host_pitch: usize,
+    pub width: usize,
+    pub count: usize,
+}
+
+/// Where the parts of an operation lie in host memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout {
+    /// Of the input, if it is there; the same as the output's if it is in place there.
+    input: Option<Range<usize>>,
+    output: Option<Range<usize>>,
+    input_blocks: Option<Blocks>,
+    output_blocks: Option<Blocks>,
+    buckets: Vec<Option<Range<usize>>>,
+    scalar: Option<Range<usize>>,
+    pub fetch: Vec<Rows>,
+    pub store: Vec<Rows>,
+    /// How much memory it takes.
+    pub bytes: usize,
+}
+
+/// What of a buffer an operation uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Used {
+    All,
+    /// This rank's block.
+    Own,
+    Nothing,
+}
+
+/// What an operation does with its buffers.
+struct Use<'o, 'a> {
+    buffers: &'o Buffers<'a>,
+    input_blocks: Option<&'o Blocks>,
+    output_blocks: Option<&'o Blocks>,
+    /// In place; of buffers that are apart all or nothing is used.
+    read: Used,
+    written: Used,
+}
+
+impl<'o, 'a> Use<'o, 'a> {
+    /// `None` for what has no such buffers.
+    fn of(op: &'o Op<'a>, place: Place) -> Option<Self> {
+        let linear = |buffers, read, written| {
+            Some(Self { buffers, input_blocks: None, output_blocks: None, read, written })
+        };
+        let if_so = |condition| if condition { Used::All } else { Used::Nothing };
+        match op {
+            Op::AllReduce { buffers, .. } | Op::Scan { buffers, .. } => {
+                linear(buffers, Used::All, Used::All)
+            }
+            Op::ExScan { buffers, reducer, .. } => {
+                let is_user = matches!(reducer.reduction().operator, Operator::User { .. });
+                linear(buffers, Used::All, if_so(!(is_user && place.rank == Rank(0))))
+            }
+            Op::Reduce { buffers, root, .. } => {
+                linear(buffers, Used::All, if_so(place.rank == *root))
+            }
+            Op::Broadcast { buffers, root, .. } => {
+                linear(buffers, if_so(place.rank == *root), Used::All)
+            }
+            Op::AllGather { buffers, blocks, .. } | Op::Gather { buffers, blocks, .. } => {
+                let (read, written) = (Used::Own, Used::All);
+                let output_blocks = Some(blocks);
+                Some(Self { buffers, input_blocks: None, output_blocks, read, written })
+            }
+            Op::ReduceScatter { buffers, blocks, .. } => {
+                let (read, written) = (Used::All, Used::Own);
+                let input_blocks = Some(blocks);
+                Some(Self { buffers, input_blocks, output_blocks: None, read, written })
+            }
+            Op::Scatter { buffers, blocks, .. } => {
+                let (read, written) = (Used::All, Used::Own);
+                let input_blocks = Some(blocks);
+                Some(Self { buffers, input_blocks, output_blocks: None, read, written })
+            }
+            Op::AllToAll { buffers, sent, received, .. } => Some(Self {
+                buffers,
+                input_blocks: Some(sent),
+                output_blocks: Some(received),
+                read: Used::All,
+                written: Used::All,
+            }),
+            Op::AllReduceBucketed { .. } | Op::Barrier | Op::Split { .. } => None,
+        }
+    }
+}
+
+impl Layout {
+    /// Of an operation or a piece of one.
+    pub fn of(op: &Op<'_>, place: Place, device: &OnDevice) -> Self {
+        let mut layout = Self::default();
+        if let Op::AllReduceBucketed { buckets, .. } = op {
+            for bucket in buckets {
+                let place = device.has(bucket).then(|| {
+                    // Side by side: many of them must fit where one of their length does.
+                    let place = layout.bytes..layout.bytes + bucket.len();
+                    layout.bytes = place.end;
+                    layout.fetch.push(Rows::one(bucket, place.start));
+                    place
+                });
+                layout.buckets.push(place);
+            }
+            layout.store = layout.fetch.clone();
+        }
+        if let Some(uses) = Use::of(op, place) {
+            layout.place(&uses, place, device);
+        }
+        if let Some((address, bytes)) = op.scalar_on_device() {
+            let range = layout.take(bytes);
+            layout.fetch.push(Rows::at(address, bytes, range.start));
+            layout.scalar = Some(range);
+        }
+        layout
+    }
+
+    fn place(&mut self, uses: &Use<'_, '_>, place: Place, device: &OnDevice) {
+        let Use { buffers, input_blocks, output_blocks, read, written } = *uses;
+        match buffers {
+            Buffers::Shared { both } if device.has(both) => {
+                let blocks = input_blocks.or(output_blocks);
+                let (range, packed, rows) = self.pack(both, blocks);
+                let used = |used| match used {
+                    Used::All => rows.clone(),
+                    Used::Own => rows[place.rank.0..=place.rank.0].to_vec(),
+                    Used::Nothing => Vec::new(),
+                };
+                (self.fetch, self.store) = (merged(&used(read)), merged(&used(written)));
+                (self.input, self.output) = (Some(range.clone()), Some(range));
+                self.input_blocks = input_blocks.and(packed.clone());
+                self.output_blocks = output_blocks.and(packed);
+            }
+            Buffers::Shared { .. } => {}
+            Buffers::Apart { input, output } => {
+                if device.has(input) && read != Used::Nothing {
+                    let (range, packed, rows) = self.pack(input, input_blocks);
+                    (self.input, self.input_blocks) = (Some(range), packed);
+                    self.fetch = merged(&rows);
+                }
+                if device.has(output) {
+                    let is_linear = input_blocks.is_none() && output_blocks.is_none();
+                    let (range, packed, rows) = match &self.input {
+                        // One place for both: what is fetched becomes the result.
+                        Some(range) if is_linear && input.len() == output.len() => {
+                            (range.clone(), None, vec![Rows::one(output, range.start)])
+                        }
+                        _ => self.pack(output, output_blocks),
+                    };
+                    (self.output, self.output_blocks) = (Some(range), packed);
+                    self.store = if written == Used::Nothing { Vec::new() } else { merged(&rows) };
+                }
+            }
+        }
+    }
+
+    /// Finds a place for a buffer, or for the blocks of one, side by side.
+    fn pack(
+        &mut self,
+        buffer: &[u8],
+        blocks: Option<&Blocks>,
+    ) -> (Range<usize>, Option<Blocks>, Vec<Rows>) {
+        let Some(blocks) = blocks else {
+            let range = self.take(buffer.len());
+            let rows = vec![Rows::one(buffer, range.start)];
+            return (range, None, rows);
+        };
+        let start = self.bytes.next_multiple_of(ALIGNMENT);
+        let (mut end, mut packed, mut rows) = (start, Vec::new(), Vec::new());
+        for block in blocks.iter() {
+            rows.push(Rows::one(&buffer[block.clone()], end));
+            packed.push(end - start..end - start + block.len());
+            end += block.len();
+        }
+        self.bytes = end;
+        (start..end, Some(Blocks::at(packed)), rows)
+    }
+
+    fn take(&mut self, bytes: usize) -> Range<usize> {
+        let start = self.bytes.next_multiple_of(ALIGNMENT);
+        self.bytes = start + bytes;
+        start..self.bytes
+    }
+
+    /// The same, with the scalar that was fetched.
+    fn reducer(&self, reducer: Reducer, memory: &[u8]) -> Reducer {
+        match (reducer, &self.scalar) {
+            (Reducer::PreMulSum { sum, .. }, Some(range)) => {
+                let mut scalar = [0; 8];
+                scalar[..range.len()].copy_from_slice(&memory[range.clone()]);
+                Reducer::PreMulSum { sum, scalar: Scalar::Here(scalar) }
+            }
+            (reducer, _) => reducer,
+        }
+    }
+
+    /// The operation, with host memory in the place of the device's.
+    pub fn apply<'a>(&self, op: Op<'a>, memory: &'a mut [u8]) -> Op<'a> {
+        let staged = |buffers: Buffers<'a>, memory: &'a mut [u8]| match (&self.input, &self.output)
+        {
+            (Some(input), Some(output)) if input == output => {
+                Buffers::Shared { both: &mut memory[output.clone()] }
+            }
+            (Some(input), Some(output)) => {
+                let (input, output) = blocks::two_parts(memory, input, output);
+                Buffers::Apart { input, output }
+            }
+            (from, to) => match buffers {
+                Buffers::Apart { input, output } => match (from, to) {
+                    (Some(range), _) => Buffers::Apart { input: &memory[range.clone()], output },
+                    (_, Some(range)) => {
+                        Buffers::Apart { input, output: &mut memory[range.clone()] }
+                    }
+                    _ => Buffers::Apart { input, output },
+                },
+                shared => shared,
+            },
+        };
+        let input_blocks = |blocks: Blocks| self.input_blocks.clone().unwrap_or(blocks);
+        let output_blocks = |blocks: Blocks| self.output_blocks.clone().unwrap_or(blocks);
+        match op {
+            Op::AllReduce { count, reducer, buffers } => {
+                let reducer = self.reducer(reducer, memory);
+                Op::AllReduce { count, reducer, buffers: staged(buffers, memory) }
+            }
+            Op::Reduce { count, reducer, root, buffers } => {
+                let reducer = self.reducer(reducer, memory);
+                Op::Reduce { count, reducer, root, buffers: staged(buffers, memory) }
+            }
+            Op::Broadcast { count, dtype, root, buffers } => {
+                Op::Broadcast { count, dtype, root, buffers: staged(buffers, memory) }
+            }
+            Op::Scan { count, reducer, buffers } => {
+                let reducer = self.reducer(reducer, memory);
+                Op::Scan { count, reducer, buffers: staged(buffers, memory) }
+            }
+            Op::ExScan { count, reducer, buffers } => {
+                let reducer = self.reducer(reducer, memory);
+                Op::ExScan { count, reducer, buffers: staged(buffers, memory) }
+            }
+            Op::AllGather { counts, dtype, blocks, buffers } => Op::AllGather {
+                counts,
+                dtype,
+                blocks: output_blocks(blocks),
+                buffers: staged(buffers, memory),
+            },
+            Op::ReduceScatter { counts, reducer, blocks, buffers } => {
+                let reducer = self.reducer(reducer, memory);
+                let (blocks, buffers) = (input_blocks(blocks), staged(buffers, memory));
+                Op::ReduceScatter { counts, reducer, blocks, buffers }
+            }
+            Op::AllToAll { counts, dtype, sent, received, buffers } => Op::AllToAll {
+                counts,
+                dtype,
+                sent: input_blocks(sent),
+                received: output_blocks(received),
+                buffers: staged(buffers, memory),
+            },
+            Op::Gather { counts, dtype, root, blocks, buffers } => Op::Gather {
+                counts,
+                dtype,
+                root,
+                blocks: output_blocks(blocks),
+                buffers: staged(buffers, memory),
+            },
+            Op::Scatter { counts, dtype, root, blocks, buffers } => Op::Scatter {
+                counts,
+                dtype,
+                root,
+                blocks: input_blocks(blocks),
+                buffers: staged(buffers, memory),
+            },
+            Op::AllReduceBucketed { counts, reducer, buckets } => {
+                let reducer = self.reducer(reducer, memory);
+                let places: Vec<_> =
+                    self.buckets.iter().map(|place| place.clone().unwrap_or_default()).collect();
+                let staged = blocks::cut(memory, &places);
+                let both = buckets.into_iter().zip(staged).zip(&self.buckets);
+                let chosen = both.map(|((own, staged), place)| match place {
+                    Some(_) => staged,
+                    None => own,
+                });
+                Op::AllReduceBucketed { counts, reducer, buckets: chosen.collect() }
+            }
+            Op::Barrier | Op::Split { .. } => op,
+        }
+    }
+
+    /// Of a message to send.
+    pub fn of_outgoing(outgoing: &Outgoing<'_>, device: &OnDevice) -> Self {
+        let mut layout = Self::default();
+        if device.has(outgoing.bytes) {
+            let (range, _, rows) = layout.pack(outgoing.bytes, None);
+            (layout.input, layout.fetch) = (Some(range), rows);
+        }
+        layout
+    }
+
+    pub fn apply_outgoing<'a>(&self, outgoing: Outgoing<'a>, memory: &'a [u8]) -> Outgoing<'a> {
+        let bytes = self.input.clone().map_or(outgoing.bytes, |range| &memory[range]);
+        Outgoing { bytes, ..outgoing }
+    }
+
+    /// Of a message to receive.
+    pub fn of_incoming(incoming: &Incoming<'_>, device: &OnDevice) -> Self {
+        let mut layout = Self::default();
+        if device.has(incoming.into) {
+            let (range, _, rows) = layout.pack(incoming.into, None);
+            (layout.output, layout.store) = (Some(range), rows);
+        }
+        layout
+    }
+
+    pub fn apply_incoming<'a>(&self, incoming: Incoming<'a>, memory: &'a mut [u8]) -> Incoming<'a> {
+        match &self.output {
+            Some(range) => Incoming { into: &mut memory[range.clone()], ..incoming },
+            None => incoming,
+        }
+    }
+
+    /// Where it stores from.
+    pub fn stored(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.store.iter().flat_map(|rows| {
+            (0..rows.count).map(|row| {
+                let start = rows.host + row * rows.host_pitch;
+                start..start + rows.width
+            })
+        })
+    }
+}
+
+impl Rows {
+    /// The same, so much further in host memory.
+    pub fn moved(&self, by: usize) -> Self {
+        Self { host: self.host + by, ..*self }
+    }
+
+    fn one(buffer: &[u8], host: usize) -> Self {
+        Self::at(buffer.as_ptr().addr() as u64, buffer.len(), host)
+    }
+
+    fn at(device: u64, width: usize, host: usize) -> Self {
+        Self { device, device_pitch: width, host, host_pitch: width, width, count: 1 }
+    }
+}
+
+/// Rows of one buffer, of the same width and at even distances, are one copy; empty ones are none.
+fn merged(rows: &[Rows]) -> Vec<Rows> {
+    let mut all: Vec<Rows> = Vec::new();
+    for next in rows.iter().filter(|rows| rows.width > 0) {
+        let Some(last) = all.last_mut().filter(|last| last.width == next.width) else {
+            all.push(*next);
+            continue;
+        };
+        let device_pitch = next.device.wrapping_sub(last.device) as usize;
+        let host_pitch = next.host.wrapping_sub(last.host);
+        let follows = match last.count {
+            1 => next.device > last.device && next.host > last.host && device_pitch >= last.width,
+            count => {
+                device_pitch == count * last.device_pitch && host_pitch == count * last.host_pitch
+            }
+        };
+        match (follows, last.count) {
+            (false, _) => all.push(*next),
+            (true, 1) => {
+                (last.device_pitch, last.host_pitch) = (device_pitch, host_pitch);
+                last.count = 2;
+            }
+            (true, _) => last.count += 1,
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DataType;
+    use crate::op::{Counts, Fold, RedOp};
+
+    const PLACE: Place = Place { rank: Rank(1), size: 3 };
+
+    fn on(buffers: &[&[u8]]) -> OnDevice {
+        OnDevice(buffers.iter().map(|bytes| range_of(bytes)).collect())
+    }
+
+    fn range_of(bytes: &[u8]) -> Range<usize> {
+        bytes.as_ptr().addr()..bytes.as_ptr().addr() + bytes.len()
+    }
+
+    /// Where rows lie in a buffer, and where in host memory.
+    fn copies(rows: &[Rows], buffer: Range<usize>) -> Vec<(Range<usize>, usize)> {
+        let each = |rows: &Rows| {
+            let (device, rows) = (rows.device as usize - buffer.start, *rows);
+            (0..rows.count).map(move |row| {
+                let start = device + row * rows.device_pitch;
+                (start..start + rows.width, rows.host + row * rows.host_pitch)
+            })
+        };
+        rows.iter().flat_map(each).collect()
+    }
+
+    fn sum() -> Reducer {
+        Reducer::Known(Fold::new(DataType::Int8, RedOp::Sum).unwrap())
+    }
+
+    #[test]
+    fn two_buffers_of_a_device_have_one_place_if_the_result_takes_that_of_the_input() {
+        let (input, mut output) = ([1; 100], [2; 100]);
+        let (device, ranges) = (on(&[&input, &output]), (range_of(&input), range_of(&output)));
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let op = Op::AllReduce { count: 100, reducer: sum(), buffers };
+        let layout = Layout::of(&op, PLACE, &device);
+        assert_eq!(layout.bytes, 100);
+        assert_eq!(copies(&layout.fetch, ranges.0), [(0..100, 0)]);
+        assert_eq!(copies(&layout.store, ranges.1), [(0..100, 0)]);
+        let mut memory = [9; 100];
+        let Op::AllReduce { buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        assert!(matches!(buffers, Buffers::Shared { both } if both == [9; 100]));
+    }
+
+    #[test]
+    fn what_lies_in_host_memory_stays_there() {
+        let (input, mut output) = ([1; 100], [2; 100]);
+        let device = on(&[&output]);
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let op = Op::AllReduce { count: 100, reducer: sum(), buffers };
+        let layout = Layout::of(&op, PLACE, &device);
+        assert!(layout.fetch.is_empty());
+        let mut memory = [9; 100];
+        let Op::AllReduce { buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        assert!(matches!(buffers, Buffers::Apart { input: [1, ..], output: [9, ..] }));
+    }
+
+    #[test]
+    fn blocks_with_gaps_are_packed_and_only_what_is_used_is_copied() {
+        let mut both = [0; 90];
+        let (device, range) = (on(&[&both]), range_of(&both));
+        let blocks = Blocks::at(vec![0..20, 30..50, 60..80]);
+        let (counts, dtype) = (Counts::listed(&[20; 3]), DataType::Int8);
+        let buffers = Buffers::Shared { both: &mut both };
+        let op = Op::AllGather { counts, dtype, blocks, buffers };
+        let layout = Layout::of(&op, PLACE, &device);
+        assert_eq!(layout.bytes, 60);
+        assert_eq!(copies(&layout.fetch, range.clone()), [(30..50, 20)]);
+        assert_eq!(layout.store.len(), 1, "even distances are one copy");
+        assert_eq!(copies(&layout.store, range), [(0..20, 0), (30..50, 20), (60..80, 40)]);
+        let mut memory = [9; 60];
+        let Op::AllGather { blocks, buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        assert_eq!(blocks.iter().collect::<Vec<_>>(), [0..20, 20..40, 40..60]);
+        assert_eq!(buffers.input(), [9; 60]);
+    }
+
+    #[test]
+    fn a_rank_that_gets_nothing_stores_nothing() {
+        let (input, mut output) = ([1; 8], [2; 8]);
+        let device = on(&[&input, &output]);
+        let function = std::sync::Arc::new(|_: &[u8], _: &mut [u8]| {});
+        let reducer = Reducer::User { dtype: DataType::Int8, commutative: true, function };
+        let buffers = Buffers::Apart { input: &input, output: &mut output };
+        let op = Op::ExScan { count: 8, reducer, buffers };
+        let first = Place { rank: Rank(0), ..PLACE };
+        assert!(Layout::of(&op, first, &device).store.is_empty());
+        assert!(!Layout::of(&op, PLACE, &device).store.is_empty());
+    }
+
+    #[test]
+    fn rows_are_one_copy_only_where_their_distances_are_even() {
+        let row = |device, host, width| Rows::at(device, width, host);
+        let even = merged(&[row(100, 0, 8), row(150, 8, 8), row(200, 16, 8)]);
+        assert_eq!((even.len(), even[0].count, even[0].device_pitch), (1, 3, 50));
+        assert_eq!(merged(&[row(100, 0, 8), row(150, 8, 8), row(210, 16, 8)]).len(), 2);
+        assert_eq!(merged(&[row(200, 0, 8), row(100, 8, 8)]).len(), 2, "backwards");
+        assert_eq!(merged(&[row(100, 0, 8), row(150, 8, 4)]).len(), 2);
+        assert_eq!(merged(&[row(100, 0, 0)]).len(), 0);
+    }
+}

@@ -1,0 +1,120 @@
+//! What memory is at an address, as the driver says.
+//!
+//! Leaves to others what follows from it. Invariant: memory is called plain only if the driver does not
+//! know it. Nothing is remembered: addresses are used again, for memory of another kind.
+
+use cudarc::driver::sys::{CUmemorytype, CUresult};
+
+use crate::device::calls::{Attributes, Told};
+use crate::device::context::Device;
+use crate::device::driver;
+use crate::device::driver::{Driver, Failed};
+use crate::error::{Error, Result};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Memory of the program that CUDA does not know.
+    Plain,
+    /// Memory of the program that devices reach.
+    Pinned,
+    Device {
+        ordinal: i32,
+    },
+    /// It moves between the program and devices. Nobody but the driver may touch it here: on some hosts a
+    /// processor cannot while a device works.
+    Managed {
+        ordinal: i32,
+    },
+}
+
+/// Asks the driver about both ends of a range. `name` is the caller's word for it, for the text of an
+/// error. Empty ranges are plain. Whether a context is current does not matter.
+pub fn kind_of(name: &str, address: usize, bytes: usize) -> Result<Kind> {
+    let Some(driver) = driver() else { return Ok(Kind::Plain) };
+    if bytes == 0 {
+        return Ok(Kind::Plain);
+    }
+    let first = at(driver, name, address)?;
+    let last = match bytes {
+        1 => first,
+        bytes => at(driver, name, address.wrapping_add(bytes - 1))?,
+    };
+    if first == last {
+        return Ok(first);
+    }
+    Err(Error::Argument(format!(
+        "{name} begins in {first} and ends, {bytes} bytes further, in {last}"
+    )))
+}
+
+fn at(driver: &'static Driver, name: &str, address: usize) -> Result<Kind> {
+    const DEINITIALIZED: u32 = CUresult::CUDA_ERROR_DEINITIALIZED as u32;
+    const INVALID_CONTEXT: u32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as u32;
+    const CONTEXT_IS_DESTROYED: u32 = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as u32;
+    match driver.attributes(address as u64) {
+        // The process is ending: what the driver knew is gone, the program's own memory is not.
+        Err(Failed { code: DEINITIALIZED, .. }) => Ok(Kind::Plain),
+        Err(Failed { code: INVALID_CONTEXT | CONTEXT_IS_DESTROYED, .. }) => {
+            in_active_context(driver, name, address)
+        }
+        answer => parse(&answer.told()?, name),
+    }
+}
+
+/// Asks again for a thread without a context, in any that is there: all know the same addresses. Without
+/// one there is no memory but the program's.
+fn in_active_context(driver: &'static Driver, name: &str, address: usize) -> Result<Kind> {
+    for ordinal in 0..driver.device_count() as i32 {
+        let device = driver.device(ordinal).told()?;
+        if driver.primary_is_active(device).told()? {
+            let device = Device::primary(ordinal)?;
+            let _entered = device.enter()?;
+            return parse(&driver.attributes(address as u64).told()?, name);
+        }
+    }
+    Ok(Kind::Plain)
+}
+
+fn parse(attributes: &Attributes, name: &str) -> Result<Kind> {
+    const HOST: u64 = CUmemorytype::CU_MEMORYTYPE_HOST as u64;
+    const DEVICE: u64 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u64;
+    let ordinal = attributes.ordinal;
+    match attributes.memory_type {
+        0 => Ok(Kind::Plain),
+        _ if attributes.is_managed => Ok(Kind::Managed { ordinal }),
+        HOST => Ok(Kind::Pinned),
+        DEVICE => Ok(Kind::Device { ordinal }),
+        other => Err(Error::Argument(format!("{name} is memory of CUDA's type {other}"))),
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Plain => f.write_str("memory that CUDA does not know"),
+            Self::Pinned => f.write_str("pinned memory"),
+            Self::Device { ordinal } => write!(f, "memory of device {ordinal}"),
+            Self::Managed { ordinal } => write!(f, "managed memory of device {ordinal}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(memory_type: u64, is_managed: bool, ordinal: i32) -> Result<Kind> {
+        parse(&Attributes { memory_type, is_managed, ordinal }, "sendbuff")
+    }
+
+    #[test]
+    fn memory_is_what_the_driver_says_and_managed_whatever_its_type() {
+        assert_eq!(parsed(0, false, 7).unwrap(), Kind::Plain);
+        assert_eq!(parsed(1, false, 0).unwrap(), Kind::Pinned);
+        assert_eq!(parsed(2, false, 3).unwrap(), Kind::Device { ordinal: 3 });
+        assert_eq!(parsed(1, true, 1).unwrap(), Kind::Managed { ordinal: 1 });
+        assert_eq!(parsed(2, true, 1).unwrap(), Kind::Managed { ordinal: 1 });
+        let text = parsed(3, false, 0).err().unwrap().to_string();
+        assert_eq!(text, "sendbuff is memory of CUDA's type 3");
+    }
+}

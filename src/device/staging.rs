@@ -1,0 +1,253 @@
+//! The pinned memory of a communicator: places for the data of a device, and the cells by which the device and
+//! this process tell each other how far they are.
+//!
+//! ```text
+//! caller's stream    copy in | start = n | wait: done >= n | copy out | ... | retired = last
+//! this process                 start >= n: its turn -> work -> done = n
+//! ```
+//!
+//! Whatever is enqueued gets the next *number*. The device writes `start` in the order of numbers; numbers end
+//! in any order, and `done` follows those that have ended without a gap. Leaves to its user what is enqueued.
+//! Invariants: memory is lent only while its number has come and has not ended; `done` never goes back.
+#![expect(unsafe_code, reason = "parts of pinned memory are lent as slices")]
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Cell, Device, Entered, Pinned, come_to};
+use crate::error::Result;
+
+/// So many pieces of a call are under way at once, each in a place of its own.
+pub const SLOTS: usize = 4;
+/// For what is not cut into pieces.
+pub const WHOLE: usize = 16 << 20;
+
+/// Numbers begin behind this, shortly before they wrap around: so every program passes that, not the longest alone.
+const FIRST: u32 = u32::MAX - 16;
+
+/// Cells stand on lines of their own, before all places.
+const START: usize = 0;
+const DONE: usize = 64;
+const RETIRED: usize = 128;
+const PLACES: usize = 4096;
+
+pub struct Staging {
+    pinned: Mutex<Option<Pinned>>,
+    memory: Memory,
+    slot: usize,
+    pub start: Cell,
+    pub done: Cell,
+    pub retired: Cell,
+    numbers: Mutex<Numbers>,
+    /// What `retired` will come to, as far as it was put on a stream.
+    expected: AtomicU32,
+    /// Something was put on a stream, but not what says that it has ended.
+    is_lost: AtomicBool,
+    /// Numbers of which somebody may use the memory.
+    in_use: AtomicUsize,
+    /// Nobody waits for anything any more.
+    is_over: AtomicBool,
+}
+
+struct Numbers {
+    issued: u32,
+    /// All up to here have ended.
+    ended: u32,
+    /// Those behind it that have.
+    ended_early: Vec<u32>,
+}
+
+/// Where all places begin, as this process and as the device know it.
+#[derive(Clone, Copy)]
+struct Memory {
+    host: *mut u8,
+    device: u64,
+}
+
+// SAFETY: plain addresses; who may use what lies there is said by numbers.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Staging {
+    /// `slot`: most bytes of a piece.
+    pub fn new(entered: &Entered<'_>, slot: usize) -> Result<Arc<Self>> {
+        let pinned = entered.allocate(PLACES + SLOTS * slot + WHOLE)?;
+        let (start, done, retired) = (pinned.cell(START), pinned.cell(DONE), pinned.cell(RETIRED));
+        for cell in [start, done, retired] {
+            cell.begin_at(FIRST);
+        }
+        let memory = Memory {
+            host: pinned.host().as_ptr().wrapping_add(PLACES),
+            device: pinned.device_address(PLACES),
+        };
+        let numbers = Numbers { issued: FIRST, ended: FIRST, ended_early: Vec::new() };
+        Ok(Arc::new(Self {
+            pinned: Mutex::new(Some(pinned)),
+            memory,
+            slot,
+            start,
+            done,
+            retired,
+            numbers: Mutex::new(numbers),
+            expected: AtomicU32::new(FIRST),
+            is_lost: AtomicBool::new(false),
+            in_use: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        }))
+    }
+
+    /// How much pinned memory it has.
+    pub fn bytes(&self) -> usize {
+        PLACES + SLOTS * self.slot + WHOLE
+    }
+
+    /// How much a piece may take.
+    pub fn slot_bytes(&self) -> usize {
+        self.slot
+    }
+
+    /// The place of a piece.
+    pub fn slot(&self, piece: usize) -> Range<usize> {
+        let start = piece % SLOTS * self.slot;
+        start..start + self.slot
+    }
+
+    /// The place of what is not cut.
+    pub fn whole(&self) -> Range<usize> {
+        let start = SLOTS * self.slot;
+        start..start + WHOLE
+    }
+
+    /// As the device knows a byte of a place.
+    pub fn device_address(&self, at: usize) -> u64 {
+        self.memory.device + at as u64
+    }
+
+    /// The next number: of what is enqueued next. It ends when the last of these is dropped.
+    pub fn issue(self: &Arc<Self>) -> Arc<Number> {
+        let mut numbers = self.lock();
+        numbers.issued = numbers.issued.wrapping_add(1);
+        self.in_use.fetch_add(1, Ordering::SeqCst);
+        let (staging, number) = (Arc::clone(self), numbers.issued);
+        Arc::new(Number { staging, number, is_held: AtomicBool::new(false) })
+    }
+
+    /// The last number that was issued.
+    pub fn issued(&self) -> u32 {
+        self.lock().issued
+    }
+
+    fn end(&self, number: u32) {
+        let mut numbers = self.lock();
+        numbers.ended_early.push(number);
+        loop {
+            let next = numbers.ended.wrapping_add(1);
+            let Some(at) = numbers.ended_early.iter().position(|one| *one == next) else { break };
+            numbers.ended_early.swap_remove(at);
+            numbers.ended = next;
+        }
+        self.done.advance(numbers.ended);
+    }
+
+    /// Lets the device go on with all that was issued, with whatever lies in its places.
+    pub fn release(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.done.advance(self.issued());
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// `retired` will come to this number.
+    pub fn expect(&self, number: u32) {
+        self.expected.store(number, Ordering::SeqCst);
+    }
+
+    /// Nobody will ever know when the device needs it no more.
+    pub fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+
+    /// Whether neither the device nor this process needs it any more.
+    pub fn is_idle(&self) -> bool {
+        let has_retired = self.retired.has_come_to(self.expected.load(Ordering::SeqCst));
+        has_retired && !self.is_lost() && self.in_use.load(Ordering::SeqCst) == 0
+    }
+
+    /// Gives the memory back. It is idle, and nothing is issued any more.
+    pub fn free(&self, device: &Device) {
+        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(pinned) = pinned {
+            device.free(pinned);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something enqueued that has not ended.
+pub struct Number {
+    staging: Arc<Staging>,
+    pub number: u32,
+    is_held: AtomicBool,
+}
+
+impl Number {
+    pub fn staging(&self) -> &Arc<Staging> {
+        &self.staging
+    }
+
+    /// Waits until the device has copied in what this needs, and lends its place. `None` if `is_over` or the
+    /// memory was released first. Whoever shares the number is lent another part.
+    pub async fn lend(
+        self: &Arc<Self>,
+        place: Range<usize>,
+        is_over: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Option<Lent> {
+        let staging = Arc::clone(&self.staging);
+        let over = move || staging.is_over() || is_over();
+        let has_come = come_to(self.staging.start, self.number, over).await;
+        (has_come && !self.staging.is_over()).then(|| Lent { number: Arc::clone(self), place })
+    }
+
+    /// It will never end by itself: the device is held until all is released.
+    pub fn hold(&self) {
+        self.is_held.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if !self.is_held.load(Ordering::SeqCst) {
+            self.staging.end(self.number);
+        }
+        self.staging.in_use.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A place between its number's beginning and end.
+pub struct Lent {
+    number: Arc<Number>,
+    place: Range<usize>,
+}
+
+impl Lent {
+    pub fn memory(&mut self) -> &mut [u8] {
+        let Memory { host, .. } = self.number.staging.memory;
+        let Range { start, end } = self.place;
+        // SAFETY: places lie behind the beginning of the pinned block, which is freed when none is lent.
+        let begin = unsafe { host.add(start) };
+        // SAFETY: the number has come, so that the device has written the place and touches it again when the
+        // number has ended; until then nobody else is lent this part.
+        unsafe { std::slice::from_raw_parts_mut(begin, end - start) }
+    }
+}
