@@ -29,8 +29,8 @@ pub const CASES: [Case; 3] = [
 
 /// Ranks besides the member. Each of them is its neighbour.
 const OTHERS: usize = 3;
-/// A rank in the table: its key, how many addresses it has, room for two, and its process.
-const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16;
+/// A rank in the table: its key, how many addresses it has, room for two, its process, its host, and whether it has CUDA.
+const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16 + 1;
 /// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as much of
 /// the control stream, and a sixth more.
 const WINDOW_KIB: f64 = ((8 * 4096 + 2 * 64) * 7 / 6) as f64;
