@@ -84,7 +84,7 @@ set_tests_properties(cuda.devices PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
 
 # Failures of the driver.
-foreach(name IN ITEMS injection injection_making failing ending)
+foreach(name IN ITEMS injection injection_making failing)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
   nexar_test(cuda ${name} cuda.${name})
