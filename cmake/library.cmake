@@ -37,4 +37,4 @@ set_target_properties(nexar::nexar PROPERTIES
 
 # What libnexar.a needs, as `cargo rustc --lib --crate-type staticlib -- --print native-static-libs`
 # says; the test package.native-libs compares.
-set(native_libs "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc")
+set(native_libs "-ldl -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc")
