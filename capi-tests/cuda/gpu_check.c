@@ -5,15 +5,15 @@
  *     gpu_check                      ranks are threads, one for each device
  *     gpu_check 1024                 figures up to 1024 MiB; 256 without a number
  *
- * It needs a driver and no toolkit. Checks compare every element; figures are only printed. The exit
- * code is 0 if no check failed, 1 if one did, 3 if one did not end, 77 where there is no CUDA. It also
- * runs on the driver without a device that the tests have, so that it stays as it should be; a report
- * of that says so.
+ * It needs a driver and no toolkit. Checks compare every element; figures are only printed. The
+ * exit code is 0 if no check failed, 1 if one did, 3 if one did not end, 77 where there is no CUDA.
+ * It also runs on the driver without a device that the tests have, so that it stays as it should
+ * be; a report of that says so. In gpu/:
  *
- *     gpu/driver.c      the driver, loaded          gpu/rank.c            a rank, its memory, failures
- *     gpu/collectives.c every call, type and size   gpu/stream_checks.c   order, streams, groups
- *     gpu/memory_checks.c  kinds of memory          gpu/failure_checks.c  refusals, failures, aborts
- *     gpu/figures.c     how fast it is
+ *     driver.c         the driver, loaded           rank.c             a rank, its memory, failures
+ *     collectives.c    every call, type and size    stream_checks.c    order, streams, groups
+ *     memory_checks.c  kinds of memory              failure_checks.c   refusals, failures, aborts
+ *     figures.c        how fast it is
  */
 #include <pthread.h>
 #include <signal.h>
@@ -90,8 +90,8 @@ static void describe_device(int ordinal) {
   cuda.cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device);
   cuda.cuDeviceGetAttribute(&managed, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, device);
   cuda.cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
-  printf("device %d  %s, %s, compute %d.%d, %zu MiB, pools: %s, managed memory: %s\n", ordinal, name,
-         bus, major, minor, bytes >> 20, pools ? "yes" : "no",
+  printf("device %d  %s, %s, compute %d.%d, %zu MiB, pools: %s, managed memory: %s\n", ordinal,
+         name, bus, major, minor, bytes >> 20, pools ? "yes" : "no",
          !managed ? "no" : concurrent ? "yes, concurrent" : "yes");
 }
 
@@ -107,8 +107,8 @@ static void print_head(void) {
   int version = 0, library = 0;
   cuda.cuDriverGetVersion(&version);
   nexarGetVersion(&library);
-  printf("nexar %d.%d.%d on CUDA devices%s\n\n", library / 10000, library / 100 % 100, library % 100,
-         cuda.is_fake ? ": NONE OF THEM REAL, this is the driver of the tests" : "");
+  printf("nexar %d.%d.%d on CUDA devices%s\n\n", library / 10000, library / 100 % 100,
+         library % 100, cuda.is_fake ? ": NONE OF THEM REAL, this is the driver of the tests" : "");
   printf("driver    CUDA %d.%d\n", version / 1000, version % 1000 / 10);
   print_module();
   for (int i = 0; i < cuda.devices; i++) describe_device(i);

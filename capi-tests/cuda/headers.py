@@ -63,7 +63,8 @@ def fetch(requirement, out):
 
 def check(include, out):
     """headers_check.c, and the program in CUDA.md."""
-    cc = [os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-isystem", include]
+    cc = [os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror"]
+    cc += ["-isystem", include]
     program = include / "headers_check"
     run([*cc, f"-I{HERE}", f"-I{out}", HERE / "headers_check.c", "-o", program])
     run([program])
@@ -154,7 +155,8 @@ def of_library(directory):
         for name, kinds in rows
     ]
     sources = sorted((ROOT / "src").rglob("*.rs"))
-    used = {pair for path in sources for pair in re.findall(r"\b(CU\w+)::(CU\w+)", path.read_text())}
+    texts = [path.read_text() for path in sources]
+    used = {pair for text in texts for pair in re.findall(r"\b(CU\w+)::(CU\w+)", text)}
     numbers, offsets, sizes = numbers_of_crate(sorted(used), directory)
     calls = (ROOT / "src/device/calls.rs").read_text()
     for name, theirs in OWN.items():
@@ -211,13 +213,9 @@ def numbers_of_crate(used, directory):
         sys.exit(1)
     rows = [line.split() for line in told.stdout.splitlines()]
     numbers = [tuple(row) for row in rows if len(row) == 2]
-    offsets = [("CUDA_MEMCPY2D", name, at) for what, name, at in filter(longer, rows) if what == "offset"]
-    sizes = [(name, bytes) for what, name, bytes in filter(longer, rows) if what == "size"]
+    offsets = [("CUDA_MEMCPY2D", *row[1:]) for row in rows if row[0] == "offset"]
+    sizes = [tuple(row[1:]) for row in rows if row[0] == "size"]
     return numbers, offsets, sizes
-
-
-def longer(row):
-    return len(row) == 3
 
 
 if __name__ == "__main__":

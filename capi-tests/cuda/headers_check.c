@@ -1,15 +1,17 @@
 /*
- * What we say of the CUDA driver API is what NVIDIA's cuda.h says: names, arguments, numbers, layout.
+ * What we say of the CUDA driver API is what NVIDIA's cuda.h says: names, arguments, numbers,
+ * layout.
  *
  * Compiled and run by headers.py beside a cuda.h that it has fetched, which is never part of this
  * repository. It also writes lists.h, from our own sources, so that nothing can be left out here:
  *
- *     OURS                 renames all that fake/api.h declares, so that both fit into one file
- *     CONSTANTS TYPES      what is compared; a type is a handle, an integer or a structure
- *     HANDLES INTEGERS
- *     MEMBERS FUNCTIONS
- *     PROTOTYPES           all functions once more, as fake/api.h, gpu/driver.h and src/device/driver.rs
- *                          have them: the compiler refuses what differs from cuda.h
+ *     OURS THEIRS            gives other names to what fake/api.h declares, and takes them back, so
+ *                            that both fit into one file
+ *     FUNCTIONS CONSTANTS    what is compared; a type is a handle, an integer or a structure with
+ *     TYPES HANDLES          members
+ *     INTEGERS MEMBERS
+ *     COMPARED               all functions once more, as fake/api.h, gpu/driver.h and the library's
+ *                            driver.rs have them: the compiler refuses what differs from cuda.h
  *     NUMBERS OFFSETS SIZES  as the library is compiled with them, which takes them from a crate
  */
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #!/bin/sh
-# NVIDIA's own libcuda.so.1 where there is no device: everything works as without CUDA. The library is
-# that of the package libcuda1 of Debian and its kin, if a configured source has it; it is neither
-# installed nor kept but below the build tree. It runs as a user without rights, since as root it makes
-# device nodes by itself.
+# NVIDIA's own libcuda.so.1 where there is no device: everything works as without CUDA. The library
+# is that of the package libcuda1 of Debian and its kin, if a configured source has it; it is not
+# installed, only kept below the build tree. It runs as a user without rights, since as root it
+# makes device nodes by itself.
 set -eu
 
 cache=$1 run=$2 library=$3 gpu_check=$4
@@ -27,7 +27,7 @@ trap 'rm -rf "$scratch"' EXIT
 chmod 755 "$scratch"
 
 if ! [ -e "$cache/libcuda.so.1" ]; then
-    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || skip "there is no apt-get here"
+    command -v apt-get >/dev/null || skip "there is no apt-get here"
     mkdir -m 777 "$scratch/package"
     (cd "$scratch/package" && apt-get download -qq libcuda1 >/dev/null 2>&1) ||
         skip "no configured package source has libcuda1"

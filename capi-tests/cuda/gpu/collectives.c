@@ -1,9 +1,9 @@
 /*
  * Every call on device memory: types, in place and apart, sizes, streams.
  *
- * Elements are small whole numbers, of which sums are exact in every type, so what must come back is
- * known to the last bit. Copies in and out are on the stream of the call, and nothing is waited for
- * between them: so its order is tried with every case.
+ * Elements are small whole numbers, of which sums are exact in every type, so what must come back
+ * is known to the last bit. Copies in and out are on the stream of the call, and nothing is waited
+ * for between them: so its order is tried with every case.
  */
 #include "rank.h"
 
@@ -89,8 +89,8 @@ static struct lists lists_of(const struct shape *shape, bool pairs) {
   return lists;
 }
 
-/* What a call is: elements of its buffers on this rank, where the smaller of them lies in place, what
-   element i of the result is (false: what it was), and the call. */
+/* What a call is: elements of its buffers on this rank, where the smaller of them lies in place,
+   what element i of the result is (false: what it was), and the call. */
 struct form {
   const char *name;
   size_t (*sends)(const struct shape *shape), (*receives)(const struct shape *shape);
@@ -315,7 +315,8 @@ static void try_case(const struct form *form, const struct shape *s, int stream_
   size_t send_at = sends < receives ? inside : 0, recv_at = receives < sends ? inside : 0;
   if (sends) fill(&send, s, shared ? send_at : 0, sends);
   for (int i = 0; i < 2; i++)
-    if (buffers[i]) memcpy(buffers[i]->area->wanted, buffers[i]->area->image, bytes_of(buffers[i], size));
+    if (buffers[i])
+      memcpy(buffers[i]->area->wanted, buffers[i]->area->image, bytes_of(buffers[i], size));
   if (receives) want(shared ? &send : &recv, s, form, shared ? recv_at : 0, receives);
 
   CUdeviceptr first = me->send.device + lead, second = shared ? first : me->recv.device + lead;

@@ -1,5 +1,6 @@
 /*
- * The CUDA driver of this machine, loaded as a program without a toolkit does: by name, at run time.
+ * The CUDA driver of this machine, loaded as a program without a toolkit does: by name, at run
+ * time.
  *
  * Functions are called as cuda.cuInit(0). Those that a driver may lack are NULL then.
  */

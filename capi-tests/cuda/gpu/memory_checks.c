@@ -1,6 +1,6 @@
 /*
- * What memory may be: of a device, managed, pinned, registered, of a pool, of the program; of another
- * device it may not. And who calls: also a thread in which no context is current.
+ * What memory may be: of a device, managed, pinned, registered, of a pool, of the program; of
+ * another device it may not. And who calls: also a thread in which no context is current.
  */
 #include "rank.h"
 

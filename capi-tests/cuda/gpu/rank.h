@@ -71,8 +71,8 @@ static inline void *at(CUdeviceptr address) { return (void *)(uintptr_t)address;
 void *pinned(size_t bytes);
 CUdeviceptr address_of_pinned(void *memory);
 
-/* All ranks have come here. What gets or frees memory may wait for the work of a device, and that for
-   other ranks: so it is between two of these, or no rank has work. */
+/* All ranks have come here. What gets or frees memory may wait for the work of a device, and that
+   for other ranks: so it is between two of these, or no rank has work. */
 void wait_for_all(void);
 
 /* Element i of what a rank sends, below the modulus. */

@@ -27,7 +27,7 @@ static nexarResult_t all_reduce(CUdeviceptr from, CUdeviceptr to, size_t count, 
   return nexarAllReduce(at(from), at(to), count, nexarUint32, nexarSum, me->comm, stream);
 }
 
-/* Before it a fill, behind it a copy of the result and a fill of what was read; several in a row. */
+/* Before it a fill, behind it a copy of the result and a fill of what was read; many in a row. */
 void try_order(void) {
   enum { ROUNDS = 4 };
   uint32_t *back = (uint32_t *)me->recv.back;
@@ -111,7 +111,7 @@ void try_group(void) {
   OK(nexarCommDestroy(second));
 }
 
-/* Lets a stream go on: when it is told to, or after a while, so that a call that waits for it ends. */
+/* Lets a stream go on: when it is told to, or after a while, so that who waits for it returns. */
 struct releaser {
   pthread_t thread;
   _Atomic uint32_t *cell;
