@@ -30,13 +30,16 @@ static void begin_pair(size_t bytes) {
   make_pair();
 }
 
+/* As a program that has made the rank's device its current one. */
 static nexarResult_t all_reduce(int rank) {
   const struct side *side = &sides[rank];
+  OK(cuCtxPushCurrent_v2(side->context));
   library_calls();
   nexarResult_t result =
       nexarAllReduce(device_pointer(side->send), device_pointer(side->recv), side->bytes / 4,
                      nexarUint32, nexarSum, side->comm, side->stream);
   own_calls();
+  OK(cuCtxPopCurrent_v2(NULL));
   return result;
 }
 
@@ -323,8 +326,10 @@ static void break_at_a_call(void) {
   begin_pair(MEDIUM);
   for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, all_reduce(i));
   for (int i = 0; i < 2; i++) OK(cuStreamSynchronize(sides[i].stream));
+  unsigned depth = fakecuda_context_depth();
   arm(chosen, "", 700);
   nexarResult_t result = all_reduce(0);
+  restore_contexts(depth, true);
   if (!fakecuda_failed()) exit(NO_SUCH_CALL);
   fakecuda_fail(NULL);
   atomic_fetch_add(runs(), 1);

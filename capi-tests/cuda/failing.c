@@ -216,7 +216,7 @@ static void lose_small_ones(int rank, int n) {
   leave(&side, false);
   begin_anew(&side, n - 1);
 }
-static void a_call_in_one_piece_and_a_message_that_fail_have_no_result_and_spoil_nothing_else(void) {
+static void a_small_call_and_a_message_that_fail_have_no_result_and_spoil_nothing_else(void) {
   run_peers(3, VICTIM, "", lose_small_ones);
 }
 
@@ -276,7 +276,7 @@ int main(void) {
       CASE(a_stream_may_be_held_until_the_failed_communicator_is_destroyed),
       CASE(a_rank_that_aborts_lets_the_streams_of_others_go_on_with_no_result),
       CASE(ranks_that_disagree_are_told_so_and_their_streams_go_on_with_no_result),
-      CASE(a_call_in_one_piece_and_a_message_that_fail_have_no_result_and_spoil_nothing_else),
+      CASE(a_small_call_and_a_message_that_fail_have_no_result_and_spoil_nothing_else),
       CASE(a_rank_that_never_comes_is_waited_for_no_longer_than_a_call_may_take),
       CASE(a_stream_that_comes_after_the_call_has_failed_goes_on_with_no_result),
   };

@@ -151,6 +151,34 @@ static void a_group_may_have_calls_of_every_kind(void) {
   free_vector(&all);
 }
 
+/* Rank 0 sends in the group, rank 1 receives behind its own: the collective does not wait for that. */
+static void a_message_of_a_group_may_be_received_behind_the_group(void) {
+  enum { FEW_PIECES = 2 << 20 };
+  struct here h = here();
+  const size_t sizes_[] = {FEW, FEW_PIECES, MANY};
+  CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+  for (size_t s = 0; s < COUNT_OF(sizes_); s++) {
+    struct vector reduced = new_vector(sizes_[s]), message = new_vector(1 << 20);
+    fill_vector(&reduced, stream, (uint32_t)h.rank + 1, 1);
+    fill_vector(&message, stream, h.rank ? 0 : 77, 3);
+    CALL(nexarGroupStart());
+    CALL(reduce_vector(&reduced, h.comm, stream));
+    if (h.rank == 0)
+      CALL(nexarSend(data_of(&message), message.count, nexarUint32, 1, h.comm, stream));
+    CALL(nexarGroupEnd());
+    if (h.rank == 1)
+      CALL(nexarRecv(data_of(&message), message.count, nexarUint32, 0, h.comm, stream));
+    see(&reduced, stream);
+    see(&message, stream);
+    synchronize(stream);
+    CHECK_SEEN(&reduced, all_of(h.n), h.n);
+    CHECK_SEEN(&message, h.rank < 2 ? 77 : 0, 3);
+    free_vector(&reduced);
+    free_vector(&message);
+  }
+  end_stream(stream);
+}
+
 /* The caller waits for the message, while the collectives go on by themselves. */
 static void a_group_may_have_collectives_and_a_message_beyond_pinned_memory(void) {
   enum { LARGE = (17 << 20) / 4 };
@@ -188,6 +216,7 @@ static const struct test_case cases[] = {
     CASE(ranks_may_name_communicators_in_any_order_in_a_group),
     CASE(ranks_may_do_so_on_one_stream),
     CASE(a_group_may_have_calls_of_every_kind),
+    CASE(a_message_of_a_group_may_be_received_behind_the_group),
     CASE(a_group_may_have_collectives_and_a_message_beyond_pinned_memory),
 };
 

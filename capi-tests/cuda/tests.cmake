@@ -83,9 +83,8 @@ nexar_test(cuda devices cuda.devices)
 set_tests_properties(cuda.devices PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
 
-# Failures of the driver. ending.c is not run yet: a communicator that is destroyed while another rank of the
-# process waits for it frees its memory before it says that it leaves, which a driver may make wait.
-foreach(name IN ITEMS injection injection_making failing)
+# Failures of the driver and of ranks, and the ends of communicators.
+foreach(name IN ITEMS injection injection_making failing ending)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
   nexar_test(cuda ${name} cuda.${name})
@@ -93,5 +92,44 @@ endforeach()
 set_tests_properties(cuda.injection PROPERTIES PROCESSORS 2 TIMEOUT 120)
 nexar_cuda_test(injection 2 shm)
 nexar_cuda_test(injection 2 quic)
+set_tests_properties(cuda.failing cuda.ending PROPERTIES PROCESSORS 2)
+nexar_test(cuda failing.quic cuda.failing)
+set_tests_properties(cuda.failing.quic PROPERTIES PROCESSORS 2 ENVIRONMENT NEXAR_SHM_DISABLE=1)
+
+# Drivers whose streams cannot wait: one that says so, and one that has no such functions.
+nexar_program(cuda waiting cuda/waiting.c)
+target_link_libraries(cuda.waiting PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
+nexar_test(cuda waiting cuda.waiting)
+set_tests_properties(cuda.waiting PROPERTIES PROCESSORS 2 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
+nexar_program(cuda waiting_old_driver cuda/waiting.c)
+target_link_libraries(cuda.waiting_old_driver PRIVATE
+  fake_cuda_driver_without_memops nexar::nexar Threads::Threads)
+nexar_test(cuda waiting.old_driver cuda.waiting_old_driver)
+set_tests_properties(cuda.waiting.old_driver PROPERTIES PROCESSORS 2)
+
+# No driver, or one that cannot be begun: nexar_absent_test(<name> <code of cuInit> <why>).
+nexar_program(cuda absent cuda/absent.c)
+target_link_libraries(cuda.absent PRIVATE nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})
+function(nexar_absent_test name code why)
+  nexar_test(cuda absent.${name} cuda.absent)
+  set_property(TEST cuda.absent.${name} PROPERTY ENVIRONMENT
+    LD_LIBRARY_PATH=$<TARGET_FILE_DIR:fake_cuda_driver> FAKECUDA_INIT=${code} EXPECTED=${why})
+endfunction()
+nexar_test(cuda absent cuda.absent)
+set_tests_properties(cuda.absent PROPERTIES SKIP_RETURN_CODE 77
+  ENVIRONMENT "EXPECTED=libcuda.so.1 is not there")
+nexar_absent_test(stub 34 stub)
+nexar_absent_test(no_device 100 "there is no device")
+nexar_absent_test(other_version 803 "(803)")
+nexar_absent_test(unknown 999 "CUDA_ERROR_UNKNOWN (999)")
+nexar_test(cuda absent.from_some.3 nexar::run -n 3 --timeout 55
+  ${CMAKE_CURRENT_SOURCE_DIR}/cuda/one_driver.sh $<TARGET_FILE_DIR:fake_cuda_driver>
+  $<TARGET_FILE:cuda.absent>)
+set_tests_properties(cuda.absent.from_some.3 PROPERTIES PROCESSORS 3)
+
+# What is copied while something else is on the network.
+nexar_program(cuda overlap cuda/overlap.c)
+target_link_libraries(cuda.overlap PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
+nexar_cuda_test(overlap 2 quic FAKECUDA_COPY_MBPS=500)
 
 include(cuda/gpu.cmake)

@@ -27,6 +27,7 @@ use crate::runtime;
 use crate::transport::{AnyMesh, Mesh};
 
 use super::Communicator;
+use super::leftovers;
 use super::staging::{Layout, OnDevice};
 use super::stream::Stream;
 use super::ticket::Ticket;
@@ -35,10 +36,26 @@ use super::work::Work;
 /// The result of an operation that failed, in every byte: a NaN of every float type.
 const SPOILT: u8 = 0xff;
 
-/// How long a communicator that ends, or is aborted, waits for a device that has all it needs.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-pub(super) const PATIENCE_OF_ABORT: Duration = Duration::from_millis(500);
+/// How a communicator ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Destroyed,
+    Aborted,
+}
+
+impl Ending {
+    /// How long it waits for a device that has all it needs.
+    fn patience(self) -> Duration {
+        match self {
+            Self::Destroyed => Duration::from_secs(30),
+            Self::Aborted => Duration::from_millis(500),
+        }
+    }
+}
+
 const RETIRE_LOOK: Duration = Duration::from_micros(100);
+/// Who waits for a device looks so often whether it still works.
+pub(super) const DEVICE_LOOK: Duration = Duration::from_millis(100);
 
 /// A piece may need a scalar besides its data.
 const ROOM_FOR_SCALAR: usize = 4096;
@@ -81,10 +98,7 @@ impl Cuda {
                     return Err(error);
                 }
             },
-            false => {
-                warn!("device {}: streams cannot wait, calls on its memory do", device.ordinal());
-                None
-            }
+            false => None,
         };
         drop(entered);
         let pinned = staging.as_ref().map_or(0, |staging| staging.bytes());
@@ -111,29 +125,42 @@ impl Cuda {
     }
 
     /// Everything enqueued has ended: waits until the device has done its part, and gives all back.
-    pub fn close(&self, patience: Duration) {
+    pub fn close(&self, ending: Ending) {
         self.stream.close();
         let mut order = self.lock();
         if let Some(staging) = &self.staging {
             if self.holds {
                 staging.release();
             }
-            let until = Instant::now() + patience;
-            while !staging.is_idle() && !staging.is_lost() && Instant::now() < until {
-                std::thread::sleep(RETIRE_LOOK);
+            let until = Instant::now() + ending.patience();
+            while !is_done(staging, DEVICE_LOOK) && Instant::now() < until {
+                if self.why_broken_in(&order).is_some() {
+                    staging.lose();
+                }
             }
-            if staging.is_idle() {
-                staging.free(&self.device);
-            } else {
-                warn!(
-                    "device {}: a stream stands still, its memory is kept",
-                    self.device.ordinal()
-                );
+            if !staging.is_idle() {
+                let ordinal = self.device.ordinal();
+                warn!("device {ordinal}: a stream stands still, its pinned memory is kept");
+            }
+            if !staging.is_lost() {
+                let (staging, device) = (Arc::clone(staging), Arc::clone(&self.device));
+                leftovers::give_back(staging, device, ending == Ending::Destroyed);
             }
         }
         if let Some(event) = order.event.take() {
             self.device.destroy_event(event);
         }
+    }
+
+    /// Why its device does nothing of what was put on streams any more, if that is so and can be seen now.
+    pub fn why_broken(&self) -> Option<Error> {
+        self.why_broken_in(&*self.order.try_lock().ok()?)
+    }
+
+    fn why_broken_in(&self, order: &Order) -> Option<Error> {
+        let event = order.event.as_ref()?;
+        let entered = self.device.enter();
+        entered.and_then(|entered| entered.has_happened(event)).err()
     }
 
     pub fn staging(&self) -> Option<&Arc<Staging>> {
@@ -158,6 +185,16 @@ impl Cuda {
     }
 }
 
+/// Waits a while until the device needs it no more, or nobody will know when.
+fn is_done(staging: &Staging, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    let is_done = || staging.is_idle() || staging.is_lost();
+    while !is_done() && Instant::now() < until {
+        std::thread::sleep(RETIRE_LOOK);
+    }
+    is_done()
+}
+
 impl Order {
     /// What is put on this stream next comes behind all that was enqueued before.
     pub fn come_to(&mut self, stream: CudaStream, entered: &Entered<'_>) -> Result<()> {
@@ -174,6 +211,11 @@ impl Order {
         }
         (self.last, self.is_recorded) = (Some(stream), false);
         Ok(())
+    }
+
+    /// All that was enqueued has been done: nothing comes behind it.
+    pub fn clear(&mut self) {
+        (self.last, self.is_recorded) = (None, true);
     }
 
     /// The stream that something was put on since the last rest.
@@ -201,6 +243,12 @@ fn live() -> MutexGuard<'static, Vec<Weak<Cuda>>> {
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     live.retain(|cuda| cuda.strong_count() > 0);
     live
+}
+
+/// Whether some stream is inside a call that this process has not finished.
+pub(super) fn some_stream_waits() -> bool {
+    let cudas = live().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+    cudas.iter().filter_map(|cuda| cuda.staging()).any(|staging| !staging.is_idle())
 }
 
 /// No stream waits for this process any more, which ends: nothing else could interrupt it.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cut::Cut;
-use crate::device::staging::{Number, SLOTS};
+use crate::device::staging::{Mark, Number, Of, SLOTS};
 use crate::device::{CudaStream, Entered};
 use crate::error::{Error, Result};
 
@@ -64,9 +64,9 @@ struct Whole {
 /// What is put on a stream for a piece.
 enum Step {
     /// Its data is fetched, and its number told.
-    Front(CudaStream, u32, Vec<Rows>),
+    Front(CudaStream, Mark, Vec<Rows>),
     /// Its number is awaited, and its result stored.
-    Back(CudaStream, u32, Vec<Rows>),
+    Back(CudaStream, Mark, Vec<Rows>),
 }
 
 /// What a caller waits for, and what is copied then.
@@ -131,7 +131,7 @@ pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     let put = put.and_then(|()| sides.iter_mut().try_for_each(Side::end));
     let put = put.map_err(|error| {
         let fail = |(communicator, what): &(Arc<Communicator>, String)| {
-            communicator.fail_to_enqueue(what, &error)
+            communicator.fail_on_device(&format!("{what}, not enqueued"), &error)
         };
         let faults: Vec<_> = enqueued.iter().map(fail).collect();
         sides.iter_mut().for_each(Side::give_up);
@@ -248,6 +248,7 @@ fn fetched(side: &mut Side<'_>, stream: CudaStream, layout: &Layout) -> Result<V
     let base = memory.as_mut_ptr().addr() as u64;
     copy_all(&entered, &layout.fetch, base, Towards::Host, stream)?;
     entered.synchronize(stream)?;
+    side.order.clear();
     Ok(memory)
 }
 
@@ -273,7 +274,7 @@ impl Side<'_> {
         let staging = self.cuda.staging().expect("it has a place there");
         let index =
             self.whole.iter().position(|whole| whole.stream == stream).unwrap_or_else(|| {
-                let number = staging.issue();
+                let number = staging.issue(Of::Whole);
                 self.whole.push(Whole { stream, number, fetch: Vec::new(), store: Vec::new() });
                 self.whole.len() - 1
             });
@@ -292,10 +293,10 @@ impl Side<'_> {
             if index >= SLOTS {
                 self.steps.extend(backs.pop_front());
             }
-            let (number, place) = (staging.issue(), staging.slot(index));
+            let (number, place) = (staging.issue(Of::Pieces), staging.slot(index));
             let moved = |rows: &[Rows]| rows.iter().map(|rows| rows.moved(place.start)).collect();
-            self.steps.push_back(Step::Front(stream, number.number, moved(&layout.fetch)));
-            backs.push_back(Step::Back(stream, number.number, moved(&layout.store)));
+            self.steps.push_back(Step::Front(stream, number.mark, moved(&layout.fetch)));
+            backs.push_back(Step::Back(stream, number.mark, moved(&layout.store)));
             pieces.push_back(Piece { layout, host: Host::Pinned { number, place } });
         }
         self.steps.extend(backs);
@@ -307,7 +308,7 @@ impl Side<'_> {
         let entered = self.cuda.device().enter()?;
         for index in 0..self.whole.len() {
             let Whole { stream, ref number, ref fetch, .. } = self.whole[index];
-            let step = Step::Front(stream, number.number, fetch.clone());
+            let step = Step::Front(stream, number.mark, fetch.clone());
             self.put(&entered, step)?;
         }
         Ok(())
@@ -331,7 +332,7 @@ impl Side<'_> {
     fn end(&mut self) -> Result<()> {
         let entered = self.cuda.device().enter()?;
         for whole in std::mem::take(&mut self.whole) {
-            let step = Step::Back(whole.stream, whole.number.number, whole.store);
+            let step = Step::Back(whole.stream, whole.number.mark, whole.store);
             drop(whole.number); // who makes it has it too
             self.put(&entered, step)?;
         }
@@ -341,9 +342,7 @@ impl Side<'_> {
     /// Has the device say when it has done all this.
     fn rest(&mut self, entered: &Entered<'_>) -> Result<()> {
         if let (Some(staging), Some(stream)) = (self.cuda.staging(), self.order.unrested()) {
-            let issued = staging.issued();
-            entered.write_value(&staging.retired, issued, stream)?;
-            staging.expect(issued);
+            staging.retire(|cell, value| entered.write_value(cell, value, stream))?;
         }
         self.order.rest(entered)
     }
@@ -367,14 +366,14 @@ impl Side<'_> {
         let staging = self.cuda.staging().expect("steps are of the memory there");
         let base = staging.device_address(0);
         match step {
-            Step::Front(stream, number, fetch) => {
+            Step::Front(stream, mark, fetch) => {
                 self.order.come_to(stream, entered)?;
                 copy_all(entered, &fetch, base, Towards::Host, stream)?;
-                entered.write_value(&staging.start, number, stream)
+                entered.write_value(staging.start(mark), mark.value, stream)
             }
-            Step::Back(stream, number, store) => {
+            Step::Back(stream, mark, store) => {
                 self.order.come_to(stream, entered)?;
-                entered.wait_value(&staging.done, number, stream)?;
+                entered.wait_value(staging.done(mark), mark.value, stream)?;
                 copy_all(entered, &store, base, Towards::Device, stream)
             }
         }
@@ -435,6 +434,7 @@ impl Waiting {
         let base = memory.as_ptr().addr() as u64;
         copy_all(&entered, &self.store, base, Towards::Device, self.stream)?;
         entered.synchronize(self.stream)?;
-        order.rest(&entered)
+        order.clear();
+        Ok(())
     }
 }

@@ -16,6 +16,7 @@ mod cuda;
 mod enqueue;
 mod hosts;
 mod lane;
+mod leftovers;
 mod making;
 mod split;
 mod staging;
@@ -54,7 +55,7 @@ pub use stream::Stream;
 pub use work::Work;
 
 use backlog::Backlog;
-use cuda::Cuda;
+use cuda::{Cuda, DEVICE_LOOK, Ending};
 use lane::Lanes;
 use ticket::Ticket;
 
@@ -305,8 +306,10 @@ impl Communicator {
             state.stage = Stage::Finalized;
         }
         self.drain(state);
+        // First: a driver may free memory only when no stream of this process waits for a rank any more.
+        self.mesh.leave();
         if let Some(cuda) = self.cuda.get() {
-            cuda.close(cuda::PATIENCE);
+            cuda.close(Ending::Destroyed);
         }
         info!(
             rank = self.place().rank.0 as u64,
@@ -324,7 +327,7 @@ impl Communicator {
         self.backlog.dissolve();
         if let Some(cuda) = self.cuda.get() {
             cuda.release();
-            cuda.close(cuda::PATIENCE_OF_ABORT);
+            cuda.close(Ending::Aborted);
         }
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
@@ -345,10 +348,10 @@ impl Communicator {
         self.check_open(&self.lock(), &work.words())
     }
 
-    /// Fails it on all ranks because an operation could not be put on its stream.
-    fn fail_to_enqueue(&self, what: &str, cause: &Error) -> Error {
+    /// Fails it on all ranks because of this rank's device, which was to do something.
+    fn fail_on_device(&self, what: &str, cause: &Error) -> Error {
         let rank = self.place().rank;
-        let fault = self.mesh.fail(Error::Cuda(format!("{rank}, {what}, not enqueued: {cause}")));
+        let fault = self.mesh.fail(Error::Cuda(format!("{rank}, {what}: {cause}")));
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.backlog.dissolve();
         fault
@@ -375,12 +378,24 @@ impl Communicator {
         }
     }
 
-    /// Every operation is bounded by its own deadline, and so is this wait.
-    fn drain(&self, state: MutexGuard<'_, State>) {
+    /// Every operation is bounded by its own deadline, and so is this wait. A device that has broken never comes
+    /// to what was put on its streams: then nothing is waited for.
+    fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         self.is_draining.store(true, Ordering::SeqCst);
         let is_running = |state: &mut State| self.ended.load(Ordering::SeqCst) < state.begun;
-        let idle = self.idle.wait_while(state, is_running);
-        drop(idle.unwrap_or_else(PoisonError::into_inner));
+        loop {
+            let idle = self.idle.wait_timeout_while(state, DEVICE_LOOK, is_running);
+            let (before, waited) = idle.unwrap_or_else(PoisonError::into_inner);
+            drop(before);
+            if !waited.timed_out() {
+                return;
+            }
+            let broken = self.cuda.get().and_then(|cuda| cuda.why_broken());
+            if let (Some(cause), None) = (broken, self.fault()) {
+                self.fail_on_device("ending, with calls under way", &cause);
+            }
+            state = self.lock();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -13,7 +13,7 @@ use cudarc::driver::sys::{
     CUresult, CUstream, CUstream_flags, CUstreamWaitValue_flags, CUstreamWriteValue_flags,
 };
 
-use crate::device::driver::{Driver, Failed, SUCCESS};
+use crate::device::driver::{Driver, Failed};
 use crate::error::{self, Error};
 
 type Result<T> = std::result::Result<T, Failed>;
@@ -244,13 +244,14 @@ impl Driver {
 
     /// Whether the stream has done all that was put on it.
     pub(super) fn is_idle(&self, stream: CudaStream) -> Result<bool> {
-        const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
         // SAFETY: as above.
-        match unsafe { (self.functions.cuStreamQuery)(stream.handle()) } {
-            SUCCESS => Ok(true),
-            NOT_READY => Ok(false),
-            code => self.check("cuStreamQuery", code).map(|()| false),
-        }
+        let code = unsafe { (self.functions.cuStreamQuery)(stream.handle()) };
+        self.is_ready("cuStreamQuery", code)
+    }
+
+    fn is_ready(&self, call: &'static str, code: u32) -> Result<bool> {
+        const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
+        if code == NOT_READY { Ok(false) } else { self.check(call, code).map(|()| true) }
     }
 
     pub(super) fn capture(&self, stream: CudaStream) -> Result<Capture> {
@@ -312,6 +313,13 @@ impl Driver {
         // SAFETY: handles, which the driver checks.
         let code = unsafe { (self.functions.cuEventRecord)(event.0, stream.handle()) };
         self.check("cuEventRecord", code)
+    }
+
+    /// Whether the device has come to it.
+    pub(super) fn has_happened(&self, event: &Event) -> Result<bool> {
+        // SAFETY: a handle, which the driver checks.
+        let code = unsafe { (self.functions.cuEventQuery)(event.0) };
+        self.is_ready("cuEventQuery", code)
     }
 
     pub(super) fn wait_event(&self, stream: CudaStream, event: &Event) -> Result<()> {

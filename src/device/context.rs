@@ -140,7 +140,7 @@ impl Entered<'_> {
         self.driver().create_event().told()
     }
 
-    /// Memory that the program and the device reach, zeroed. May wait for all work of the device.
+    /// Memory that the program and the device reach, with anything in it. May wait for all work of the device.
     pub fn allocate(&self, bytes: usize) -> Result<Pinned> {
         let driver = self.driver();
         let _relaxed = self.relax().told()?;

@@ -74,6 +74,7 @@ functions! { Functions:
     cuEventCreate(*mut CUevent, c_uint);
     cuEventDestroy_v2(CUevent);
     cuEventRecord(CUevent, CUstream);
+    cuEventQuery(CUevent);
 }
 
 // Drivers before 515 lack these.

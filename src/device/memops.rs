@@ -29,25 +29,25 @@ impl Entered<'_> {
     /// Whether `write_value` and `wait_value` work on this device. Found out by the first who asks in this
     /// process, who may wait for work that the device has.
     pub fn memops_work(&self) -> bool {
-        let driver = self.driver();
-        let known = driver.memops_work.get(self.ordinal() as usize);
-        driver.has_memops() && known.is_some_and(|known| *known.get_or_init(|| self.try_memops()))
+        let known = self.driver().memops_work.get(self.ordinal() as usize);
+        known.is_some_and(|known| *known.get_or_init(|| self.try_memops()))
     }
 
     fn try_memops(&self) -> bool {
-        let worked = self.allocate(BYTES).and_then(|pinned| self.try_with(pinned));
-        match &worked {
-            Ok(true) => {}
-            Ok(false) => warn!(
-                "streams of device {} did not do their work within {} s; calls will wait for them",
-                self.ordinal(),
-                PATIENCE.as_secs()
-            ),
-            Err(error) => {
-                warn!("streams of device {} cannot be waited for: {error}", self.ordinal());
-            }
-        }
-        worked.unwrap_or(false)
+        let why_not = match self.driver().has_memops() {
+            false => "the driver is too old".to_owned(),
+            true => match self.allocate(BYTES).and_then(|pinned| self.try_with(pinned)) {
+                Ok(true) => return true,
+                Ok(false) => format!("a trial took longer than {} s", PATIENCE.as_secs()),
+                Err(error) => error.to_string(),
+            },
+        };
+        warn!(
+            "device {}: streams cannot wait for the network, so calls on its memory return when they have ended: \
+             {why_not}",
+            self.ordinal()
+        );
+        false
     }
 
     fn try_with(&self, pinned: Pinned) -> Result<bool> {
@@ -77,6 +77,8 @@ impl Entered<'_> {
     /// The stream waits for what it has written itself, then for what this process writes.
     fn converse(&self, pinned: &Pinned, stream: CudaStream, deadline: Instant) -> Result<bool> {
         let (question, answer) = (pinned.cell(QUESTION), pinned.cell(ANSWER));
+        question.begin_at(0);
+        answer.begin_at(0);
         self.write_value(&question, 1, stream)?;
         self.wait_value(&question, 1, stream)?;
         self.write_value(&question, ASKED, stream)?;

@@ -23,10 +23,9 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// Takes memory that the driver has just allocated, and zeroes it.
+    /// Takes memory that the driver has just allocated. Whatever lies there counts as written: it comes from the
+    /// system and not from a Rust allocator.
     pub(super) fn new(host: NonNull<u8>, device: u64, bytes: usize) -> Self {
-        // SAFETY: as long as this, and nobody else knows of it yet.
-        unsafe { host.write_bytes(0, bytes) };
         Self { host, device, bytes }
     }
 
@@ -65,7 +64,7 @@ impl Pinned {
         assert!(range.start <= range.end && range.end <= self.bytes);
         // SAFETY: inside, as was just seen.
         let start = unsafe { self.host.add(range.start) };
-        // SAFETY: inside, and the driver's memory is initialised; the caller answers for who else uses it.
+        // SAFETY: inside, and written, see `new`; the caller answers for who else uses it.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), range.len()) }
     }
 }

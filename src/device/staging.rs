@@ -6,9 +6,11 @@
 //! this process                 start >= n: its turn -> work -> done = n
 //! ```
 //!
-//! Whatever is enqueued gets the next *number*. The device writes `start` in the order of numbers; numbers end
-//! in any order, and `done` follows those that have ended without a gap. Leaves to its user what is enqueued.
-//! Invariants: memory is lent only while its number has come and has not ended; `done` never goes back.
+//! Whatever is enqueued gets the next *number* of its track: pieces have one, what is made at once another, since a
+//! message may wait for what its receiver does only behind the pieces. The device writes `start` in the order of
+//! numbers; numbers end in any order, and `done` follows those that have ended without a gap. Leaves to its user
+//! what is enqueued. Invariants: memory is lent only while its number has come and has not ended; `done` never goes
+//! back.
 #![expect(unsafe_code, reason = "parts of pinned memory are lent as slices")]
 
 use std::ops::Range;
@@ -27,19 +29,17 @@ pub const WHOLE: usize = 16 << 20;
 const FIRST: u32 = u32::MAX - 16;
 
 /// Cells stand on lines of their own, before all places.
-const START: usize = 0;
-const DONE: usize = 64;
-const RETIRED: usize = 128;
+const CELL: usize = 64;
 const PLACES: usize = 4096;
 
 pub struct Staging {
+    /// `None`: it was given back.
     pinned: Mutex<Option<Pinned>>,
     memory: Memory,
     slot: usize,
-    pub start: Cell,
-    pub done: Cell,
-    pub retired: Cell,
-    numbers: Mutex<Numbers>,
+    pieces: Track,
+    whole: Track,
+    retired: Cell,
     /// What `retired` will come to, as far as it was put on a stream.
     expected: AtomicU32,
     /// Something was put on a stream, but not what says that it has ended.
@@ -50,12 +50,66 @@ pub struct Staging {
     is_over: AtomicBool,
 }
 
+/// Numbers that are told by the same cells.
+struct Track {
+    start: Cell,
+    done: Cell,
+    numbers: Mutex<Numbers>,
+}
+
 struct Numbers {
     issued: u32,
     /// All up to here have ended.
     ended: u32,
     /// Those behind it that have.
     ended_early: Vec<u32>,
+}
+
+/// Which numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    Pieces,
+    Whole,
+}
+
+/// A number and where it is told.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    of: Of,
+    pub value: u32,
+}
+
+impl Track {
+    fn new(start: Cell, done: Cell) -> Self {
+        let numbers = Numbers { issued: FIRST, ended: FIRST, ended_early: Vec::new() };
+        Self { start, done, numbers: Mutex::new(numbers) }
+    }
+
+    fn issue(&self) -> u32 {
+        let mut numbers = self.lock();
+        numbers.issued = numbers.issued.wrapping_add(1);
+        numbers.issued
+    }
+
+    fn end(&self, number: u32) {
+        let mut numbers = self.lock();
+        numbers.ended_early.push(number);
+        loop {
+            let next = numbers.ended.wrapping_add(1);
+            let Some(at) = numbers.ended_early.iter().position(|one| *one == next) else { break };
+            numbers.ended_early.swap_remove(at);
+            numbers.ended = next;
+        }
+        self.done.advance(numbers.ended);
+    }
+
+    fn release(&self) {
+        self.done.advance(self.lock().issued);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where all places begin, as this process and as the device know it.
@@ -74,23 +128,20 @@ impl Staging {
     /// `slot`: most bytes of a piece.
     pub fn new(entered: &Entered<'_>, slot: usize) -> Result<Arc<Self>> {
         let pinned = entered.allocate(PLACES + SLOTS * slot + WHOLE)?;
-        let (start, done, retired) = (pinned.cell(START), pinned.cell(DONE), pinned.cell(RETIRED));
-        for cell in [start, done, retired] {
-            cell.begin_at(FIRST);
-        }
+        let cells = [0, 1, 2, 3, 4].map(|index| pinned.cell(index * CELL));
+        cells.iter().for_each(|cell| cell.begin_at(FIRST));
+        let [start, done, start_whole, done_whole, retired] = cells;
         let memory = Memory {
             host: pinned.host().as_ptr().wrapping_add(PLACES),
             device: pinned.device_address(PLACES),
         };
-        let numbers = Numbers { issued: FIRST, ended: FIRST, ended_early: Vec::new() };
         Ok(Arc::new(Self {
             pinned: Mutex::new(Some(pinned)),
             memory,
             slot,
-            start,
-            done,
+            pieces: Track::new(start, done),
+            whole: Track::new(start_whole, done_whole),
             retired,
-            numbers: Mutex::new(numbers),
             expected: AtomicU32::new(FIRST),
             is_lost: AtomicBool::new(false),
             in_use: AtomicUsize::new(0),
@@ -126,44 +177,48 @@ impl Staging {
     }
 
     /// The next number: of what is enqueued next. It ends when the last of these is dropped.
-    pub fn issue(self: &Arc<Self>) -> Arc<Number> {
-        let mut numbers = self.lock();
-        numbers.issued = numbers.issued.wrapping_add(1);
+    pub fn issue(self: &Arc<Self>, of: Of) -> Arc<Number> {
         self.in_use.fetch_add(1, Ordering::SeqCst);
-        let (staging, number) = (Arc::clone(self), numbers.issued);
-        Arc::new(Number { staging, number, is_held: AtomicBool::new(false) })
+        let mark = Mark { of, value: self.track(of).issue() };
+        Arc::new(Number { staging: Arc::clone(self), mark, is_held: AtomicBool::new(false) })
     }
 
-    /// The last number that was issued.
-    pub fn issued(&self) -> u32 {
-        self.lock().issued
-    }
-
-    fn end(&self, number: u32) {
-        let mut numbers = self.lock();
-        numbers.ended_early.push(number);
-        loop {
-            let next = numbers.ended.wrapping_add(1);
-            let Some(at) = numbers.ended_early.iter().position(|one| *one == next) else { break };
-            numbers.ended_early.swap_remove(at);
-            numbers.ended = next;
+    fn track(&self, of: Of) -> &Track {
+        match of {
+            Of::Pieces => &self.pieces,
+            Of::Whole => &self.whole,
         }
-        self.done.advance(numbers.ended);
+    }
+
+    /// Where the device says that it has come to the number.
+    pub fn start(&self, mark: Mark) -> &Cell {
+        &self.track(mark.of).start
+    }
+
+    /// Where it awaits that the number has ended.
+    pub fn done(&self, mark: Mark) -> &Cell {
+        &self.track(mark.of).done
     }
 
     /// Lets the device go on with all that was issued, with whatever lies in its places.
     pub fn release(&self) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.done.advance(self.issued());
+        if self.pinned().is_some() {
+            self.pieces.release();
+            self.whole.release();
+        }
     }
 
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// `retired` will come to this number.
-    pub fn expect(&self, number: u32) {
-        self.expected.store(number, Ordering::SeqCst);
+    /// Has the device say, with `tell`, when it has done all that was enqueued so far. One thread at a time.
+    pub fn retire(&self, tell: impl FnOnce(&Cell, u32) -> Result<()>) -> Result<()> {
+        let next = self.expected.load(Ordering::SeqCst).wrapping_add(1);
+        tell(&self.retired, next)?;
+        self.expected.store(next, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Nobody will ever know when the device needs it no more.
@@ -177,27 +232,32 @@ impl Staging {
 
     /// Whether neither the device nor this process needs it any more.
     pub fn is_idle(&self) -> bool {
+        let pinned = self.pinned();
+        if pinned.is_none() {
+            return true;
+        }
         let has_retired = self.retired.has_come_to(self.expected.load(Ordering::SeqCst));
         has_retired && !self.is_lost() && self.in_use.load(Ordering::SeqCst) == 0
     }
 
     /// Gives the memory back. It is idle, and nothing is issued any more.
     pub fn free(&self, device: &Device) {
-        let pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pinned = self.pinned().take();
         if let Some(pinned) = pinned {
             device.free(pinned);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// While this is held the memory is not freed.
+    fn pinned(&self) -> MutexGuard<'_, Option<Pinned>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Something enqueued that has not ended.
 pub struct Number {
     staging: Arc<Staging>,
-    pub number: u32,
+    pub mark: Mark,
     is_held: AtomicBool,
 }
 
@@ -215,7 +275,7 @@ impl Number {
     ) -> Option<Lent> {
         let staging = Arc::clone(&self.staging);
         let over = move || staging.is_over() || is_over();
-        let has_come = come_to(self.staging.start, self.number, over).await;
+        let has_come = come_to(*self.staging.start(self.mark), self.mark.value, over).await;
         (has_come && !self.staging.is_over()).then(|| Lent { number: Arc::clone(self), place })
     }
 
@@ -228,7 +288,7 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         if !self.is_held.load(Ordering::SeqCst) {
-            self.staging.end(self.number);
+            self.staging.track(self.mark.of).end(self.mark.value);
         }
         self.staging.in_use.fetch_sub(1, Ordering::SeqCst);
     }

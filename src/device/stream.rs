@@ -87,6 +87,12 @@ impl Entered<'_> {
         self.driver().record(event, stream).told()
     }
 
+    /// Whether the device has come to the event. Fails if it never will.
+    pub fn has_happened(&self, event: &Event) -> Result<bool> {
+        let _relaxed = self.relax().told()?;
+        self.driver().has_happened(event).told()
+    }
+
     /// What is put on the stream later waits for what was before the event when it was last recorded.
     pub fn wait_event(&self, stream: CudaStream, event: &Event) -> Result<()> {
         self.driver().wait_event(stream, event).told()

@@ -70,7 +70,7 @@ enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
   X(cuEventCreate, BY_LIBRARY, CONTEXT)                                                            \
   X(cuEventDestroy_v2, BY_LIBRARY, CONTEXT)                                                        \
   X(cuEventRecord, BY_LIBRARY, CONTEXT)                                                            \
-  X(cuEventQuery, BY_TESTS, CONTEXT)                                                               \
+  X(cuEventQuery, BY_LIBRARY, CONTEXT)                                                             \
   X(cuEventSynchronize, BY_TESTS, CONTEXT)                                                         \
   X(cuStreamBeginCapture_v2, BY_TESTS, CONTEXT)                                                    \
   X(cuStreamEndCapture, BY_TESTS, CONTEXT)                                                         \

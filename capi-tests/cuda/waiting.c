@@ -1,0 +1,163 @@
+/*
+ * A driver whose streams cannot wait for numbers: calls on the memory of a device wait instead.
+ * When one returns its stream has done all of it; the result is right; that callers wait is told
+ * once; and what goes wrong is returned by the call itself.
+ *
+ * Two ranks, which are threads. Run with FAKECUDA_NO_MEMOPS=1, and linked with a driver that has no
+ * such functions.
+ */
+#include "pairs.h"
+#include "processes.h"
+
+static pthread_barrier_t both;
+static nexarComm_t comms[2];
+
+static void meet(void) { pthread_barrier_wait(&both); }
+
+static struct side begin_side(int rank, size_t bytes) {
+  struct side side = take_device(rank, 2, rank, bytes);
+  meet();
+  library_calls();
+  if (rank == 0) CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL));
+  own_calls();
+  meet();
+  side.comm = comms[rank];
+  return side;
+}
+
+static void end_side(struct side *side, nexarResult_t (*how)(nexarComm_t)) {
+  library_calls();
+  CHECK_CODE(nexarSuccess, how(side->comm));
+  own_calls();
+  meet();
+  give_back_device(side);
+}
+
+static void run_two(rank_function *function) {
+  pthread_barrier_init(&both, NULL, 2);
+  run_threads(2, NULL, function, NULL);
+  pthread_barrier_destroy(&both);
+  CHECK_EQ(0, fakecuda_report_leaks());
+}
+
+static void wait_in(struct side *side, const struct operation *operation) {
+  struct plan plan = plan_on_host(operation, side);
+  put_before(&plan);
+  int failures = check_failures;
+  library_calls();
+  nexarResult_t result = call(&plan);
+  own_calls();
+  /* Nothing else waits for the streams. */
+  CHECK_EQ(0, fakecuda_pending(side->stream) + fakecuda_pending(side->other));
+  CHECK_CODE(nexarSuccess, result);
+  CHECK(is_as_planned(&plan));
+  if (check_failures > failures)
+    fprintf(stderr, "    rank %d in %s\n", side->rank, operation->name);
+  forget(&plan);
+  meet();
+}
+
+static void wait_in_all(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)comm, (void)arg;
+  struct side side = begin_side(rank, LARGE);
+  for (size_t i = 0; i < COUNT_OF(operations); i++) wait_in(&side, &operations[i]);
+  for (size_t i = 0; i < COUNT_OF(large_operations); i++) wait_in(&side, &large_operations[i]);
+  CHECK_EQ(0, fakecuda_pinned_bytes());
+  end_side(&side, nexarCommDestroy);
+}
+static void two_wait_in_all(void) { run_two(wait_in_all); }
+static void every_call_returns_when_its_stream_has_done_all_of_it(void) {
+  in_a_process("LATENCY_US=0-300", two_wait_in_all);
+  in_a_process("HWQ=1", two_wait_in_all);
+}
+
+/* What the stream was to do before is done before the call takes its data. */
+static void wait_for_what_is_before(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)comm, (void)arg;
+  struct side side = begin_side(rank, SMALL);
+  for (uint32_t round = 1; round < 20; round++) {
+    void *data = device_pointer(side.send);
+    OK(fakecuda_fill(side.stream, side.send, COUNT, round * (uint32_t)(rank + 1), 0));
+    library_calls();
+    CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, COUNT, nexarUint32, nexarSum, side.comm,
+                                            side.stream));
+    own_calls();
+    const uint32_t *seen = view(side.send, SMALL);
+    CHECK_EQ(3 * round, seen[0]);
+    CHECK_EQ(3 * round, seen[COUNT - 1]);
+    meet();
+  }
+  end_side(&side, nexarCommDestroy);
+}
+static void two_wait_for_what_is_before(void) { run_two(wait_for_what_is_before); }
+static void a_call_waits_for_what_its_stream_was_to_do_before(void) {
+  in_a_process("LATENCY_US=500", two_wait_for_what_is_before);
+}
+
+static atomic_bool is_inside;
+static void fail_in_the_call(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)comm, (void)arg;
+  struct side side = begin_side(rank, LARGE);
+  if (rank == 0) {
+    struct buffers b = {rank, side.comm, device_pointer(side.send), device_pointer(side.recv),
+                        side.stream, side.other};
+    is_inside = true;
+    library_calls();
+    nexarResult_t result = large_all_reduce(&b);
+    own_calls();
+    CHECK_CODE(nexarRemoteError, result);
+    CHECK_TEXT(nexarGetLastError(side.comm), "rank 1");
+    check_drained(&side);
+  } else {
+    while (!is_inside) usleep(100);
+  }
+  end_side(&side, rank == 0 ? nexarCommDestroy : nexarCommAbort);
+}
+static void two_fail_in_the_call(void) { run_two(fail_in_the_call); }
+static void what_fails_is_returned_by_the_call_itself(void) {
+  in_a_process("", two_fail_in_the_call);
+}
+
+static char log_path[] = "/tmp/nexar-waiting-XXXXXX";
+
+static void wait_thrice(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)comm, (void)arg;
+  for (int i = 0; i < 3; i++) {
+    struct side side = begin_side(rank, SMALL);
+    for (int j = 0; j < 3; j++) {
+      check_it_works_on(&side, side.stream);
+      meet();
+    }
+    end_side(&side, nexarCommDestroy);
+  }
+}
+static void two_wait_thrice(void) {
+  setenv("NEXAR_DEBUG", "WARN", 1);
+  setenv("NEXAR_DEBUG_FILE", log_path, 1);
+  run_two(wait_thrice);
+}
+static int lines_with(const char *path, const char *part) {
+  char line[1000];
+  int lines = 0;
+  FILE *file = fopen(path, "r");
+  while (file && fgets(line, sizeof line, file)) lines += strstr(line, part) != NULL;
+  if (file) fclose(file);
+  return lines;
+}
+static void that_callers_wait_is_told_once_for_each_device(void) {
+  close(mkstemp(log_path));
+  in_a_process("", two_wait_thrice);
+  CHECK_EQ(1, lines_with(log_path, "device 0"));
+  CHECK_EQ(1, lines_with(log_path, "device 1"));
+  unlink(log_path);
+}
+
+int main(void) {
+  static const struct test_case cases[] = {
+      CASE(every_call_returns_when_its_stream_has_done_all_of_it),
+      CASE(a_call_waits_for_what_its_stream_was_to_do_before),
+      CASE(what_fails_is_returned_by_the_call_itself),
+      CASE(that_callers_wait_is_told_once_for_each_device),
+  };
+  return RUN(cases);
+}
