@@ -127,6 +127,13 @@ nexar_test(cuda absent.from_some.3 nexar::run -n 3 --timeout 55
   $<TARGET_FILE:cuda.absent>)
 set_tests_properties(cuda.absent.from_some.3 PROPERTIES PROCESSORS 3)
 
+# Calls on host memory in a process that has a driver.
+foreach(name IN ITEMS brief allreduce)
+  nexar_test(cuda host_memory.${name} collective.${name})
+  set_tests_properties(cuda.host_memory.${name} PROPERTIES
+    ENVIRONMENT "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:fake_cuda_driver>")
+endforeach()
+
 # What is copied while something else is on the network.
 nexar_program(cuda overlap cuda/overlap.c)
 target_link_libraries(cuda.overlap PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)

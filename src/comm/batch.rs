@@ -20,6 +20,7 @@ use crate::transport::shm::bell;
 
 use super::Communicator;
 use super::backlog::InBacklog;
+use super::brief::Tried;
 use super::cuda::OnCuda;
 use super::enqueue;
 use super::stream::Stream;
@@ -49,10 +50,14 @@ pub struct Request<'a> {
 
 impl Request<'static> {
     /// Runs the operation to its end, or queues it.
-    pub fn run(self) -> Result<()> {
-        match (&self.stream, &self.cuda) {
-            (None, None) => run_alone(self.communicator, self.work),
-            _ => run_together(vec![self]),
+    pub fn run(mut self) -> Result<()> {
+        if self.stream.is_some() || self.cuda.is_some() {
+            return run_together(vec![self]);
+        }
+        match self.communicator.make_briefly_on_host(&mut self.work) {
+            Tried::Ended => Ok(()),
+            Tried::Begun(begun) => begun.go_on(self.work),
+            Tried::Refused => run_alone(self.communicator, self.work),
         }
     }
 }

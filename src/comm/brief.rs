@@ -45,6 +45,16 @@ impl Communicator {
     /// so it is neither put together nor taken apart in memory.
     #[inline(always)]
     pub fn make_briefly(self: &Arc<Self>, work: &mut Work<'_>) -> Tried {
+        if self.asks_driver { Tried::Refused } else { self.try_briefly(work) }
+    }
+
+    /// The same, when the driver has said that no buffer is on a device.
+    pub(super) fn make_briefly_on_host(self: &Arc<Self>, work: &mut Work<'_>) -> Tried {
+        if self.asks_driver { self.try_briefly(work) } else { Tried::Refused }
+    }
+
+    #[inline(always)]
+    fn try_briefly(self: &Arc<Self>, work: &mut Work<'_>) -> Tried {
         let Work::Collective(op) = work else { return Tried::Refused };
         if enabled!(Level::TRACE) {
             return Tried::Refused; // nothing is written here, which the thread could be cancelled in

@@ -69,6 +69,8 @@ pub struct Communicator {
     selection: Selection,
     /// Whether brief calls are tried.
     brief: bool,
+    /// Whether buffers may lie on a device, which the driver must be asked first.
+    asks_driver: bool,
     /// Whether large calls are cut, because some rank has CUDA devices.
     cuts: bool,
     /// For the memory of this rank's device, once it has one.
@@ -138,8 +140,8 @@ impl Communicator {
         let selection = Selection::parse(&config.algo)?;
         Ok(Arc::new(Self {
             name: name.to_owned(),
-            // Whose buffers may be a device's must look what they are first.
-            brief: selection.is_free() && mesh.one_host().is_some() && device::driver().is_none(),
+            brief: selection.is_free() && mesh.one_host().is_some(),
+            asks_driver: device::driver().is_some(),
             cuts: match &mesh {
                 AnyMesh::Mem(_) => device::driver().is_some(),
                 AnyMesh::Quic(mesh) => mesh.has_cuda(),
