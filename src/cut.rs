@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_fits_its_place_whatever_is_on_a_device() {
+    fn a_piece_fits_its_room_whatever_is_on_a_device() {
         for size in 2..70 {
             let place = Place::new(Rank(0), size);
             let count = 64 << 20;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_a_place_is_not_cut_and_neither_is_what_ranks_know_differently() {
+    fn what_fits_a_room_is_not_cut_and_neither_is_what_ranks_know_differently() {
         let buffers = || Buffers::Apart { input: &[], output: &mut [] };
         let (dtype, root) = (DataType::Int8, Rank(0));
         let broadcast = |count| Op::Broadcast { count, dtype, root, buffers: buffers() };

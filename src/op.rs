@@ -163,6 +163,9 @@ pub enum Scalar {
     Here([u8; 8]),
     /// It lies at this address of a device, from which it is fetched before the operation.
     OnDevice(u64),
+    /// It lies at this address, which a device reaches too: fetched in the order of a stream; without one it is
+    /// what was there when the call was made.
+    Pinned { address: u64, now: [u8; 8] },
 }
 
 /// A function of the program: folds the left operands, which come first, into the right ones.
@@ -491,8 +494,8 @@ impl Op<'_> {
         }
     }
 
-    /// Where this rank's scalar lies, and how many bytes it has, if it is on a device.
-    pub fn scalar_on_device(&self) -> Option<(u64, usize)> {
+    /// Where a stream is to fetch this rank's scalar, and how many bytes it has.
+    pub fn scalar_of_stream(&self) -> Option<(u64, usize)> {
         match self {
             Self::AllReduce { reducer, .. }
             | Self::Reduce { reducer, .. }
@@ -500,9 +503,10 @@ impl Op<'_> {
             | Self::Scan { reducer, .. }
             | Self::ExScan { reducer, .. }
             | Self::AllReduceBucketed { reducer, .. } => match reducer {
-                Reducer::PreMulSum { sum, scalar: Scalar::OnDevice(address) } => {
-                    Some((*address, sum.dtype().size()))
-                }
+                Reducer::PreMulSum {
+                    sum,
+                    scalar: Scalar::OnDevice(address) | Scalar::Pinned { address, .. },
+                } => Some((*address, sum.dtype().size())),
                 _ => None,
             },
             Self::Broadcast { .. } | Self::AllGather { .. } | Self::AllToAll { .. } => None,

@@ -92,9 +92,10 @@ pub unsafe extern "C" fn nexarCommInitAll(
         // SAFETY: the caller passes NULL or a place for ndev handles.
         let slots = unsafe { slots(comms, ndev as usize) }?;
         let communicators = create_in_process(ndev as usize, config::get()?)?;
-        for (communicator, device) in communicators.iter().zip(&devices) {
-            communicator.want_device(*device)?;
-        }
+        let mut wanted = communicators.iter().zip(&devices);
+        wanted.try_for_each(|(one, device)| one.want_device(*device)).inspect_err(|_| {
+            communicators.iter().for_each(|one| one.close());
+        })?;
         for ((slot, communicator), device) in slots.into_iter().zip(communicators).zip(devices) {
             slot.set(insert(communicator, Some(device)));
         }

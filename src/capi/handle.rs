@@ -56,6 +56,13 @@ impl<T: Clone> Table<T> {
         }
     }
 
+    /// Whether it may have been a handle of this table, also one that is dead.
+    pub fn may_be_ours<P>(&self, handle: *mut P) -> bool {
+        let slot = handle.addr() & ((1 << KIND_SHIFT) - 1);
+        let slots = self.read().as_ref().map_or(0, SlotMap::capacity);
+        self.key(handle.addr()).is_ok() && slot <= slots
+    }
+
     /// Takes the value out: its handle is dead from here on.
     pub fn remove<P>(&self, handle: *mut P) -> Result<T> {
         let key = self.key(handle.addr())?;

@@ -90,9 +90,15 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
         How::Immediate(sum, scalar) => Ok(Reducer::PreMulSum { sum, scalar: Scalar::Here(scalar) }),
         How::Resident(sum, scalar) => {
             let address = scalar.0.addr();
-            let scalar = match kind_of("the scalar", address, dtype.size())? {
+            let range = address..address + dtype.size();
+            let scalar = match kind_of("the scalar", &range, None)? {
                 // SAFETY: the program keeps its scalar alive until the operator is destroyed.
-                Kind::Plain | Kind::Pinned => Scalar::Here(unsafe { read_scalar(scalar.0, dtype) }),
+                Kind::Plain => Scalar::Here(unsafe { read_scalar(scalar.0, dtype) }),
+                Kind::Pinned => Scalar::Pinned {
+                    address: address as u64,
+                    // SAFETY: as above.
+                    now: unsafe { read_scalar(scalar.0, dtype) },
+                },
                 Kind::Device { .. } | Kind::Managed { .. } => Scalar::OnDevice(address as u64),
             };
             Ok(Reducer::PreMulSum { sum, scalar })

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Request, Stream, Work};
-use crate::device::{self, CudaStream};
-use crate::error::{Code, Error, Result};
+use crate::comm::Stream;
+use crate::error::{Code, Result};
 
 use super::arguments::Out;
 use super::boundary::boundary;
@@ -18,25 +17,9 @@ pub(super) fn find(stream: nexarStream_t) -> Result<Option<Arc<Stream>>> {
     if stream.is_null() { Ok(None) } else { TABLE.find(stream).map(Some) }
 }
 
-/// An operation of a caller: on one of our streams, in the order of one of CUDA's, or neither.
-pub(super) fn request(
-    communicator: Arc<Communicator>,
-    stream: nexarStream_t,
-    work: Work<'static>,
-) -> Result<Request<'static>> {
-    let ours = find(stream);
-    if device::driver().is_none() {
-        return Ok(Request { communicator, stream: ours?, cuda: None, work });
-    }
-    // What is not one of ours can only be one of CUDA's, whose handles nobody can check.
-    let theirs = if ours.is_err() { Some(CudaStream(stream)) } else { None };
-    let cuda = communicator.on_cuda(&work, theirs)?;
-    let ours = ours.ok().flatten();
-    if cuda.is_some() && ours.is_some() {
-        let what = "memory of a device needs a CUDA stream, not one of nexarStreamCreate";
-        return Err(Error::Argument(what.to_owned()));
-    }
-    Ok(Request { communicator, stream: ours, cuda, work })
+/// Whether it is or was one of ours.
+pub(super) fn may_be_ours(stream: nexarStream_t) -> bool {
+    TABLE.may_be_ours(stream)
 }
 
 /// Creates a host stream: a thread of its own that runs what is queued on it in order.

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use crate::comm::{Communicator, Queued, Request, SplitRequest, Tried, Work, run_together};
-use crate::device::Device;
+use crate::device::{self, CudaStream, Device};
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
@@ -42,9 +42,7 @@ pub(super) fn operation<W: Into<Work<'static>>>(
             let result = remembering(function, comm, || match parsed? {
                 None => Ok(()),
                 Some((_, work, Tried::Begun(begun))) => begun.go_on(work),
-                Some((communicator, work, _)) => {
-                    submit(stream::request(communicator, stream, work)?)
-                }
+                Some((communicator, work, _)) => submit(request(communicator, stream, work)?),
             });
             result.inspect_err(|error| note_failure(function, error))
         })
@@ -60,7 +58,7 @@ pub(super) fn operations(
 ) -> Code {
     boundary(function, || {
         let result = with_communicator(function, comm, |communicator| {
-            let request = |work| stream::request(Arc::clone(&communicator), stream, work);
+            let request = |work| request(Arc::clone(&communicator), stream, work);
             submit_all(body(&communicator)?.into_iter().map(request).collect::<Result<_>>()?)
         });
         result.inspect_err(|error| note_failure(function, error))
@@ -143,6 +141,27 @@ where
         Ok(())
     });
     kept.expect("this thread is inside a group")
+}
+
+/// An operation of a caller: on one of our streams, in the order of one of CUDA's, or neither.
+fn request(
+    communicator: Arc<Communicator>,
+    stream: nexarStream_t,
+    work: Work<'static>,
+) -> Result<Request<'static>> {
+    let ours = stream::find(stream);
+    if device::driver().is_none() {
+        return Ok(Request { communicator, stream: ours?, cuda: None, work });
+    }
+    // What was never one of ours can only be one of CUDA's, whose handles nobody can check.
+    let is_theirs = ours.is_err() && !stream::may_be_ours(stream);
+    let cuda = communicator.on_cuda(&work, is_theirs.then_some(CudaStream(stream)))?;
+    let ours = if is_theirs { None } else { ours? };
+    if cuda.is_some() && ours.is_some() {
+        let what = "memory of a device needs a CUDA stream, not one of nexarStreamCreate";
+        return Err(Error::Argument(what.to_owned()));
+    }
+    Ok(Request { communicator, stream: ours, cuda, work })
 }
 
 fn submit(request: Request<'static>) -> Result<()> {

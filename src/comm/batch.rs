@@ -19,9 +19,9 @@ use crate::runtime;
 use crate::transport::shm::bell;
 
 use super::Communicator;
+use super::attach::OnCuda;
 use super::backlog::InBacklog;
 use super::brief::Tried;
-use super::cuda::OnCuda;
 use super::enqueue;
 use super::stream::Stream;
 use super::ticket::Ticket;

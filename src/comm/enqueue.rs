@@ -1,39 +1,53 @@
 //! Puts operations on CUDA streams: a call alone, or those of a group.
 //!
-//! What is cut into pieces goes through a ring of places, a few pieces ahead; what is not, such as messages, is
-//! all fetched before anything is waited for; what fits no place is copied while the caller waits. Leaves to
-//! `cuda` what an operation does between its copies. Invariants: operations get their numbers, here and among
-//! ranks, in the order in which they were called; a failure of the driver fails the communicator and lets its
-//! streams go on.
+//! Pieces, and what is no larger than one, go through a ring of slots, a few ahead; messages and what is larger but
+//! not cut is all fetched before anything is waited for; what does not fit then is copied while the caller waits.
+//! Leaves to `staged` what an operation does between its copies. Invariants: operations get their numbers, here and
+//! among ranks, in the order in which they were called; before the first wait stands all that other ranks need from
+//! this one to end it; once operations have begun, a failure of the driver fails their communicators and lets
+//! their streams go on.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::cut::Cut;
-use crate::device::staging::{Mark, Number, Of, SLOTS};
-use crate::device::{CudaStream, Entered};
+use crate::device::staging::{Mark, Number, SLOTS, Track};
+use crate::device::{CudaStream, Device, Entered};
 use crate::error::{Error, Result};
+use crate::rank::Place;
 
 use super::Communicator;
+use super::attach::OnCuda;
 use super::batch::{Request, begin};
-use super::cuda::{Cuda, Host, OnCuda, Order, Piece, Staged};
-use super::staging::{Layout, Rows};
+use super::cuda::{Cuda, Order};
+use super::layout::{Layout, Rows};
+use super::staged::{Host, Piece, Staged};
+use super::stream::Stream;
 use super::work::Work;
 
-/// A request that will be put on a CUDA stream.
+/// Who waits for a stream looks so often.
+const STREAM_LOOK: Duration = Duration::from_micros(50);
+
+/// What was asked for: of the host alone, or something to be put on a CUDA stream.
+enum Asked {
+    Host(Request<'static>),
+    Cuda(Planned),
+}
+
 struct Planned {
     communicator: Arc<Communicator>,
-    /// Which of the devices' sides it is of.
+    /// Which of the sides it is of.
     side: usize,
     stream: CudaStream,
     work: Work<'static>,
     cut: Option<Cut>,
     layouts: Vec<Layout>,
-    way: Way,
+    route: Route,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Route {
     /// Piece by piece.
     Ring,
     /// At once, through pinned memory.
@@ -45,10 +59,11 @@ enum Way {
 /// One of the communicators that are enqueued for, while nobody else does that.
 struct Side<'a> {
     cuda: &'a Arc<Cuda>,
+    device: Arc<Device>,
     order: MutexGuard<'a, Order>,
     /// Everything that is fetched before the rest, and stored behind it, by stream.
     whole: Vec<Whole>,
-    /// How much of the place for such things is taken.
+    /// How much of the memory for such things is taken.
     taken: usize,
     /// In this order.
     steps: VecDeque<Step>,
@@ -67,214 +82,272 @@ enum Step {
     Front(CudaStream, Mark, Vec<Rows>),
     /// Its number is awaited, and its result stored.
     Back(CudaStream, Mark, Vec<Rows>),
+    /// In place of that, where it goes another way here and perhaps not on other ranks.
+    Skipped,
+}
+
+/// What was enqueued, for the text of a failure.
+struct Enqueued {
+    communicator: Arc<Communicator>,
+    what: String,
 }
 
 /// What a caller waits for, and what is copied then.
 struct Waiting {
-    side: usize,
+    enqueued: Enqueued,
+    cuda: Arc<Cuda>,
     stream: CudaStream,
     memory: Arc<Mutex<Vec<u8>>>,
     store: Vec<Rows>,
 }
 
-/// As `run_together`, where some requests are on CUDA streams.
+/// As `batch::run_together`, where some requests are on CUDA streams.
 pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
-    let cudas = sides_of(&requests);
+    let cudas = cudas_of(&requests);
     // In one order in all threads, so that none waits for another's.
-    let mut sides: Vec<_> = cudas
-        .iter()
-        .map(|cuda| Side {
-            cuda,
-            order: cuda.lock(),
-            whole: Vec::new(),
-            taken: 0,
-            steps: VecDeque::new(),
-        })
-        .collect();
+    let mut sides = cudas.iter().map(Side::new).collect::<Result<Vec<_>>>()?;
+    let asked = requests.into_iter().map(|request| plan(request, &cudas));
+    let mut asked = asked.collect::<Result<Vec<_>>>()?;
     let mut waiting = Vec::new();
-    let mut ready = Vec::new();
-    for request in requests {
-        ready.push(match request.cuda {
-            None => Err(request),
-            Some(ref on) => {
-                check(&request, on)?;
-                Ok(plan(request, &cudas))
-            }
-        });
-    }
-    // Those that are fetched at once come first in the order of numbers.
-    let placed = ready.iter_mut().map(|planned| match planned {
-        Ok(planned) if planned.way != Way::Ring => place(planned, &mut sides, &mut waiting),
-        _ => Ok(VecDeque::new()),
-    });
-    let hosts = match placed.collect::<Result<Vec<_>>>() {
-        Ok(hosts) => hosts,
-        Err(error) => {
-            sides.iter_mut().for_each(Side::settle);
-            return Err(error);
-        }
-    };
-    let mut issued = Vec::new();
+    let uncut = find_room(&mut asked, &mut sides, &mut waiting).inspect_err(|_| {
+        sides.iter_mut().for_each(Side::settle);
+    })?;
+    let is_for_caller = |asked: &Asked| matches!(asked, Asked::Host(one) if one.stream.is_none());
+    // What the caller waits for is made by other threads: what is put on streams meanwhile may wait for it.
+    let host = asked.iter().any(is_for_caller).then(Stream::new).transpose()?;
     let mut enqueued = Vec::new();
-    for (planned, pieces) in ready.into_iter().zip(hosts) {
-        match planned {
-            Err(request) => issued.push(request),
-            Ok(planned) => {
-                enqueued.push((Arc::clone(&planned.communicator), planned.work.words()));
-                issued.push(staged(planned, pieces, &mut sides));
-            }
+    let requests = asked.into_iter().zip(uncut).map(|(asked, pieces)| match asked {
+        Asked::Host(request) => {
+            skip(&request, &mut sides);
+            Request { stream: request.stream.or_else(|| host.clone()), ..request }
         }
-    }
-    let (result, here) = begin(issued);
-    let put = sides.iter_mut().try_for_each(Side::begin);
-    let put = put.and_then(|()| interleave(&mut sides));
-    let put = put.and_then(|()| sides.iter_mut().try_for_each(Side::end));
-    let put = put.map_err(|error| {
-        let fail = |(communicator, what): &(Arc<Communicator>, String)| {
-            communicator.fail_on_device(&format!("{what}, not enqueued"), &error)
-        };
-        let faults: Vec<_> = enqueued.iter().map(fail).collect();
-        sides.iter_mut().for_each(Side::give_up);
+        Asked::Cuda(planned) => {
+            enqueued.push(planned.enqueued());
+            staged(planned, pieces, &mut sides)
+        }
+    });
+    let requests = requests.collect();
+    let (begun, _nothing_here) = begin(requests);
+    let put = put_all(&mut sides).map_err(|error| {
+        let faults: Vec<_> = enqueued.iter().map(|one| one.fail("not enqueued", &error)).collect();
+        for side in &mut sides {
+            side.cuda.release();
+            side.settle();
+        }
         faults.into_iter().next().unwrap_or(error)
     });
     drop(sides);
     // Whoever aborted meanwhile did not know of these numbers.
-    for (communicator, _) in enqueued.iter().filter(|(communicator, _)| communicator.is_aborted()) {
-        communicator.release_device();
+    for one in enqueued.iter().filter(|one| one.communicator.is_aborted()) {
+        one.communicator.release_device();
     }
-    let ran = result.and(here.run());
-    let stored = waiting.iter().try_for_each(|one| one.store(&cudas));
-    put.and(ran).and(stored)
+    // Whatever has failed: while it is made it may use memory of the caller's.
+    let awaited = host.iter().chain(waiting.iter().map(|one| one.cuda.worker()));
+    let made = awaited.map(|thread| thread.synchronize()).collect::<Vec<_>>();
+    let made = made.into_iter().collect::<Result<()>>();
+    put.and(begun).and(made).and_then(|()| waiting.iter().try_for_each(Waiting::store))
 }
 
-/// The sides of all communicators that are enqueued for, in one order in all threads.
-fn sides_of(requests: &[Request<'static>]) -> Vec<Arc<Cuda>> {
+/// Those of all communicators that are enqueued for, in one order in all threads.
+fn cudas_of(requests: &[Request<'static>]) -> Vec<Arc<Cuda>> {
     let on_cuda = requests.iter().filter(|request| request.cuda.is_some());
-    let mut cudas: Vec<_> =
-        on_cuda.filter_map(|request| request.communicator.cuda.get().cloned()).collect();
+    let cudas = on_cuda.filter_map(|request| request.communicator.cuda.get().cloned());
+    let mut cudas: Vec<_> = cudas.filter(|cuda| cuda.device().is_ok()).collect();
     cudas.sort_by_key(|cuda| Arc::as_ptr(cuda).addr());
     cudas.dedup_by(|one, other| Arc::ptr_eq(one, other));
     cudas
 }
 
-/// Before anything is begun.
-fn check(request: &Request<'static>, on: &OnCuda) -> Result<()> {
-    let cuda = request
-        .communicator
-        .cuda
-        .get()
-        .ok_or_else(|| Error::Panic("a request is on a stream of no device".to_owned()))?;
-    request.communicator.check_takes(&request.work)?;
-    cuda.device().enter()?.check_not_capturing(on.stream)
-}
-
-fn plan(request: Request<'static>, cudas: &[Arc<Cuda>]) -> Planned {
-    let Request { communicator, cuda, mut work, .. } = request;
-    let OnCuda { stream, device } = cuda.expect("it is on a CUDA stream");
-    let own = communicator.cuda.get().expect("it was checked");
-    let side = cudas.iter().position(|cuda| Arc::ptr_eq(cuda, own)).expect("it is one of them");
-    let place = communicator.place();
+/// Says what is to be put where, before anything is begun.
+fn plan(request: Request<'static>, cudas: &[Arc<Cuda>]) -> Result<Asked> {
+    let Some(on) = &request.cuda else { return Ok(Asked::Host(request)) };
+    if request.communicator.check_takes(&request.work).is_err() {
+        // It gets no number and is not made, which is its own matter: others of the group are.
+        return Ok(Asked::Host(Request { cuda: None, ..request }));
+    }
+    let own = request.communicator.cuda.get();
+    let side = cudas.iter().position(|cuda| own.is_some_and(|own| Arc::ptr_eq(cuda, own)));
+    let (Some(cuda), Some(side)) = (own, side) else {
+        return Err(Error::Aborted); // since it was looked at
+    };
+    cuda.device()?.enter()?.check_not_capturing(on.stream)?;
+    let OnCuda { stream, ref device } = *on;
+    let place = request.communicator.place();
+    let (communicator, mut work) = (request.communicator, request.work);
     let mut cut = None;
     let mut layouts = match &mut work {
         Work::Collective(op) => {
             cut = Cut::of(op, place);
             match cut {
                 Some(cut) => (0..cut.pieces)
-                    .map(|index| Layout::of(&cut.piece(op, index), place, &device))
+                    .map(|index| Layout::of(&cut.piece(op, index), place, device))
                     .collect(),
-                None => vec![Layout::of(op, place, &device)],
+                None => vec![Layout::of(op, place, device)],
             }
         }
-        Work::Send(outgoing) => vec![Layout::of_outgoing(outgoing, &device)],
-        Work::Recv(incoming) => vec![Layout::of_incoming(incoming, &device)],
+        Work::Send(outgoing) => vec![Layout::of_outgoing(outgoing, device)],
+        Work::Recv(incoming) => vec![Layout::of_incoming(incoming, device)],
         Work::Split(_) | Work::Staged(_) => unreachable!("such work comes from no caller"),
     };
-    let way = match own.staging() {
-        None => Way::Waiting,
+    let cuda = &cudas[side];
+    let route = match cuda.staging() {
+        None => Route::Waiting,
         // Pieces fit by construction.
-        Some(_) if cut.is_some() => Way::Ring,
+        Some(_) if cut.is_some() => Route::Ring,
         Some(staging) if layouts[0].bytes <= staging.slot_bytes() && !work.is_message() => {
-            Way::Ring
+            Route::Ring
         }
-        Some(_) => Way::Whole,
+        Some(_) => Route::Whole,
     };
-    if way == Way::Waiting && cut.is_some() {
+    if route == Route::Waiting && cut.is_some() {
         if let Work::Collective(op) = &work {
-            layouts = vec![Layout::of(op, place, &device)];
+            layouts = vec![Layout::of(op, place, device)];
         }
         cut = None; // it is cut when it is made
     }
-    Planned { communicator, side, stream, work, cut, layouts, way }
+    Ok(Asked::Cuda(Planned { communicator, side, stream, work, cut, layouts, route }))
 }
 
-/// Finds memory for what is not cut. What finds none is fetched here.
-fn place(
-    planned: &mut Planned,
+/// Finds memory for what is not cut: that comes first in the order of numbers. The one piece of each, and none of
+/// what is of the host or goes through the ring.
+fn find_room(
+    asked: &mut [Asked],
     sides: &mut [Side<'_>],
     waiting: &mut Vec<Waiting>,
-) -> Result<VecDeque<Piece>> {
-    let side = &mut sides[planned.side];
+) -> Result<Vec<VecDeque<Piece>>> {
+    let pieces = asked.iter_mut().map(|asked| match asked {
+        Asked::Cuda(planned) if planned.route != Route::Ring => {
+            let piece = room_for(planned, &mut sides[planned.side], waiting)?;
+            Ok([piece].into())
+        }
+        _ => Ok(VecDeque::new()),
+    });
+    pieces.collect()
+}
+
+/// What finds no pinned memory is fetched here.
+fn room_for(
+    planned: &mut Planned,
+    side: &mut Side<'_>,
+    waiting: &mut Vec<Waiting>,
+) -> Result<Piece> {
     let layout = planned.layouts.pop().expect("what is not cut has one layout");
     let start = side.taken.next_multiple_of(64);
-    if let (Way::Whole, Some(staging)) = (planned.way, side.cuda.staging()) {
+    if let (Route::Whole, Some(staging)) = (planned.route, side.cuda.staging()) {
         let all = staging.whole();
         if start + layout.bytes <= all.len() {
             side.taken = start + layout.bytes;
-            let place = all.start + start..all.start + start + layout.bytes;
-            let number = side.whole_on(planned.stream, &layout, place.start);
-            return Ok([Piece { layout, host: Host::Pinned { number, place } }].into());
+            let room = all.start + start..all.start + start + layout.bytes;
+            let number = side.whole_on(planned.stream, &layout, room.start);
+            return Ok(Piece { layout, host: Host::Pinned { number, room } });
         }
-        planned.way = Way::Waiting;
+        planned.route = Route::Waiting;
         side.cuda.tell_that_callers_wait(layout.bytes);
     }
-    let memory = fetched(side, planned.stream, &layout)?;
+    let memory = side.fetched(&planned.communicator, planned.stream, &layout)?;
     let memory = Arc::new(Mutex::new(memory));
     waiting.push(Waiting {
-        side: planned.side,
+        enqueued: planned.enqueued(),
+        cuda: Arc::clone(side.cuda),
         stream: planned.stream,
         memory: Arc::clone(&memory),
         store: layout.store.clone(),
     });
-    Ok([Piece { layout, host: Host::Plain(memory) }].into())
+    Ok(Piece { layout, host: Host::Plain(memory) })
 }
 
-/// Memory of our own, with what is to be fetched, when the stream has come so far.
-fn fetched(side: &mut Side<'_>, stream: CudaStream, layout: &Layout) -> Result<Vec<u8>> {
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(layout.bytes).map_err(|_| Error::out_of_memory(layout.bytes))?;
-    memory.resize(layout.bytes, 0);
-    let entered = side.cuda.device().enter()?;
-    side.order.come_to(stream, &entered)?;
-    let base = memory.as_mut_ptr().addr() as u64;
-    copy_all(&entered, &layout.fetch, base, Towards::Host, stream)?;
-    entered.synchronize(stream)?;
-    side.order.clear();
-    Ok(memory)
-}
-
-/// The request as a thread of ours makes it, or the caller if he waits.
+/// The request as a thread of ours makes it.
 fn staged(
     planned: Planned,
     mut pieces: VecDeque<Piece>,
     sides: &mut [Side<'_>],
 ) -> Request<'static> {
-    let Planned { communicator, side, stream, work, cut, layouts, way } = planned;
+    let Planned { communicator, side, stream, work, cut, layouts, route } = planned;
     let side = &mut sides[side];
-    if way == Way::Ring {
-        pieces = side.ring(stream, layouts);
+    match route {
+        Route::Ring => pieces = side.ring(stream, layouts),
+        Route::Whole | Route::Waiting => side.skip(&work, communicator.place()),
     }
-    let queue = (way != Way::Waiting).then(|| Arc::clone(side.cuda.stream()));
+    let worker = Some(Arc::clone(side.cuda.worker()));
     let work = Work::Staged(Staged::new(work, cut, pieces, side.cuda));
-    Request { communicator, stream: queue, cuda: None, work }
+    Request { communicator, stream: worker, cuda: None, work }
 }
 
-impl Side<'_> {
+/// As `Side::skip`, for what is of the host here.
+fn skip(request: &Request<'static>, sides: &mut [Side<'_>]) {
+    let own = request.communicator.cuda.get();
+    let side = sides.iter_mut().find(|side| own.is_some_and(|own| Arc::ptr_eq(side.cuda, own)));
+    if let Some(side) = side {
+        side.skip(&request.work, request.communicator.place());
+    }
+}
+
+/// Puts everything on streams.
+fn put_all(sides: &mut [Side<'_>]) -> Result<()> {
+    sides.iter_mut().try_for_each(Side::begin)?;
+    interleave(sides)?;
+    sides.iter_mut().try_for_each(Side::end)
+}
+
+/// All sides go on by turns: a wait of one is never before what another rank needs of the others to end it,
+/// whatever the order of communicators is there. What is waited for in a turn was fetched in an earlier one, so
+/// all ranks must count turns alike: also for collectives that go another way here.
+fn interleave(sides: &mut [Side<'_>]) -> Result<()> {
+    let mut is_first = true;
+    while sides.iter().any(|side| !side.steps.is_empty()) {
+        for side in sides.iter_mut().filter(|side| !side.steps.is_empty()) {
+            side.go_on(is_first)?;
+        }
+        is_first = false;
+    }
+    Ok(())
+}
+
+impl Planned {
+    fn enqueued(&self) -> Enqueued {
+        Enqueued { communicator: Arc::clone(&self.communicator), what: self.work.words() }
+    }
+}
+
+impl Enqueued {
+    /// Fails the communicator.
+    fn fail(&self, how: &str, cause: &Error) -> Error {
+        self.communicator.fail_on_device(&format!("{}, {how}", self.what), cause)
+    }
+}
+
+impl<'a> Side<'a> {
+    fn new(cuda: &'a Arc<Cuda>) -> Result<Self> {
+        let (device, order) = (cuda.device()?, cuda.lock());
+        Ok(Self { cuda, device, order, whole: Vec::new(), taken: 0, steps: VecDeque::new() })
+    }
+
+    /// Memory of our own, with what is to be fetched, when the stream has come so far.
+    fn fetched(
+        &mut self,
+        communicator: &Communicator,
+        stream: CudaStream,
+        layout: &Layout,
+    ) -> Result<Vec<u8>> {
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(layout.bytes).map_err(|_| Error::out_of_memory(layout.bytes))?;
+        memory.resize(layout.bytes, 0);
+        let entered = self.device.enter()?;
+        self.order.go_on_with(stream, &entered)?;
+        wait_for_stream(communicator, &entered, stream)?;
+        let base = memory.as_mut_ptr().addr() as u64;
+        copy_all(&entered, &layout.fetch, base, Towards::Host, stream)?;
+        entered.synchronize(stream)?;
+        self.order.clear();
+        Ok(memory)
+    }
+
     /// Adds to what is fetched on a stream before all else. Its number.
     fn whole_on(&mut self, stream: CudaStream, layout: &Layout, start: usize) -> Arc<Number> {
-        let staging = self.cuda.staging().expect("it has a place there");
+        let staging = self.cuda.staging().expect("it has room there");
         let index =
             self.whole.iter().position(|whole| whole.stream == stream).unwrap_or_else(|| {
-                let number = staging.issue(Of::Whole);
+                let number = staging.issue(Track::Whole);
                 self.whole.push(Whole { stream, number, fetch: Vec::new(), store: Vec::new() });
                 self.whole.len() - 1
             });
@@ -284,7 +357,7 @@ impl Side<'_> {
         Arc::clone(&whole.number)
     }
 
-    /// Has pieces go through the ring: each place is used again when its result was stored.
+    /// Has pieces go through the ring: each slot is used again when its result was stored.
     fn ring(&mut self, stream: CudaStream, layouts: Vec<Layout>) -> VecDeque<Piece> {
         let staging = self.cuda.staging().expect("it has a ring");
         let mut backs = VecDeque::new();
@@ -293,19 +366,28 @@ impl Side<'_> {
             if index >= SLOTS {
                 self.steps.extend(backs.pop_front());
             }
-            let (number, place) = (staging.issue(Of::Pieces), staging.slot(index));
-            let moved = |rows: &[Rows]| rows.iter().map(|rows| rows.moved(place.start)).collect();
+            let (number, room) = (staging.issue(Track::Pieces), staging.slot(index));
+            let moved = |rows: &[Rows]| rows.iter().map(|rows| rows.moved(room.start)).collect();
             self.steps.push_back(Step::Front(stream, number.mark, moved(&layout.fetch)));
             backs.push_back(Step::Back(stream, number.mark, moved(&layout.store)));
-            pieces.push_back(Piece { layout, host: Host::Pinned { number, place } });
+            pieces.push_back(Piece { layout, host: Host::Pinned { number, room } });
         }
         self.steps.extend(backs);
         pieces
     }
 
+    /// A collective that does not go through the ring here takes as many turns as if it did.
+    fn skip(&mut self, work: &Work<'_>, place: Place) {
+        if let Work::Collective(op) = work {
+            let turns = Cut::of(op, place).map_or(1, |cut| cut.pieces);
+            self.steps.extend((0..turns).map(|_| Step::Skipped));
+        }
+    }
+
     /// Fetches what is made at once.
     fn begin(&mut self) -> Result<()> {
-        let entered = self.cuda.device().enter()?;
+        let device = Arc::clone(&self.device);
+        let entered = device.enter()?;
         for index in 0..self.whole.len() {
             let Whole { stream, ref number, ref fetch, .. } = self.whole[index];
             let step = Step::Front(stream, number.mark, fetch.clone());
@@ -316,7 +398,8 @@ impl Side<'_> {
 
     /// Puts on streams what stands before the next wait, and, but for the first time, that wait before it.
     fn go_on(&mut self, is_first: bool) -> Result<()> {
-        let entered = self.cuda.device().enter()?;
+        let device = Arc::clone(&self.device);
+        let entered = device.enter()?;
         if !is_first && let Some(back) = self.steps.pop_front() {
             self.put(&entered, back)?;
         }
@@ -330,65 +413,57 @@ impl Side<'_> {
 
     /// Stores what was made at once, and lets the streams be.
     fn end(&mut self) -> Result<()> {
-        let entered = self.cuda.device().enter()?;
+        let device = Arc::clone(&self.device);
+        let entered = device.enter()?;
         for whole in std::mem::take(&mut self.whole) {
             let step = Step::Back(whole.stream, whole.number.mark, whole.store);
             drop(whole.number); // who makes it has it too
             self.put(&entered, step)?;
         }
-        self.rest(&entered)
+        self.cuda.rest(&mut self.order, &entered)
     }
 
-    /// Has the device say when it has done all this.
-    fn rest(&mut self, entered: &Entered<'_>) -> Result<()> {
-        if let (Some(staging), Some(stream)) = (self.cuda.staging(), self.order.unrested()) {
-            staging.retire(|cell, value| entered.write_value(cell, value, stream))?;
-        }
-        self.order.rest(entered)
-    }
-
-    /// The same, after a failure that ends the communicator.
-    fn give_up(&mut self) {
-        self.cuda.release();
-        self.settle();
-    }
-
-    /// The same, after any failure.
     fn settle(&mut self) {
-        let cuda = self.cuda;
-        let rested = cuda.device().enter().and_then(|entered| self.rest(&entered));
-        if let (Err(_), Some(staging)) = (rested, cuda.staging()) {
-            staging.lose();
-        }
+        self.cuda.settle(&mut self.order);
     }
 
     fn put(&mut self, entered: &Entered<'_>, step: Step) -> Result<()> {
-        let staging = self.cuda.staging().expect("steps are of the memory there");
+        let Some(staging) = self.cuda.staging() else { return Ok(()) }; // all is skipped
         let base = staging.device_address(0);
         match step {
             Step::Front(stream, mark, fetch) => {
-                self.order.come_to(stream, entered)?;
+                self.order.go_on_with(stream, entered)?;
                 copy_all(entered, &fetch, base, Towards::Host, stream)?;
                 entered.write_value(staging.start(mark), mark.value, stream)
             }
             Step::Back(stream, mark, store) => {
-                self.order.come_to(stream, entered)?;
+                self.order.go_on_with(stream, entered)?;
                 entered.wait_value(staging.done(mark), mark.value, stream)?;
                 copy_all(entered, &store, base, Towards::Device, stream)
             }
+            Step::Skipped => Ok(()),
         }
     }
 }
 
-/// All sides go on by turns: a wait of one is never before what another rank needs of the others to end it,
-/// whatever the order of communicators is there.
-fn interleave(sides: &mut [Side<'_>]) -> Result<()> {
-    let mut is_first = true;
-    while sides.iter().any(|side| !side.steps.is_empty()) {
-        for side in sides.iter_mut().filter(|side| !side.steps.is_empty()) {
-            side.go_on(is_first)?;
+/// Waits for all that the program has put on the stream, no longer than a call may take: a copy from or to memory
+/// that is not pinned would wait for it inside the driver.
+fn wait_for_stream(
+    communicator: &Communicator,
+    entered: &Entered<'_>,
+    stream: CudaStream,
+) -> Result<()> {
+    let limit = communicator.config.op_timeout;
+    let until = Instant::now() + limit;
+    while !entered.is_idle(stream)? {
+        if let Some(fault) = communicator.fault() {
+            return Err(fault);
         }
-        is_first = false;
+        if Instant::now() >= until {
+            let blame = "the stream has not come to it".to_owned();
+            return Err(Error::Timeout { limit_ms: limit.as_millis(), blame });
+        }
+        std::thread::sleep(STREAM_LOOK);
     }
     Ok(())
 }
@@ -422,15 +497,24 @@ fn copy_all(
 }
 
 impl Waiting {
-    fn store(&self, cudas: &[Arc<Cuda>]) -> Result<()> {
+    /// The caller waits for this too. Other ranks have ended the operation by now.
+    fn store(&self) -> Result<()> {
         if self.store.is_empty() {
             return Ok(());
         }
-        let cuda = &cudas[self.side];
-        let mut order = cuda.lock();
+        let mut order = self.cuda.lock();
+        self.try_store(&mut order).map_err(|error| {
+            self.cuda.settle(&mut order);
+            self.enqueued.fail("its result not stored", &error)
+        })
+    }
+
+    fn try_store(&self, order: &mut Order) -> Result<()> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let entered = cuda.device().enter()?;
-        order.come_to(self.stream, &entered)?;
+        let device = self.cuda.device()?;
+        let entered = device.enter()?;
+        order.go_on_with(self.stream, &entered)?;
+        wait_for_stream(&self.enqueued.communicator, &entered, self.stream)?;
         let base = memory.as_ptr().addr() as u64;
         copy_all(&entered, &self.store, base, Towards::Device, self.stream)?;
         entered.synchronize(self.stream)?;

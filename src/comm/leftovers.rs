@@ -1,37 +1,58 @@
-//! The pinned memory of communicators that have ended, until giving it back makes nobody wait.
+//! The pinned memory of communicators that have ended, until it is freed or the next one takes it.
 //!
-//! A driver may wait for all streams of the process before it frees memory, and a stream may be inside a call
-//! of another communicator, which waits for ranks that wait for this one, or is held. Then the memory stays
-//! here, and the next communicator to end tries again. Invariants: memory is freed by threads of the program
-//! alone, when neither a stream nor this process uses it.
+//! A driver may wait for all streams of the process before it frees memory. One of them may be inside a call of
+//! another communicator, which waits for ranks that wait for this one, or is held; and who aborts waits for
+//! nobody's work. So memory stays here, and a communicator that is destroyed frees what it can. Invariants: memory
+//! is freed by threads of the program alone, when neither a stream nor this process uses it; what is taken again
+//! is of the same context and is still there.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::device::Device;
 use crate::device::staging::Staging;
+use crate::device::{Device, Pinned};
 
 use super::cuda;
-
-/// A communicator that is destroyed rather waits than that more of them leave their memory.
-const MOST: usize = 4;
 
 struct Leftover {
     staging: Arc<Staging>,
     device: Arc<Device>,
 }
 
-static LEFTOVERS: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
+fn leftovers() -> MutexGuard<'static, Vec<Leftover>> {
+    static LEFTOVERS: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
+    LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-/// A communicator that used this has ended; `may_wait`: its caller may.
-pub(super) fn give_back(staging: Arc<Staging>, device: Arc<Device>, may_wait: bool) {
-    let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
-    leftovers.push(Leftover { staging, device });
-    let is_quiet = !cuda::some_stream_waits() && leftovers.iter().all(|one| one.staging.is_idle());
-    let is_full = may_wait && leftovers.len() > MOST;
-    if !(is_quiet || is_full) {
+/// A communicator that used this has ended.
+pub(super) fn keep(staging: Arc<Staging>, device: Arc<Device>) {
+    leftovers().push(Leftover { staging, device });
+}
+
+/// Frees all, unless a stream is inside a call.
+pub(super) fn free() {
+    let mut leftovers = leftovers();
+    if cuda::some_stream_waits() || leftovers.iter().any(|one| !one.staging.is_idle()) {
         return;
     }
-    let idle: Vec<_> = leftovers.extract_if(.., |one| one.staging.is_idle()).collect();
+    let idle = std::mem::take(&mut *leftovers);
     drop(leftovers); // what is freed may wait
-    idle.iter().for_each(|one| one.staging.free(&one.device));
+    for Leftover { staging, device } in idle {
+        if let Some(pinned) = staging.take() {
+            device.free(pinned);
+        }
+    }
+}
+
+/// Memory that another communicator on this device had.
+pub(super) fn take(device: &Device) -> Option<Pinned> {
+    let mut leftovers = leftovers();
+    let can_be_taken = |one: &Leftover| one.device.is_same(device) && one.staging.is_idle();
+    while let Some(index) = leftovers.iter().position(can_be_taken) {
+        let pinned = leftovers.swap_remove(index).staging.take();
+        // The program may have reset the device, and what was there with it.
+        if let Some(pinned) = pinned.filter(|pinned| device.still_has(pinned)) {
+            return Some(pinned);
+        }
+    }
+    None
 }

@@ -7,6 +7,7 @@
 //! - after the first failure every operation returns that failure, on every rank;
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
+mod attach;
 mod backlog;
 mod batch;
 mod blame;
@@ -16,10 +17,11 @@ mod cuda;
 mod enqueue;
 mod hosts;
 mod lane;
+mod layout;
 mod leftovers;
 mod making;
 mod split;
-mod staging;
+mod staged;
 mod stream;
 mod ticket;
 mod watch;
@@ -45,10 +47,10 @@ use crate::runtime;
 use crate::transport::quic;
 use crate::transport::{AnyMesh, Mesh, Past};
 
+pub use attach::OnCuda;
 pub use batch::{Request, run_together};
 pub use brief::{Begun, Tried};
 pub use create::{create_in_process, create_on, create_over, join, join_environment};
-pub use cuda::OnCuda;
 pub use making::{Making, Queued};
 pub use split::{SplitRequest, Wish, split};
 pub use stream::Stream;
@@ -75,6 +77,8 @@ pub struct Communicator {
     cuts: bool,
     /// For the memory of this rank's device, once it has one.
     cuda: OnceLock<Arc<Cuda>>,
+    /// Held by who gives it one.
+    attaching: Mutex<()>,
     /// The one that the program named for it.
     wanted_device: OnceLock<i32>,
     config: Config,
@@ -147,6 +151,7 @@ impl Communicator {
                 AnyMesh::Quic(mesh) => mesh.has_cuda(),
             },
             cuda: OnceLock::new(),
+            attaching: Mutex::new(()),
             wanted_device: OnceLock::new(),
             mesh,
             selection,

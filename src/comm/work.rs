@@ -4,6 +4,7 @@
 //! numbers and take turns in lanes; messages use no lane: a thread that waits for one holds up no
 //! collective and no other message. They are begun in the order in which they were issued.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tracing::trace;
@@ -19,9 +20,9 @@ use crate::transport::shm::Started;
 use crate::transport::{AnyMesh, LANES, Mesh};
 
 use super::Communicator;
-use super::cuda::{Staged, perform_cut};
 use super::lane::Lanes;
 use super::split::Splitting;
+use super::staged::{Staged, perform_cut};
 use super::ticket::Ticket;
 
 /// What a call of more bytes has written last may not have been sent when it ends.
@@ -80,13 +81,7 @@ impl Work<'_> {
             Self::Staged(staged) => Box::pin(staged_collective(ticket, staged)).await,
             Self::Split(splitting) => Box::pin(splitting.perform(ticket)).await,
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
-            Self::Recv(incoming) => {
-                let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
-                match ticket.in_order(receiving).await {
-                    Ok(()) => Ok(()),
-                    Err(error) => Err(agreed(mesh, error).await),
-                }
-            }
+            Self::Recv(incoming) => receive(ticket, incoming).await,
         }
     }
 
@@ -109,6 +104,13 @@ impl Work<'_> {
             Self::Recv(incoming) => vec![("recvbuff", &*incoming.into)],
             Self::Split(_) | Self::Staged(_) => Vec::new(),
         }
+    }
+
+    /// Where the scalar of its operator is, if a stream is to fetch it.
+    pub(super) fn scalar(&self) -> Option<Range<usize>> {
+        let Self::Collective(op) = self else { return None };
+        let (address, bytes) = op.scalar_of_stream()?;
+        Some(address as usize..address as usize + bytes)
     }
 
     /// Whether it is a message, which goes over the network.
@@ -159,6 +161,16 @@ pub(super) async fn collective(
 }
 
 /// The same, through host memory.
+/// The receiving side of a message, into host memory.
+pub(super) async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
+    let mesh = &ticket.communicator.mesh;
+    let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
+    match ticket.in_order(receiving).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(agreed(mesh, error).await),
+    }
+}
+
 async fn staged_collective(ticket: &Ticket, staged: Staged<'_>) -> Result<()> {
     in_turn(ticket, None, async |exchange| staged.perform(ticket, exchange).await).await
 }

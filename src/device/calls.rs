@@ -75,6 +75,8 @@ pub(super) struct Attributes {
     pub(super) memory_type: u64,
     pub(super) is_managed: bool,
     pub(super) ordinal: i32,
+    /// Where the processor finds it; 0 if it cannot.
+    pub(super) host: u64,
 }
 
 /// Whether a stream is being captured into a graph.
@@ -162,16 +164,29 @@ impl Driver {
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as u32,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as u32,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER as u32,
         ];
         // As wide as the widest, and zeroed: a boolean's width is not written down anywhere.
-        let mut answers = [0_u64; 3];
+        let mut answers = [0_u64; 4];
         let mut places = answers.each_mut().map(|answer| (&raw mut *answer).cast::<c_void>());
         let (asked, places) = (asked.as_mut_ptr(), places.as_mut_ptr());
-        // SAFETY: three questions, and for each a place that is wide enough.
-        let code = unsafe { (self.functions.cuPointerGetAttributes)(3, asked, places, address) };
+        // SAFETY: four questions, and for each a place that is wide enough.
+        let code = unsafe { (self.functions.cuPointerGetAttributes)(4, asked, places, address) };
         self.check("cuPointerGetAttributes", code)?;
-        let [memory_type, is_managed, ordinal] = answers;
-        Ok(Attributes { memory_type, is_managed: is_managed != 0, ordinal: ordinal as i32 })
+        let [memory_type, is_managed, ordinal, host] = answers;
+        Ok(Attributes { memory_type, is_managed: is_managed != 0, ordinal: ordinal as i32, host })
+    }
+
+    /// A number that no other memory of this process has or had; 0 if nothing is there.
+    pub(super) fn buffer_id(&self, host: NonNull<u8>) -> Result<u64> {
+        let mut asked = CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as u32;
+        let mut id = 0_u64;
+        let mut place = (&raw mut id).cast::<c_void>();
+        let address = host.as_ptr().addr() as u64;
+        let call = self.functions.cuPointerGetAttributes;
+        // SAFETY: one question, and a place for its answer, which is of 64 bits.
+        let code = unsafe { call(1, &raw mut asked, &raw mut place, address) };
+        self.check("cuPointerGetAttributes", code).map(|()| id)
     }
 
     /// Memory that the program and all devices reach.

@@ -90,6 +90,17 @@ impl Device {
         forgive(freed);
     }
 
+    /// Whether it is the same context of the same device.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.context == other.context
+    }
+
+    /// Whether memory that was allocated here has not been freed, as it is when a program resets the device.
+    pub fn still_has(&self, pinned: &Pinned) -> bool {
+        let id = self.try_enter().and_then(|_entered| self.driver.buffer_id(pinned.host()));
+        id.is_ok_and(|id| id == pinned.id())
+    }
+
     pub fn destroy_event(&self, event: Event) {
         forgive(self.try_enter().and_then(|_entered| self.driver.destroy_event(event)));
     }
@@ -145,8 +156,11 @@ impl Entered<'_> {
         let driver = self.driver();
         let _relaxed = self.relax().told()?;
         let host = driver.allocate_host(bytes).told()?;
-        let address = driver.device_address(host).inspect_err(|_| forgive(driver.free_host(host)));
-        Ok(Pinned::new(host, address.told()?, bytes))
+        let described = driver.device_address(host).and_then(|device| {
+            let id = driver.buffer_id(host)?;
+            Ok(Pinned::new(host, device, bytes, id))
+        });
+        described.inspect_err(|_| forgive(driver.free_host(host))).told()
     }
 
     /// Lets this thread do, until the result is dropped, what a capture of another stream forbids all

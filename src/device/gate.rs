@@ -38,7 +38,7 @@ pub async fn come_to(
     value: u32,
     is_over: impl Fn() -> bool + Send + Sync + 'static,
 ) -> bool {
-    let mut place = Place { gate: gate(), key: None };
+    let mut seat = Seat { gate: gate(), key: None };
     poll_fn(|context| {
         if cell.has_come_to(value) {
             return Poll::Ready(true);
@@ -46,7 +46,7 @@ pub async fn come_to(
         if is_over() {
             return Poll::Ready(false);
         }
-        place.wait(cell, value, context);
+        seat.wait(cell, value, context);
         Poll::Pending
     })
     .await
@@ -74,8 +74,8 @@ struct Wait {
     waker: Waker,
 }
 
-/// A place in the queue, kept until its owner leaves.
-struct Place {
+/// A seat in the queue, kept until its number comes or its owner leaves.
+struct Seat {
     gate: &'static Gate,
     key: Option<DefaultKey>,
 }
@@ -91,7 +91,7 @@ fn gate() -> &'static Gate {
     })
 }
 
-impl Place {
+impl Seat {
     fn wait(&mut self, cell: Cell, value: u32, context: &Context<'_>) {
         if !self.gate.is_kept {
             context.waker().wake_by_ref();
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Seat {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let left = self.gate.queue().waits.remove(key);

@@ -1,7 +1,9 @@
 //! What memory is at an address, as the driver says.
 //!
 //! Leaves to others what follows from it. Invariant: memory is called plain only if the driver does not
-//! know it. Nothing is remembered: addresses are used again, for memory of another kind.
+//! know it, or nobody can ask. Nothing is remembered: addresses are used again, for memory of another kind.
+
+use std::ops::Range;
 
 use cudarc::driver::sys::{CUmemorytype, CUresult};
 
@@ -28,26 +30,33 @@ pub enum Kind {
 }
 
 /// Asks the driver about both ends of a range. `name` is the caller's word for it, for the text of an
-/// error. Empty ranges are plain. Whether a context is current does not matter.
-pub fn kind_of(name: &str, address: usize, bytes: usize) -> Result<Kind> {
+/// error. Empty ranges are plain. A thread in which no context is current asks in that of `device`, if it has
+/// one, or in the primary one of any.
+pub fn kind_of(name: &str, range: &Range<usize>, device: Option<&Device>) -> Result<Kind> {
     let Some(driver) = driver() else { return Ok(Kind::Plain) };
-    if bytes == 0 {
+    if range.is_empty() {
         return Ok(Kind::Plain);
     }
-    let first = at(driver, name, address)?;
-    let last = match bytes {
+    let first = at(driver, name, range.start, device)?;
+    let last = match range.len() {
         1 => first,
-        bytes => at(driver, name, address.wrapping_add(bytes - 1))?,
+        _ => at(driver, name, range.end - 1, device)?,
     };
     if first == last {
         return Ok(first);
     }
     Err(Error::Argument(format!(
-        "{name} begins in {first} and ends, {bytes} bytes further, in {last}"
+        "{name} begins in {first} and ends, {} bytes further, in {last}",
+        range.len()
     )))
 }
 
-fn at(driver: &'static Driver, name: &str, address: usize) -> Result<Kind> {
+fn at(
+    driver: &'static Driver,
+    name: &str,
+    address: usize,
+    device: Option<&Device>,
+) -> Result<Kind> {
     const DEINITIALIZED: u32 = CUresult::CUDA_ERROR_DEINITIALIZED as u32;
     const INVALID_CONTEXT: u32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as u32;
     const CONTEXT_IS_DESTROYED: u32 = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as u32;
@@ -55,33 +64,45 @@ fn at(driver: &'static Driver, name: &str, address: usize) -> Result<Kind> {
         // The process is ending: what the driver knew is gone, the program's own memory is not.
         Err(Failed { code: DEINITIALIZED, .. }) => Ok(Kind::Plain),
         Err(Failed { code: INVALID_CONTEXT | CONTEXT_IS_DESTROYED, .. }) => {
-            in_active_context(driver, name, address)
+            in_active_context(driver, name, address, device)
         }
-        answer => parse(&answer.told()?, name),
+        answer => parse(&answer.told()?, name, address),
     }
 }
 
-/// Asks again for a thread without a context, in any that is there: all know the same addresses. Without
-/// one there is no memory but the program's.
-fn in_active_context(driver: &'static Driver, name: &str, address: usize) -> Result<Kind> {
+/// Asks again for a thread without a context, in any that is there: all know the same addresses. If there is none
+/// that can be found, memory is taken for the program's.
+fn in_active_context(
+    driver: &'static Driver,
+    name: &str,
+    address: usize,
+    device: Option<&Device>,
+) -> Result<Kind> {
+    let ask = |device: &Device| {
+        let _entered = device.enter()?;
+        parse(&driver.attributes(address as u64).told()?, name, address)
+    };
+    if let Some(device) = device {
+        return ask(device);
+    }
     for ordinal in 0..driver.device_count() as i32 {
         let device = driver.device(ordinal).told()?;
         if driver.primary_is_active(device).told()? {
-            let device = Device::primary(ordinal)?;
-            let _entered = device.enter()?;
-            return parse(&driver.attributes(address as u64).told()?, name);
+            return ask(&Device::primary(ordinal)?);
         }
     }
     Ok(Kind::Plain)
 }
 
-fn parse(attributes: &Attributes, name: &str) -> Result<Kind> {
+fn parse(attributes: &Attributes, name: &str, address: usize) -> Result<Kind> {
     const HOST: u64 = CUmemorytype::CU_MEMORYTYPE_HOST as u64;
     const DEVICE: u64 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u64;
     let ordinal = attributes.ordinal;
     match attributes.memory_type {
         0 => Ok(Kind::Plain),
         _ if attributes.is_managed => Ok(Kind::Managed { ordinal }),
+        // Registered memory may have a second address, which only devices can follow.
+        HOST if attributes.host != address as u64 => Ok(Kind::Device { ordinal }),
         HOST => Ok(Kind::Pinned),
         DEVICE => Ok(Kind::Device { ordinal }),
         other => Err(Error::Argument(format!("{name} is memory of CUDA's type {other}"))),
@@ -104,7 +125,7 @@ mod tests {
     use super::*;
 
     fn parsed(memory_type: u64, is_managed: bool, ordinal: i32) -> Result<Kind> {
-        parse(&Attributes { memory_type, is_managed, ordinal }, "sendbuff")
+        parse(&Attributes { memory_type, is_managed, ordinal, host: 64 }, "sendbuff", 64)
     }
 
     #[test]
@@ -114,6 +135,8 @@ mod tests {
         assert_eq!(parsed(2, false, 3).unwrap(), Kind::Device { ordinal: 3 });
         assert_eq!(parsed(1, true, 1).unwrap(), Kind::Managed { ordinal: 1 });
         assert_eq!(parsed(2, true, 1).unwrap(), Kind::Managed { ordinal: 1 });
+        let alias = Attributes { memory_type: 1, is_managed: false, ordinal: 2, host: 64 };
+        assert_eq!(parse(&alias, "sendbuff", 128).unwrap(), Kind::Device { ordinal: 2 });
         let text = parsed(3, false, 0).err().unwrap().to_string();
         assert_eq!(text, "sendbuff is memory of CUDA's type 3");
     }

@@ -3,7 +3,7 @@
 //!
 //! The driver is loaded when it is first asked for; without one, all memory is plain and all else refused.
 //! Leaves to others which bytes are copied when, and what follows from a failure. Invariants: the driver is
-//! called by threads of the program alone, with the device's context current and popped again; a thread of
+//! called by threads of the program, and by the one that makes communicators in the background, with the device's context current and popped again; a thread of
 //! ours learns from the device, and tells it, by numbers in pinned memory.
 //!
 //! ```text
@@ -11,6 +11,7 @@
 //!     kind     what memory is at an address    context  a device, its context made current
 //!     stream   work put on a stream            memops   whether a stream writes and awaits numbers
 //!     pinned   memory that both reach          gate     threads of ours wait for such a number
+//!     staging  rooms and numbers of a communicator
 //! ```
 
 pub mod calls;
@@ -72,7 +73,8 @@ mod tests {
         }
         assert!(why_not().starts_with("CUDA is not available: "), "{}", why_not());
         let bytes = [0_u8; 8];
-        assert_eq!(kind_of("sendbuff", bytes.as_ptr().addr(), 8).unwrap(), Kind::Plain);
+        let start = bytes.as_ptr().addr();
+        assert_eq!(kind_of("sendbuff", &(start..start + 8), None).unwrap(), Kind::Plain);
         assert!(Device::current().unwrap().is_none());
         let refused = Device::primary(0).err().expect("there is no device");
         assert_eq!(refused.to_string(), why_not());

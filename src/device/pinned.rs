@@ -5,7 +5,6 @@
 //! come to a value sees all that was written before.
 #![expect(unsafe_code, reason = "memory of the driver is seen as atomics and bytes")]
 
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,6 +13,8 @@ pub struct Pinned {
     host: NonNull<u8>,
     device: u64,
     bytes: usize,
+    /// The driver's number for it, which no other memory ever has.
+    id: u64,
 }
 
 // SAFETY: the memory belongs to the value and is reached through atomics, or through slices whose users
@@ -25,16 +26,16 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     /// Takes memory that the driver has just allocated. Whatever lies there counts as written: it comes from the
     /// system and not from a Rust allocator.
-    pub(super) fn new(host: NonNull<u8>, device: u64, bytes: usize) -> Self {
-        Self { host, device, bytes }
+    pub(super) fn new(host: NonNull<u8>, device: u64, bytes: usize, id: u64) -> Self {
+        Self { host, device, bytes, id }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     pub(super) fn host(&self) -> NonNull<u8> {
         self.host
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// The address, as the device knows it, of the byte at `offset`.
@@ -43,29 +44,12 @@ impl Pinned {
         self.device + offset as u64
     }
 
-    /// The same byte, as this process knows it.
-    pub fn host_address(&self, offset: usize) -> *mut u8 {
-        assert!(offset <= self.bytes);
-        // SAFETY: inside or at the end, as was just seen.
-        unsafe { self.host.add(offset) }.as_ptr()
-    }
-
     /// A number at `offset`, which begins a line of 64 bytes: writers of other numbers do not disturb.
     pub fn cell(&self, offset: usize) -> Cell {
         assert!(offset.is_multiple_of(64) && offset + size_of::<AtomicU32>() <= self.bytes);
         // SAFETY: inside, as was just seen. The driver's memory begins at a page, so that it is aligned.
         let number = unsafe { self.host.add(offset) };
         Cell { number: number.cast(), device: self.device_address(offset) }
-    }
-
-    /// # Safety
-    /// The range is inside, and nobody else, neither processor nor device, touches it for `'a`.
-    pub unsafe fn slice_mut<'a>(&self, range: Range<usize>) -> &'a mut [u8] {
-        assert!(range.start <= range.end && range.end <= self.bytes);
-        // SAFETY: inside, as was just seen.
-        let start = unsafe { self.host.add(range.start) };
-        // SAFETY: inside, and written, see `new`; the caller answers for who else uses it.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), range.len()) }
     }
 }
 

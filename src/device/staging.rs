@@ -1,4 +1,4 @@
-//! The pinned memory of a communicator: places for the data of a device, and the cells by which the device and
+//! The pinned memory of a communicator: rooms for the data of a device, and the cells by which the device and
 //! this process tell each other how far they are.
 //!
 //! ```text
@@ -9,18 +9,18 @@
 //! Whatever is enqueued gets the next *number* of its track: pieces have one, what is made at once another, since a
 //! message may wait for what its receiver does only behind the pieces. The device writes `start` in the order of
 //! numbers; numbers end in any order, and `done` follows those that have ended without a gap. Leaves to its user
-//! what is enqueued. Invariants: memory is lent only while its number has come and has not ended; `done` never goes
-//! back.
+//! what is enqueued. Invariants: a room is lent only while its number has come and has not ended, and until then the
+//! device does not touch it, unless all was released; `done` never goes back.
 #![expect(unsafe_code, reason = "parts of pinned memory are lent as slices")]
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Cell, Device, Entered, Pinned, come_to};
+use super::{Cell, Entered, Pinned, come_to};
 use crate::error::Result;
 
-/// So many pieces of a call are under way at once, each in a place of its own.
+/// So many pieces of a call are under way at once, each in a room of its own.
 pub const SLOTS: usize = 4;
 /// For what is not cut into pieces.
 pub const WHOLE: usize = 16 << 20;
@@ -28,17 +28,17 @@ pub const WHOLE: usize = 16 << 20;
 /// Numbers begin behind this, shortly before they wrap around: so every program passes that, not the longest alone.
 const FIRST: u32 = u32::MAX - 16;
 
-/// Cells stand on lines of their own, before all places.
+/// Cells stand on lines of their own, before all rooms.
 const CELL: usize = 64;
-const PLACES: usize = 4096;
+const ROOMS: usize = 4096;
 
 pub struct Staging {
     /// `None`: it was given back.
     pinned: Mutex<Option<Pinned>>,
     memory: Memory,
     slot: usize,
-    pieces: Track,
-    whole: Track,
+    pieces: Numbered,
+    whole: Numbered,
     retired: Cell,
     /// What `retired` will come to, as far as it was put on a stream.
     expected: AtomicU32,
@@ -50,8 +50,8 @@ pub struct Staging {
     is_over: AtomicBool,
 }
 
-/// Numbers that are told by the same cells.
-struct Track {
+/// Numbers of one track, and the cells they are told by.
+struct Numbered {
     start: Cell,
     done: Cell,
     numbers: Mutex<Numbers>,
@@ -65,9 +65,8 @@ struct Numbers {
     ended_early: Vec<u32>,
 }
 
-/// Which numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum Track {
     Pieces,
     Whole,
 }
@@ -75,11 +74,11 @@ pub enum Of {
 /// A number and where it is told.
 #[derive(Clone, Copy)]
 pub struct Mark {
-    of: Of,
+    track: Track,
     pub value: u32,
 }
 
-impl Track {
+impl Numbered {
     fn new(start: Cell, done: Cell) -> Self {
         let numbers = Numbers { issued: FIRST, ended: FIRST, ended_early: Vec::new() };
         Self { start, done, numbers: Mutex::new(numbers) }
@@ -112,7 +111,7 @@ impl Track {
     }
 }
 
-/// Where all places begin, as this process and as the device know it.
+/// Where all rooms begin, as this process and as the device know it.
 #[derive(Clone, Copy)]
 struct Memory {
     host: *mut u8,
@@ -125,22 +124,23 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Staging {
-    /// `slot`: most bytes of a piece.
-    pub fn new(entered: &Entered<'_>, slot: usize) -> Result<Arc<Self>> {
-        let pinned = entered.allocate(PLACES + SLOTS * slot + WHOLE)?;
+    /// `slot`: most bytes of a piece. `pinned`: memory of another that had the same.
+    pub fn new(entered: &Entered<'_>, slot: usize, pinned: Option<Pinned>) -> Result<Arc<Self>> {
+        let bytes = ROOMS + SLOTS * slot + WHOLE;
+        let pinned = pinned.map_or_else(|| entered.allocate(bytes), Ok)?;
         let cells = [0, 1, 2, 3, 4].map(|index| pinned.cell(index * CELL));
         cells.iter().for_each(|cell| cell.begin_at(FIRST));
         let [start, done, start_whole, done_whole, retired] = cells;
         let memory = Memory {
-            host: pinned.host().as_ptr().wrapping_add(PLACES),
-            device: pinned.device_address(PLACES),
+            host: pinned.host().as_ptr().wrapping_add(ROOMS),
+            device: pinned.device_address(ROOMS),
         };
         Ok(Arc::new(Self {
             pinned: Mutex::new(Some(pinned)),
             memory,
             slot,
-            pieces: Track::new(start, done),
-            whole: Track::new(start_whole, done_whole),
+            pieces: Numbered::new(start, done),
+            whole: Numbered::new(start_whole, done_whole),
             retired,
             expected: AtomicU32::new(FIRST),
             is_lost: AtomicBool::new(false),
@@ -151,7 +151,7 @@ impl Staging {
 
     /// How much pinned memory it has.
     pub fn bytes(&self) -> usize {
-        PLACES + SLOTS * self.slot + WHOLE
+        ROOMS + SLOTS * self.slot + WHOLE
     }
 
     /// How much a piece may take.
@@ -159,48 +159,48 @@ impl Staging {
         self.slot
     }
 
-    /// The place of a piece.
+    /// The room of a piece.
     pub fn slot(&self, piece: usize) -> Range<usize> {
         let start = piece % SLOTS * self.slot;
         start..start + self.slot
     }
 
-    /// The place of what is not cut.
+    /// The room of what is not cut.
     pub fn whole(&self) -> Range<usize> {
         let start = SLOTS * self.slot;
         start..start + WHOLE
     }
 
-    /// As the device knows a byte of a place.
+    /// As the device knows a byte of a room.
     pub fn device_address(&self, at: usize) -> u64 {
         self.memory.device + at as u64
     }
 
     /// The next number: of what is enqueued next. It ends when the last of these is dropped.
-    pub fn issue(self: &Arc<Self>, of: Of) -> Arc<Number> {
+    pub fn issue(self: &Arc<Self>, track: Track) -> Arc<Number> {
         self.in_use.fetch_add(1, Ordering::SeqCst);
-        let mark = Mark { of, value: self.track(of).issue() };
+        let mark = Mark { track, value: self.numbered(track).issue() };
         Arc::new(Number { staging: Arc::clone(self), mark, is_held: AtomicBool::new(false) })
     }
 
-    fn track(&self, of: Of) -> &Track {
-        match of {
-            Of::Pieces => &self.pieces,
-            Of::Whole => &self.whole,
+    fn numbered(&self, track: Track) -> &Numbered {
+        match track {
+            Track::Pieces => &self.pieces,
+            Track::Whole => &self.whole,
         }
     }
 
     /// Where the device says that it has come to the number.
     pub fn start(&self, mark: Mark) -> &Cell {
-        &self.track(mark.of).start
+        &self.numbered(mark.track).start
     }
 
     /// Where it awaits that the number has ended.
     pub fn done(&self, mark: Mark) -> &Cell {
-        &self.track(mark.of).done
+        &self.numbered(mark.track).done
     }
 
-    /// Lets the device go on with all that was issued, with whatever lies in its places.
+    /// Lets the device go on with all that was issued, with whatever lies in its rooms.
     pub fn release(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         if self.pinned().is_some() {
@@ -240,12 +240,9 @@ impl Staging {
         has_retired && !self.is_lost() && self.in_use.load(Ordering::SeqCst) == 0
     }
 
-    /// Gives the memory back. It is idle, and nothing is issued any more.
-    pub fn free(&self, device: &Device) {
-        let pinned = self.pinned().take();
-        if let Some(pinned) = pinned {
-            device.free(pinned);
-        }
+    /// Takes the memory out, for whoever frees it or uses it anew. It is idle, and nothing is issued any more.
+    pub fn take(&self) -> Option<Pinned> {
+        self.pinned().take()
     }
 
     /// While this is held the memory is not freed.
@@ -266,17 +263,17 @@ impl Number {
         &self.staging
     }
 
-    /// Waits until the device has copied in what this needs, and lends its place. `None` if `is_over` or the
+    /// Waits until the device has copied in what this needs, and lends its room. `None` if `is_over` or the
     /// memory was released first. Whoever shares the number is lent another part.
     pub async fn lend(
         self: &Arc<Self>,
-        place: Range<usize>,
+        room: Range<usize>,
         is_over: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Option<Lent> {
         let staging = Arc::clone(&self.staging);
         let over = move || staging.is_over() || is_over();
         let has_come = come_to(*self.staging.start(self.mark), self.mark.value, over).await;
-        (has_come && !self.staging.is_over()).then(|| Lent { number: Arc::clone(self), place })
+        (has_come && !self.staging.is_over()).then(|| Lent { number: Arc::clone(self), room })
     }
 
     /// It will never end by itself: the device is held until all is released.
@@ -288,26 +285,28 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         if !self.is_held.load(Ordering::SeqCst) {
-            self.staging.track(self.mark.of).end(self.mark.value);
+            self.staging.numbered(self.mark.track).end(self.mark.value);
         }
         self.staging.in_use.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// A place between its number's beginning and end.
+/// A room between its number's beginning and end.
 pub struct Lent {
     number: Arc<Number>,
-    place: Range<usize>,
+    room: Range<usize>,
 }
 
 impl Lent {
     pub fn memory(&mut self) -> &mut [u8] {
         let Memory { host, .. } = self.number.staging.memory;
-        let Range { start, end } = self.place;
-        // SAFETY: places lie behind the beginning of the pinned block, which is freed when none is lent.
+        let Range { start, end } = self.room;
+        // SAFETY: rooms lie behind the beginning of the pinned block, which is freed when none is lent.
         let begin = unsafe { host.add(start) };
-        // SAFETY: the number has come, so that the device has written the place and touches it again when the
-        // number has ended; until then nobody else is lent this part.
+        // SAFETY: the number has come, so that the device has written the room and touches it again when the
+        // number has ended; until then nobody else is lent this part. If all was released meanwhile, because the
+        // communicator was aborted, the device may copy from and to these bytes at any time: no Rust code
+        // does, they are numbers of which any pattern is one, and nobody takes the result for one.
         unsafe { std::slice::from_raw_parts_mut(begin, end - start) }
     }
 }

@@ -80,6 +80,7 @@ impl Entered<'_> {
 
     /// Whether the stream has done all that was put on it. Fails if it never will.
     pub fn is_idle(&self, stream: CudaStream) -> Result<bool> {
+        let _relaxed = self.relax().told()?;
         self.driver().is_idle(stream).told()
     }
 

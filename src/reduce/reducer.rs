@@ -32,7 +32,7 @@ impl Reducer {
         match self {
             Self::Known(fold) => prepare(*fold, data, size),
             Self::PreMulSum { sum, scalar } => {
-                let Scalar::Here(scalar) = scalar else {
+                let (Scalar::Here(scalar) | Scalar::Pinned { now: scalar, .. }) = scalar else {
                     unreachable!("a scalar is fetched before the operation")
                 };
                 let dtype = sum.dtype();

@@ -1,4 +1,4 @@
-//! Host memory in the place of a device's: where the parts of an operation lie in it, and what is copied.
+//! Host memory instead of a device's: where the parts of an operation lie in it, and what is copied.
 //!
 //! Slices of device memory are only addresses here: nothing reads or writes through them. Leaves to `cuda` who
 //! copies and when. Invariants: what an operation reads is fetched before it, what it writes is stored after
@@ -127,21 +127,21 @@ impl Layout {
         let mut layout = Self::default();
         if let Op::AllReduceBucketed { buckets, .. } = op {
             for bucket in buckets {
-                let place = device.has(bucket).then(|| {
+                let room = device.has(bucket).then(|| {
                     // Side by side: many of them must fit where one of their length does.
-                    let place = layout.bytes..layout.bytes + bucket.len();
-                    layout.bytes = place.end;
-                    layout.fetch.push(Rows::one(bucket, place.start));
-                    place
+                    let room = layout.bytes..layout.bytes + bucket.len();
+                    layout.bytes = room.end;
+                    layout.fetch.push(Rows::one(bucket, room.start));
+                    room
                 });
-                layout.buckets.push(place);
+                layout.buckets.push(room);
             }
             layout.store = layout.fetch.clone();
         }
         if let Some(uses) = Use::of(op, place) {
-            layout.place(&uses, place, device);
+            layout.lay_out(&uses, place, device);
         }
-        if let Some((address, bytes)) = op.scalar_on_device() {
+        if let Some((address, bytes)) = op.scalar_of_stream() {
             let range = layout.take(bytes);
             layout.fetch.push(Rows::at(address, bytes, range.start));
             layout.scalar = Some(range);
@@ -149,7 +149,7 @@ impl Layout {
         layout
     }
 
-    fn place(&mut self, uses: &Use<'_, '_>, place: Place, device: &OnDevice) {
+    fn lay_out(&mut self, uses: &Use<'_, '_>, place: Place, device: &OnDevice) {
         let Use { buffers, input_blocks, output_blocks, read, written } = *uses;
         match buffers {
             Buffers::Shared { both } if device.has(both) => {
@@ -175,7 +175,7 @@ impl Layout {
                 if device.has(output) {
                     let is_linear = input_blocks.is_none() && output_blocks.is_none();
                     let (range, packed, rows) = match &self.input {
-                        // One place for both: what is fetched becomes the result.
+                        // One room for both: what is fetched becomes the result.
                         Some(range) if is_linear && input.len() == output.len() => {
                             (range.clone(), None, vec![Rows::one(output, range.start)])
                         }
@@ -188,7 +188,7 @@ impl Layout {
         }
     }
 
-    /// Finds a place for a buffer, or for the blocks of one, side by side.
+    /// Finds room for a buffer, or for the blocks of one, side by side.
     fn pack(
         &mut self,
         buffer: &[u8],
@@ -228,7 +228,7 @@ impl Layout {
         }
     }
 
-    /// The operation, with host memory in the place of the device's.
+    /// The operation, with host memory instead of the device's.
     pub fn apply<'a>(&self, op: Op<'a>, memory: &'a mut [u8]) -> Op<'a> {
         let staged = |buffers: Buffers<'a>, memory: &'a mut [u8]| match (&self.input, &self.output)
         {
@@ -306,11 +306,11 @@ impl Layout {
             },
             Op::AllReduceBucketed { counts, reducer, buckets } => {
                 let reducer = self.reducer(reducer, memory);
-                let places: Vec<_> =
-                    self.buckets.iter().map(|place| place.clone().unwrap_or_default()).collect();
-                let staged = blocks::cut(memory, &places);
+                let rooms: Vec<_> =
+                    self.buckets.iter().map(|room| room.clone().unwrap_or_default()).collect();
+                let staged = blocks::cut(memory, &rooms);
                 let both = buckets.into_iter().zip(staged).zip(&self.buckets);
-                let chosen = both.map(|((own, staged), place)| match place {
+                let chosen = both.map(|((own, staged), room)| match room {
                     Some(_) => staged,
                     None => own,
                 });
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn two_buffers_of_a_device_have_one_place_if_the_result_takes_that_of_the_input() {
+    fn two_buffers_of_a_device_have_one_room_if_the_result_takes_that_of_the_input() {
         let (input, mut output) = ([1; 100], [2; 100]);
         let (device, ranges) = (on(&[&input, &output]), (range_of(&input), range_of(&output)));
         let buffers = Buffers::Apart { input: &input, output: &mut output };
