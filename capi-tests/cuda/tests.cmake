@@ -45,8 +45,8 @@ function(nexar_cuda_test name n way)
   set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
 endfunction()
 
-foreach(name IN ITEMS operations operators lists streams groups messages threads refusals making
-                      devices)
+foreach(name IN ITEMS operations operators lists streams groups mixed_groups messages threads refusals
+                      making devices)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads m)
@@ -72,6 +72,9 @@ foreach(name IN ITEMS streams groups messages)
   nexar_cuda_test(${name} 4 mixed)
   nexar_cuda_test(${name}.without_memops 3 shm ${uneven} FAKECUDA_NO_MEMOPS=1)
 endforeach()
+nexar_cuda_test(mixed_groups 2 quic)
+nexar_cuda_test(mixed_groups 3 shm ${one_queue})
+nexar_cuda_test(mixed_groups.without_memops 3 mixed FAKECUDA_NO_MEMOPS=1)
 nexar_cuda_test(threads 2 quic ${uneven})
 nexar_cuda_test(threads 3 shm ${one_queue})
 nexar_cuda_test(refusals 2 shm ${uneven})
