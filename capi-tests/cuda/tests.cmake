@@ -45,8 +45,8 @@ function(nexar_cuda_test name n way)
   set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
 endfunction()
 
-foreach(name IN ITEMS operations operators lists streams groups mixed_groups messages threads refusals
-                      making devices)
+foreach(name IN ITEMS operations operators lists streams groups mixed_groups random_groups messages
+                      threads refusals making devices)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads m)
@@ -75,6 +75,9 @@ endforeach()
 nexar_cuda_test(mixed_groups 2 quic)
 nexar_cuda_test(mixed_groups 3 shm ${one_queue})
 nexar_cuda_test(mixed_groups.without_memops 3 mixed FAKECUDA_NO_MEMOPS=1)
+nexar_cuda_test(random_groups 2 quic RANDOM_SEED=1)
+nexar_cuda_test(random_groups 3 shm RANDOM_SEED=2 FAKECUDA_QUEUE_DEPTH=24)
+nexar_cuda_test(random_groups.without_memops 3 mixed RANDOM_SEED=3 FAKECUDA_NO_MEMOPS=1)
 nexar_cuda_test(threads 2 quic ${uneven})
 nexar_cuda_test(threads 3 shm ${one_queue})
 nexar_cuda_test(refusals 2 shm ${uneven})
