@@ -242,8 +242,8 @@ static void a_rank_that_never_comes_is_waited_for_no_longer_than_a_call_may_take
   run_peers(2, NOBODY, "", wait_too_long);
 }
 
-/* The program's own work stands before the call for longer than a call may take: nothing has
-   happened that could be late. */
+/* The program's own work stands before the call of one rank for longer than a call may take: the
+   call is late on both, and the stream that comes to it then finds it failed. */
 static void come_late(int rank, int n) {
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
   config.opTimeoutMs = 700;

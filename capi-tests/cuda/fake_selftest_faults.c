@@ -304,6 +304,21 @@ static void break_at_once(void) {
 }
 static void a_test_may_break_a_device(void) { in_a_process("", break_at_once); }
 
+static void drop_pinned(void) {
+  begin();
+  uint32_t *librarys = pinned_memory(4);
+  fakecuda_mine(1);
+  uint32_t *own = pinned_memory(4);
+  fakecuda_drop_pinned(1);
+  CHECK_EQ(1, fakecuda_live(FAKECUDA_PINNED_MEMORY));
+  fakecuda_drop_pinned(0);
+  CHECK_EQ(0, fakecuda_live(FAKECUDA_PINNED_MEMORY));
+  CHECK_EQ(0, fakecuda_pinned_bytes());
+  CHECK_EQ(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(librarys));
+  OK(cuMemFreeHost(own));
+}
+static void a_test_may_take_pinned_memory_from_the_library(void) { in_a_process("", drop_pinned); }
+
 static void fail_to_begin(void) {
   int version = 0;
   CHECK_EQ(atoi(getenv("WANTED")), cuInit(0));
@@ -477,6 +492,7 @@ static const struct test_case cases[] = {
     CASE(a_failure_of_no_function_is_a_mistake),
     CASE(an_error_of_the_device_stays_and_stops_its_streams),
     CASE(a_test_may_break_a_device),
+    CASE(a_test_may_take_pinned_memory_from_the_library),
     CASE(a_driver_may_not_begin),
     CASE(codes_have_names_unless_they_are_unknown),
     CASE(a_driver_may_lack_memory_operations),

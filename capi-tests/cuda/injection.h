@@ -11,8 +11,8 @@
 
 enum {
   MOST_CALLS = 400,
-  RUN_S = 20,             /* a run that takes longer hangs */
-  MOST_PINNED = 1 << 30,  /* whoever has more after a run has lost it */
+  RUN_S = 20,                /* a run that takes longer hangs */
+  TOO_MUCH_PINNED = 1 << 30, /* whoever has so much after a run has lost it */
 };
 
 /* Codes that leave a device as it is, also one that nobody knows. */
@@ -103,8 +103,8 @@ static inline void restore_contexts(unsigned depth, bool some_may_be_left) {
 
 /* Runs go on until enough has failed, or so much is lost that the host would suffer. */
 static inline bool can_go_on(void) {
-  CHECK(fakecuda_pinned_bytes() < MOST_PINNED);
-  return check_failures < 20 && fakecuda_pinned_bytes() < MOST_PINNED;
+  CHECK(fakecuda_pinned_bytes() < TOO_MUCH_PINNED);
+  return check_failures < 20 && fakecuda_pinned_bytes() < TOO_MUCH_PINNED;
 }
 
 /* What the library has of the driver. */

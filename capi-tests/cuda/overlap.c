@@ -1,10 +1,10 @@
 /*
- * A call of several pieces is a pipeline: while a piece is on the network, the next ones are being
- * copied from the device, and a result is copied back as soon as it is there. Shown by the order of
- * what the stream did, as the driver's trace tells it; how long it took is left to
- * bench/cuda_overlap.sh.
+ * A call of several pieces is a pipeline: before the stream waits for a piece it has fetched the
+ * next ones, so that they are there as soon as the network is free, and a result is stored before
+ * the next one is awaited. Shown by the order of what the stream did, as the driver's trace tells
+ * it; whether that saves time is left to bench/cuda_overlap.sh.
  *
- * Ranks are processes. Copies are slow, so that there is something to overlap with.
+ * Ranks are processes. Copies are slow, so that the call returns before they are made.
  */
 #include "sides.h"
 
@@ -113,12 +113,14 @@ static void call_in_pieces(int rank, int n, nexarComm_t comm, void *arg) {
   own_calls();
   give_back_device(&side);
 }
-static void pieces_are_copied_while_others_are_on_the_network(void) {
+static void the_next_pieces_are_fetched_before_the_first_is_awaited(void) {
   CHECK(ranks_are_processes());
   run_ranks(2, call_in_pieces, NULL);
 }
 
 int main(void) {
-  static const struct test_case cases[] = {CASE(pieces_are_copied_while_others_are_on_the_network)};
+  static const struct test_case cases[] = {
+      CASE(the_next_pieces_are_fetched_before_the_first_is_awaited),
+  };
   return RUN(cases);
 }

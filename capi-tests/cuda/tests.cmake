@@ -52,7 +52,7 @@ foreach(name IN ITEMS operations operators lists streams groups mixed_groups ran
     fake_cuda_driver nexar::nexar Threads::Threads m)
 endforeach()
 
-# Every value of every setting with every program, not every combination.
+# Each setting with several programs, not every combination.
 set(late FAKECUDA_LATENCY_US=200)
 set(uneven FAKECUDA_LATENCY_US=0-200)
 set(one_queue FAKECUDA_HWQ=1)

@@ -27,14 +27,6 @@ static CUresult begin_allocation(const void *out, size_t bytes) {
   return code;
 }
 
-CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
-  BEGIN(cuMemGetInfo_v2);
-  if (!unused || !total) return CUDA_ERROR_INVALID_VALUE;
-  *total = (size_t)number_setting(SETTING_MEMORY_MB) << 20;
-  *unused = *total - bytes_in_use(current_context()->device);
-  return CUDA_SUCCESS;
-}
-
 static CUresult allocate(CUdeviceptr *address, size_t bytes, enum memory_kind kind) {
   struct range *range;
   CUresult code = make_range(kind, bytes, &range);
@@ -98,24 +90,16 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return enqueue(stream, operation);
 }
 
-static CUresult allocate_pinned(void **address, size_t bytes) {
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
+  BEGIN(cuMemHostAlloc);
+  unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                   CU_MEMHOSTALLOC_WRITECOMBINED;
+  if (flags & ~known) return CUDA_ERROR_INVALID_VALUE;
   struct range *range;
   CUresult code = begin_allocation(address, bytes);
   if (code == CUDA_SUCCESS) code = make_range(PINNED_MEMORY, bytes, &range);
   if (code == CUDA_SUCCESS) *address = range->host_base;
   return code;
-}
-
-CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
-  BEGIN(cuMemHostAlloc);
-  unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                   CU_MEMHOSTALLOC_WRITECOMBINED;
-  return flags & ~known ? CUDA_ERROR_INVALID_VALUE : allocate_pinned(address, bytes);
-}
-
-CUresult cuMemAllocHost_v2(void **address, size_t bytes) {
-  BEGIN(cuMemAllocHost_v2);
-  return allocate_pinned(address, bytes);
 }
 
 CUresult cuMemFreeHost(void *address) {

@@ -63,9 +63,6 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef void (*CUhostFn)(void *argument);
-typedef struct {
-  char bytes[16];
-} CUuuid;
 
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
@@ -174,26 +171,22 @@ CUDA_EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUDA_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
                                           CUdevice device);
 CUDA_EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device);
-CUDA_EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
 
 CUDA_EXPORT CUresult cuCtxGetCurrent(CUcontext *context);
-CUDA_EXPORT CUresult cuCtxSetCurrent(CUcontext context);
 CUDA_EXPORT CUresult cuCtxGetDevice(CUdevice *device);
 CUDA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUDA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUDA_EXPORT CUresult cuCtxSynchronize(void);
 
-CUDA_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total);
 CUDA_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUDA_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags);
 CUDA_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream);
 CUDA_EXPORT CUresult cuMemFree_v2(CUdeviceptr address);
 CUDA_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUDA_EXPORT CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
-CUDA_EXPORT CUresult cuMemAllocHost_v2(void **address, size_t bytes);
 CUDA_EXPORT CUresult cuMemFreeHost(void *address);
 CUDA_EXPORT CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags);
 CUDA_EXPORT CUresult cuMemHostUnregister(void *address);
@@ -218,7 +211,6 @@ CUDA_EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t cou
                                       CUstream stream);
 
 CUDA_EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags);
-CUDA_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority);
 CUDA_EXPORT CUresult cuStreamDestroy_v2(CUstream stream);
 CUDA_EXPORT CUresult cuStreamSynchronize(CUstream stream);
 CUDA_EXPORT CUresult cuStreamQuery(CUstream stream);

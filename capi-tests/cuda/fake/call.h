@@ -19,29 +19,25 @@ enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
   X(cuInit, BY_LIBRARY, NOTHING)                                                                   \
   X(cuDriverGetVersion, BY_LIBRARY, NOTHING)                                                       \
   X(cuGetErrorName, BY_LIBRARY, NOTHING)                                                           \
-  X(cuGetErrorString, BY_LIBRARY, NOTHING)                                                         \
+  X(cuGetErrorString, BY_TESTS, NOTHING)                                                           \
   X(cuDeviceGetCount, BY_LIBRARY, DRIVER)                                                          \
   X(cuDeviceGet, BY_LIBRARY, DRIVER)                                                               \
   X(cuDeviceGetAttribute, BY_TESTS, DRIVER)                                                        \
-  X(cuDeviceGetPCIBusId, BY_LIBRARY, DRIVER)                                                       \
-  X(cuDeviceGetUuid, BY_LIBRARY, DRIVER)                                                           \
+  X(cuDeviceGetPCIBusId, BY_TESTS, DRIVER)                                                         \
   X(cuDevicePrimaryCtxGetState, BY_LIBRARY, DRIVER)                                                \
   X(cuDevicePrimaryCtxRetain, BY_LIBRARY, DRIVER)                                                  \
   X(cuDevicePrimaryCtxRelease_v2, BY_LIBRARY, DRIVER)                                              \
   X(cuCtxGetCurrent, BY_LIBRARY, DRIVER)                                                           \
-  X(cuCtxSetCurrent, BY_TESTS, DRIVER)                                                             \
   X(cuCtxGetDevice, BY_LIBRARY, DRIVER)                                                            \
   X(cuCtxPushCurrent_v2, BY_LIBRARY, DRIVER)                                                       \
   X(cuCtxPopCurrent_v2, BY_LIBRARY, DRIVER)                                                        \
   X(cuCtxSynchronize, BY_TESTS, CONTEXT)                                                           \
-  X(cuMemGetInfo_v2, BY_TESTS, CONTEXT)                                                            \
   X(cuMemAlloc_v2, BY_TESTS, CONTEXT)                                                              \
   X(cuMemAllocManaged, BY_TESTS, CONTEXT)                                                          \
   X(cuMemAllocAsync, BY_TESTS, CONTEXT)                                                            \
   X(cuMemFree_v2, BY_TESTS, CONTEXT)                                                               \
   X(cuMemFreeAsync, BY_TESTS, CONTEXT)                                                             \
   X(cuMemHostAlloc, BY_LIBRARY, CONTEXT)                                                           \
-  X(cuMemAllocHost_v2, BY_TESTS, CONTEXT)                                                          \
   X(cuMemFreeHost, BY_LIBRARY, CONTEXT)                                                            \
   X(cuMemHostRegister_v2, BY_TESTS, CONTEXT)                                                       \
   X(cuMemHostUnregister, BY_TESTS, CONTEXT)                                                        \
@@ -56,13 +52,12 @@ enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
   X(cuMemcpy2DAsync_v2, BY_LIBRARY, CONTEXT)                                                       \
   X(cuMemsetD8_v2, BY_TESTS, CONTEXT)                                                              \
   X(cuMemsetD8Async, BY_TESTS, CONTEXT)                                                            \
-  X(cuMemsetD32Async, BY_LIBRARY, CONTEXT)                                                         \
+  X(cuMemsetD32Async, BY_TESTS, CONTEXT)                                                           \
   X(cuStreamCreate, BY_LIBRARY, CONTEXT)                                                           \
-  X(cuStreamCreateWithPriority, BY_LIBRARY, CONTEXT)                                               \
   X(cuStreamDestroy_v2, BY_LIBRARY, CONTEXT)                                                       \
   X(cuStreamSynchronize, BY_LIBRARY, CONTEXT)                                                      \
   X(cuStreamQuery, BY_LIBRARY, CONTEXT)                                                            \
-  X(cuStreamGetCtx, BY_LIBRARY, CONTEXT)                                                           \
+  X(cuStreamGetCtx, BY_TESTS, CONTEXT)                                                             \
   X(cuStreamWaitEvent, BY_LIBRARY, CONTEXT)                                                        \
   X(cuStreamWriteValue32_v2, BY_LIBRARY, CONTEXT)                                                  \
   X(cuStreamWaitValue32_v2, BY_LIBRARY, CONTEXT)                                                   \

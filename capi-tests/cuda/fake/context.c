@@ -127,25 +127,12 @@ static CUresult check_context(CUcontext context) {
   return atomic_load(&context->retains) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-static void push(CUcontext context) {
-  if (this_thread.depth == MOST_PUSHED) die("a thread has pushed %d contexts", MOST_PUSHED);
-  this_thread.contexts[this_thread.depth++] = context;
-}
-
-CUresult cuCtxSetCurrent(CUcontext context) {
-  BEGIN(cuCtxSetCurrent);
-  CUresult code = context ? check_context(context) : CUDA_SUCCESS;
-  if (code != CUDA_SUCCESS) return code;
-  if (this_thread.depth) this_thread.depth--;
-  if (context) push(context);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
   BEGIN(cuCtxPushCurrent_v2);
   CUresult code = check_context(context);
   if (code != CUDA_SUCCESS) return code;
-  push(context);
+  if (this_thread.depth == MOST_PUSHED) die("a thread has pushed %d contexts", MOST_PUSHED);
+  this_thread.contexts[this_thread.depth++] = context;
   if (!this_thread.mine) this_thread.pushed_by_library++;
   return CUDA_SUCCESS;
 }

@@ -24,6 +24,8 @@ CUDA_EXPORT void fakecuda_fail(const char *failures);
 CUDA_EXPORT unsigned fakecuda_failed(void);
 /* An error that stays, as if the device had run into it: whatever is on its streams is dropped. */
 CUDA_EXPORT void fakecuda_break(CUdevice device, CUresult code);
+/* Frees what the library has of pinned memory on the device, as if the program had reset it. */
+CUDA_EXPORT void fakecuda_drop_pinned(CUdevice device);
 
 /* Calls of a function by the library since the reset; NULL: of all functions that it may call. */
 CUDA_EXPORT uint64_t fakecuda_calls(const char *function);

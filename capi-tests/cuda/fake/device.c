@@ -4,7 +4,6 @@
  * Nothing here changes after the beginning.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "context.h"
 
@@ -82,14 +81,5 @@ CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
   if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (!id || length < 13) return CUDA_ERROR_INVALID_VALUE;
   snprintf(id, (size_t)length, "0000:%02X:00.0", (unsigned)device + 1);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-  BEGIN(cuDeviceGetUuid);
-  if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-  if (!uuid) return CUDA_ERROR_INVALID_VALUE;
-  memset(uuid->bytes, 0xFA, sizeof uuid->bytes);
-  uuid->bytes[15] = (char)device;
   return CUDA_SUCCESS;
 }

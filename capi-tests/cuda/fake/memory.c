@@ -4,7 +4,7 @@
  *
  * Addresses of devices lie in one region that the processor can never touch, besides managed memory
  * if FAKECUDA_MANAGED_HOST says so; the engine has the same bytes elsewhere. An address is used
- * again as soon as nobody holds it. New memory is full of 0xA5.
+ * again as soon as nobody holds it. New memory is not zeroed: 0xA5 is at the beginning of each MiB.
  */
 #include "memory.h"
 
@@ -281,11 +281,27 @@ void end_range(struct range *range) {
   drop_range(range);
 }
 
-size_t bytes_in_use(CUdevice device) {
+static bool is_pinned_by_library(const struct range *range) {
+  return range->kind == PINNED_MEMORY && !range->mine;
+}
+
+/* Where such a range begins; 0: there is none. */
+static CUdeviceptr find_pinned_by_library(CUdevice device) {
+  CUdeviceptr found = 0;
   pthread_mutex_lock(&lock);
-  size_t bytes = in_use[device];
+  for (size_t i = 0; i < entry_count && !found; i++) {
+    const struct range *range = entries[i].range;
+    if (is_pinned_by_library(range) && range->context->device == device) found = entries[i].start;
+  }
   pthread_mutex_unlock(&lock);
-  return bytes;
+  return found;
+}
+
+void fakecuda_drop_pinned(CUdevice device) {
+  for (CUdeviceptr start; (start = find_pinned_by_library(device));) {
+    struct range *range = take_range(start, is_pinned_by_library);
+    if (range) end_range(range);
+  }
 }
 
 void *fakecuda_view(CUdeviceptr address, size_t bytes) {

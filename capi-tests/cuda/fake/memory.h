@@ -46,6 +46,4 @@ struct range *take_range(CUdeviceptr base, bool (*is_right)(const struct range *
 /* Operations that still hold it are in error. */
 void end_range(struct range *range);
 
-size_t bytes_in_use(CUdevice device);
-
 #endif

@@ -8,7 +8,8 @@
 #include "capture.h"
 #include "engine.h"
 
-static CUresult create(CUstream *made, unsigned flags) {
+CUresult cuStreamCreate(CUstream *made, unsigned flags) {
+  BEGIN(cuStreamCreate);
   if (!made || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   lock_engine();
   wait_as_a_driver_may(current_context());
@@ -16,18 +17,6 @@ static CUresult create(CUstream *made, unsigned flags) {
   (*made)->mine = note_object(FAKECUDA_STREAM);
   unlock_engine();
   return CUDA_SUCCESS;
-}
-
-CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
-  BEGIN(cuStreamCreate);
-  return create(stream, flags);
-}
-
-/* All priorities are the same. */
-CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority) {
-  BEGIN(cuStreamCreateWithPriority);
-  (void)priority;
-  return create(stream, flags);
 }
 
 static bool is_handle(CUstream stream) {

@@ -1,0 +1,76 @@
+/*
+ * Two ranks in one process and one thread, each with a device: as calls on streams do not wait,
+ * most that can be shown of two ranks needs no more.
+ */
+#ifndef TWINS_H
+#define TWINS_H
+
+#include "sides.h"
+
+/* Less than anything that gives up by itself takes. */
+enum { SOON_S = 8 };
+
+static struct side sides[2];
+static nexarComm_t comms[2];
+
+static inline void make_pair(void) {
+  library_calls();
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL));
+  own_calls();
+  for (int i = 0; i < 2; i++) sides[i].comm = comms[i];
+}
+
+static inline void begin_pair(size_t bytes) {
+  for (int i = 0; i < 2; i++) sides[i] = take_device(i, 2, i, bytes);
+  make_pair();
+}
+
+/* As a program that has made the rank's device its current one. */
+static inline nexarResult_t all_reduce(int rank) {
+  const struct side *side = &sides[rank];
+  OK(cuCtxPushCurrent_v2(side->context));
+  library_calls();
+  nexarResult_t result =
+      nexarAllReduce(device_pointer(side->send), device_pointer(side->recv), side->bytes / 4,
+                     nexarUint32, nexarSum, side->comm, side->stream);
+  own_calls();
+  OK(cuCtxPopCurrent_v2(NULL));
+  return result;
+}
+
+static inline bool is_right(int rank) {
+  const uint32_t *result = view(sides[rank].recv, sides[rank].bytes);
+  for (size_t i = 0; i < sides[rank].bytes / 4; i++)
+    if (result[i] != sent(0, i) + sent(1, i)) return false;
+  return true;
+}
+
+/* Ends the rank's communicator, soon. */
+static inline void end(int rank, nexarResult_t (*how)(nexarComm_t)) {
+  double before = seconds_now();
+  library_calls();
+  CHECK_CODE(nexarSuccess, how(comms[rank]));
+  own_calls();
+  CHECK(seconds_now() - before < SOON_S);
+}
+
+static inline void in_another_thread(void *(*function)(void *)) {
+  pthread_t thread;
+  CHECK_EQ(0, pthread_create(&thread, NULL, function, NULL));
+  CHECK_EQ(0, pthread_join(thread, NULL));
+}
+
+/* With what another has left, two ranks work as ever. */
+static inline void end_pair_and_go_on(void) {
+  for (int i = 0; i < 2; i++) check_drained(&sides[i]);
+  make_pair();
+  for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, all_reduce(i));
+  for (int i = 0; i < 2; i++) {
+    OK(cuStreamSynchronize(sides[i].stream));
+    CHECK(is_right(i));
+  }
+  for (int i = 0; i < 2; i++) end(i, nexarCommDestroy);
+  CHECK_EQ(0, fakecuda_report_leaks());
+}
+
+#endif
