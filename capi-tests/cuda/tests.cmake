@@ -90,7 +90,7 @@ set_tests_properties(cuda.devices PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
 
 # Failures of the driver and of ranks, and the ends of communicators.
-foreach(name IN ITEMS injection injection_making failing ending)
+foreach(name IN ITEMS injection injection_making failing ending aborting leftovers)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
   nexar_test(cuda ${name} cuda.${name})
@@ -98,7 +98,7 @@ endforeach()
 set_tests_properties(cuda.injection PROPERTIES PROCESSORS 2 TIMEOUT 120)
 nexar_cuda_test(injection 2 shm)
 nexar_cuda_test(injection 2 quic)
-set_tests_properties(cuda.failing cuda.ending PROPERTIES PROCESSORS 2)
+set_tests_properties(cuda.failing cuda.ending cuda.aborting cuda.leftovers PROPERTIES PROCESSORS 2)
 nexar_test(cuda failing.quic cuda.failing)
 set_tests_properties(cuda.failing.quic PROPERTIES PROCESSORS 2 ENVIRONMENT NEXAR_SHM_DISABLE=1)
 

@@ -61,7 +61,7 @@ static inline void in_another_thread(void *(*function)(void *)) {
 }
 
 /* With what another has left, two ranks work as ever. */
-static inline void end_pair_and_go_on(void) {
+static inline void go_on_with_another(void) {
   for (int i = 0; i < 2; i++) check_drained(&sides[i]);
   make_pair();
   for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, all_reduce(i));
@@ -70,6 +70,11 @@ static inline void end_pair_and_go_on(void) {
     CHECK(is_right(i));
   }
   for (int i = 0; i < 2; i++) end(i, nexarCommDestroy);
+}
+
+/* And give all back. */
+static inline void end_pair_and_go_on(void) {
+  go_on_with_another();
   CHECK_EQ(0, fakecuda_report_leaks());
 }
 

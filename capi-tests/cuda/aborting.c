@@ -1,0 +1,205 @@
+/*
+ * An abort waits for nobody's work: not for what a stream of the program does, nor for a call that
+ * another thread is in, nor for a function of the program that an operation runs. What another
+ * thread was in ends too, soon; and what outlives the abort neither calls the driver nor keeps
+ * anything of it.
+ */
+#include "processes.h"
+#include "twins.h"
+
+enum {
+  PIECES = (5 * 8 + 2) << 20, /* bytes, of which several pieces are made */
+  MESSAGE = 17 << 20,         /* too much for pinned memory: the caller waits */
+  SMALL = 1 << 20,
+};
+
+/* Much less than a device is given that has to finish, or a call: an abort takes half a second. */
+static const double AT_ONCE_S = 2;
+
+static void abort_at_once(nexarComm_t comm) {
+  double before = seconds_now();
+  library_calls();
+  CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
+  own_calls();
+  CHECK(seconds_now() - before < AT_ONCE_S);
+}
+
+/* A call in another thread, and how it ended. */
+struct caller {
+  pthread_t thread;
+  nexarResult_t (*call)(void);
+  nexarResult_t result;
+  char text[300];
+  double ended;
+};
+
+static void *call_it(void *argument) {
+  struct caller *caller = argument;
+  own_calls();
+  OK(cuCtxPushCurrent_v2(sides[0].context));
+  library_calls();
+  caller->result = caller->call();
+  snprintf(caller->text, sizeof caller->text, "%s", nexarGetLastError(NULL));
+  own_calls();
+  OK(cuCtxPopCurrent_v2(NULL));
+  caller->ended = seconds_now();
+  return NULL;
+}
+
+static void begin_call(struct caller *caller, nexarResult_t (*call)(void)) {
+  *caller = (struct caller){.call = call};
+  CHECK_EQ(0, pthread_create(&caller->thread, NULL, call_it, caller));
+}
+
+/* Soon after what ended it, as a call on host memory does. */
+static void check_ended(struct caller *caller, double after) {
+  CHECK_EQ(0, pthread_join(caller->thread, NULL));
+  CHECK(caller->ended - after < AT_ONCE_S);
+  if (caller->result == nexarSuccess) return;
+  CHECK(caller->result == nexarRemoteError || caller->result == nexarInvalidUsage);
+  CHECK_TEXT(caller->text, "aborted");
+}
+
+/* Streams of the program. */
+
+static void abort_beside_a_stream(void) {
+  begin_pair(SMALL);
+  for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, all_reduce(i));
+  for (int i = 0; i < 2; i++) check_drained(&sides[i]);
+  uint64_t hold = fakecuda_hold(sides[0].other);
+  for (int i = 0; i < 2; i++) abort_at_once(comms[i]);
+  CHECK_EQ(1, fakecuda_pending(sides[0].other));
+  fakecuda_release(hold);
+  end_pair_and_go_on();
+}
+static void an_abort_does_not_wait_for_a_stream_of_the_program(void) {
+  in_a_process("", abort_beside_a_stream);
+  in_a_process("HWQ=1", abort_beside_a_stream);
+}
+
+/* Calls of other threads. */
+
+static nexarComm_t other_comms[2];
+
+/* Of two communicators on a stream each; the other rank makes neither. */
+static nexarResult_t reduce_in_a_group(void) {
+  const struct side *side = &sides[0];
+  void *send = device_pointer(side->send), *recv = device_pointer(side->recv);
+  size_t count = side->bytes / 4;
+  CHECK_CODE(nexarSuccess, nexarGroupStart());
+  CHECK_CODE(nexarSuccess, nexarAllReduce(send, send, count, nexarUint32, nexarSum, comms[0],
+                                          side->stream));
+  CHECK_CODE(nexarSuccess, nexarAllReduce(recv, recv, count, nexarUint32, nexarSum, other_comms[0],
+                                          side->other));
+  return nexarGroupEnd();
+}
+
+static bool is_full(CUstream stream) {
+  return fakecuda_pending(stream) == atoi(getenv("FAKECUDA_QUEUE_DEPTH"));
+}
+
+/* Until the call has put so much on one of its streams that the driver lets it do no more. */
+static void await_full_queue(void) {
+  for (int full = 0; full < 50; usleep(100))
+    full = is_full(sides[0].stream) || is_full(sides[0].other) ? full + 1 : 0;
+}
+
+static void abort_one_of_a_group(void) {
+  struct caller caller;
+  begin_pair(PIECES);
+  library_calls();
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(other_comms, 2, NULL));
+  own_calls();
+  begin_call(&caller, reduce_in_a_group);
+  await_full_queue();
+  /* Either may be the one whose stream is full: the abort of the first does not wait for that. */
+  abort_at_once(comms[0]);
+  abort_at_once(other_comms[0]);
+  check_ended(&caller, seconds_now());
+  check_drained(&sides[0]);
+  abort_at_once(comms[1]);
+  abort_at_once(other_comms[1]);
+  fakecuda_set("QUEUE_DEPTH", NULL);
+  go_on_with_another();
+}
+static void an_abort_does_not_wait_for_a_group_whose_streams_are_full(void) {
+  in_a_process("QUEUE_DEPTH=12", abort_one_of_a_group);
+}
+
+static nexarResult_t send_much(void) {
+  return nexarSend(device_pointer(sides[0].send), MESSAGE / 4, nexarUint32, 1, comms[0],
+                   sides[0].stream);
+}
+
+/* The call asks the stream again and again whether it has come so far. */
+static void await_questions(void) {
+  fakecuda_reset_calls();
+  while (fakecuda_calls("cuStreamQuery") < 10) usleep(100);
+}
+
+static void abort_before_a_stream_has_come(void) {
+  struct caller caller;
+  begin_pair(MESSAGE);
+  uint64_t hold = fakecuda_hold(sides[0].stream);
+  begin_call(&caller, send_much);
+  await_questions();
+  double before = seconds_now();
+  abort_at_once(comms[0]);
+  check_ended(&caller, before);
+  CHECK(caller.result != nexarSuccess);
+  CHECK(fakecuda_pending(sides[0].stream) > 0);
+  fakecuda_release(hold);
+  abort_at_once(comms[1]);
+  make_pair();
+  for (int i = 0; i < 2; i++) end(i, nexarCommDestroy);
+}
+static void an_abort_ends_a_call_that_waits_for_its_stream(void) {
+  in_a_process("", abort_before_a_stream_has_come);
+  in_a_process("NO_MEMOPS=1", abort_before_a_stream_has_come);
+}
+
+/* Host streams. */
+
+static atomic_int inside;
+static atomic_bool may_go;
+
+/* Of the program, and in no hurry. */
+static void fold(const void *in, void *inout, size_t count, nexarDataType_t type, void *user) {
+  (void)in, (void)inout, (void)count, (void)type, (void)user;
+  atomic_fetch_add(&inside, 1);
+  while (!may_go) usleep(100);
+}
+
+static void abort_under_a_host_stream(void) {
+  static uint32_t data[2][16];
+  nexarStream_t streams[2];
+  begin_pair(SMALL);
+  library_calls();
+  for (int i = 0; i < 2; i++) {
+    nexarRedOp_t op;
+    CHECK_CODE(nexarSuccess, nexarStreamCreate(&streams[i]));
+    CHECK_CODE(nexarSuccess, nexarRedOpCreate(&op, fold, NULL, 1, comms[i]));
+    CHECK_CODE(nexarSuccess,
+               nexarAllReduce(data[i], data[i], 16, nexarUint32, op, comms[i], streams[i]));
+  }
+  while (!inside) usleep(100);
+  for (int i = 0; i < 2; i++) abort_at_once(comms[i]);
+  may_go = true;
+  /* The thread of a stream that has ended has dropped all it had. */
+  library_calls();
+  for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, nexarStreamDestroy(streams[i]));
+  end_pair_and_go_on();
+}
+static void an_operation_on_a_host_stream_may_outlive_its_communicator_and_its_device(void) {
+  in_a_process("", abort_under_a_host_stream);
+}
+
+int main(void) {
+  static const struct test_case cases[] = {
+      CASE(an_abort_does_not_wait_for_a_stream_of_the_program),
+      CASE(an_abort_does_not_wait_for_a_group_whose_streams_are_full),
+      CASE(an_abort_ends_a_call_that_waits_for_its_stream),
+      CASE(an_operation_on_a_host_stream_may_outlive_its_communicator_and_its_device),
+  };
+  return RUN(cases);
+}
