@@ -11,16 +11,30 @@
 #include "collectives.h"
 #include "own.h"
 
-enum memory { DEVICE, PLAIN, POOL, PINNED, MANAGED, SHOWN /* of nexarMemAlloc */, MEMORIES };
-static const char *const memory_names[] = {"device", "plain", "pool", "pinned", "managed", "shown"};
-/* Half of all is on the device. */
+enum memory {
+  DEVICE,
+  PLAIN,
+  POOL,
+  PINNED,
+  MANAGED,
+  SHOWN,      /* of nexarMemAlloc */
+  REGISTERED, /* by the address that the device has for it, which may not be the processor's */
+  MEMORIES
+};
+static const char *const memory_names[] = {"device",  "plain", "pool",      "pinned",
+                                           "managed", "shown", "registered"};
+/* Half of all is on the device. A prime number, so that each comes with everything else. */
 static const enum memory memories_in_turn[] = {DEVICE, PLAIN, DEVICE, POOL,  PINNED, DEVICE,
-                                               MANAGED, DEVICE, POOL, SHOWN, DEVICE};
+                                               MANAGED, DEVICE, POOL, SHOWN, DEVICE,
+                                               REGISTERED, DEVICE};
 
 enum { OF_NULL, OF_LEGACY, OF_THREAD, BLOCKING, NON_BLOCKING, STREAMS };
 
 static inline bool is_on_device(enum memory memory) {
-  return memory == DEVICE || memory == POOL || memory == MANAGED;
+  const char *alias = getenv("FAKECUDA_REGISTERED_ALIAS");
+  bool has_other_address = alias && atoi(alias);
+  return memory == DEVICE || memory == POOL || memory == MANAGED ||
+         (memory == REGISTERED && has_other_address);
 }
 
 /* Memory that jobs use one after another. */
@@ -45,6 +59,21 @@ static struct {
   uint64_t allocations;
 } borrowed;
 
+static inline CUdeviceptr register_memory(size_t bytes) {
+  CUdeviceptr address = 0;
+  void *host = NULL;
+  if (posix_memalign(&host, 4096, bytes)) abort();
+  DO(cuMemHostRegister_v2(host, bytes, CU_MEMHOSTALLOC_DEVICEMAP));
+  DO(cuMemHostGetDevicePointer_v2(&address, host, 0));
+  return address;
+}
+
+static inline void unregister_memory(CUdeviceptr address) {
+  void *host = fakecuda_view(address, 1);
+  DO(cuMemHostUnregister(host));
+  free(host);
+}
+
 static inline void free_arena(struct arena *arena, enum memory memory) {
   CUdeviceptr address = address_of(arena->at);
   if (!arena->bytes) return;
@@ -52,6 +81,7 @@ static inline void free_arena(struct arena *arena, enum memory memory) {
     case PLAIN: free(arena->at); break;
     case SHOWN: CHECK_CODE(nexarSuccess, nexarMemFree(arena->at)); break;
     case PINNED: DO(cuMemFreeHost(arena->at)); break;
+    case REGISTERED: unregister_memory(address); break;
     case POOL: DO(cuMemFreeAsync(address, borrowed.streams[NON_BLOCKING])); break;
     default: DO(cuMemFree_v2(address));
   }
@@ -68,6 +98,7 @@ static inline void get_arena(struct arena *arena, enum memory memory, size_t byt
     case SHOWN: CHECK_CODE(nexarSuccess, nexarMemAlloc(&host, bytes)); break;
     case PINNED: MINE(host = pinned_memory(bytes)); break;
     case DEVICE: MINE(address = device_memory(bytes)); break;
+    case REGISTERED: address = register_memory(bytes); break;
     case MANAGED: DO(cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL)); break;
     default: DO(cuMemAllocAsync(&address, bytes, borrowed.streams[NON_BLOCKING])); break;
   }
@@ -140,7 +171,7 @@ static inline void lend(struct share *share, const struct guarded *images, int n
   unsigned stream = (turn + turn / 7) % STREAMS;
   share->stream = borrowed.streams[stream];
   for (int i = 0; i < number; i++) {
-    unsigned which = (turn + (unsigned)i * (1 + turn / 11)) % COUNT_OF(memories_in_turn);
+    size_t all = COUNT_OF(memories_in_turn), which = (turn + (size_t)i * (1 + turn / all)) % all;
     lend_one(&borrowed.lent[i], &images[i], memories_in_turn[which], share->stream);
     at[i] = borrowed.lent[i].at + GUARD;
   }

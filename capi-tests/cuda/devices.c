@@ -56,6 +56,57 @@ static void run_threads_on_devices(int n, const int *devices) {
   for (int i = 0; i < n; i++) CALL(nexarCommDestroy(comms[i]));
 }
 
+/* A communicator that had no device when it was made, and threads that use it first. */
+enum { FIRST_USERS = 4, FEW = 100 };
+
+struct first_use {
+  nexarComm_t comm;
+  pthread_barrier_t together;
+  struct vector vectors[FIRST_USERS];
+  CUstream streams[FIRST_USERS];
+};
+
+static void use_first(int thread, int n, nexarComm_t comm, void *arg) {
+  struct first_use *use = arg;
+  (void)n, (void)comm;
+  enter(0);
+  pthread_barrier_wait(&use->together);
+  CALL(reduce_vector(&use->vectors[thread], use->comm, use->streams[thread]));
+  synchronize(use->streams[thread]);
+  leave(0);
+}
+
+static void use_first_together(void) {
+  struct first_use use;
+  nexarUniqueId id;
+  CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
+  CHECK_CODE(nexarSuccess, nexarCommInitRank(&use.comm, 1, id, 0));
+  check_is_on(use.comm, -1);
+  enter(0);
+  for (int i = 0; i < FIRST_USERS; i++) {
+    use.vectors[i] = new_vector(FEW);
+    use.streams[i] = new_stream(CU_STREAM_NON_BLOCKING);
+  }
+  pthread_barrier_init(&use.together, NULL, FIRST_USERS);
+  run_threads(FIRST_USERS, NULL, use_first, &use);
+  pthread_barrier_destroy(&use.together);
+  check_is_on(use.comm, 0);
+  CHECK_EQ(1, fakecuda_live(FAKECUDA_PINNED_MEMORY));
+  CHECK_EQ(1, fakecuda_live(FAKECUDA_EVENT));
+  for (int i = 0; i < FIRST_USERS; i++) {
+    end_stream(use.streams[i]);
+    free_vector(&use.vectors[i]);
+  }
+  CALL(nexarCommDestroy(use.comm));
+  CHECK_EQ(0, fakecuda_report_leaks());
+  leave(0);
+}
+
+/* Again and again, since they must come at the same time. */
+static void threads_that_use_a_communicator_first_give_it_one_device(void) {
+  for (int i = 0; i < 30; i++) use_first_together();
+}
+
 static const int reversed[] = {3, 2, 1, 0};
 
 /* No device has been used before. */
@@ -122,6 +173,7 @@ static void nothing_is_left_of_a_communicator_that_was_destroyed(void) {
 }
 
 static const struct test_case cases[] = {
+    CASE(threads_that_use_a_communicator_first_give_it_one_device),
     CASE(threads_use_a_device_each),
     CASE(threads_use_devices_that_are_in_use_already),
     CASE(ranks_beyond_the_last_device_have_host_memory),

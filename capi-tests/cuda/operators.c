@@ -103,11 +103,64 @@ static void a_scalar_on_the_device_may_scale_host_memory(void) {
   free_vector(&scalar);
 }
 
+/* Pinned memory is the device's too: the scalar is the one that the stream finds there. */
+static void scale_by_pinned(struct here h, size_t count, CUstream stream) {
+  struct vector vector = new_vector(count), scalar = new_vector(1);
+  nexarRedOp_t op;
+  CALL(nexarRedOpCreatePreMulSum(&op, scalar.seen, nexarUint32, nexarScalarDevice, h.comm));
+  *scalar.seen = 1000;
+  uint64_t hold;
+  MINE(hold = fakecuda_hold(stream));
+  fill_vector(&vector, stream, (uint32_t)h.rank + 1, 3);
+  fill_vector(&scalar, stream, 5, 0);
+  see(&scalar, stream);
+  CALL(nexarAllReduce(data_of(&vector), data_of(&vector), count, nexarUint32, op, h.comm, stream));
+  see(&vector, stream);
+  CHECK_EQ(1000, *scalar.seen);
+  fakecuda_release(hold);
+  synchronize(stream);
+  CHECK_SEEN(&vector, 5 * all_of(h.n), 3 * 5 * (uint32_t)h.n);
+  CALL(nexarRedOpDestroy(op, h.comm));
+  free_vector(&vector);
+  free_vector(&scalar);
+}
+
+static void a_scalar_in_pinned_memory_is_read_in_the_order_of_the_stream(void) {
+  struct here h = here();
+  CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+  scale_by_pinned(h, 1, stream);
+  scale_by_pinned(h, 1001, CU_STREAM_LEGACY);
+  scale_by_pinned(h, (5 << 20) + 1, stream);
+  end_stream(stream);
+}
+
+static void a_scalar_in_pinned_memory_is_read_at_the_call_if_there_is_no_stream(void) {
+  struct here h = here();
+  struct vector scalar = new_vector(1);
+  uint32_t number = (uint32_t)h.rank + 1;
+  uint64_t hold;
+  nexarRedOp_t op;
+  CALL(nexarRedOpCreatePreMulSum(&op, scalar.seen, nexarUint32, nexarScalarDevice, h.comm));
+  *scalar.seen = 7;
+  /* What the default stream is to do is no matter for a call without one. */
+  MINE(hold = fakecuda_hold(CU_STREAM_LEGACY));
+  fill_vector(&scalar, CU_STREAM_LEGACY, 5, 0);
+  see(&scalar, CU_STREAM_LEGACY);
+  CALL(nexarAllReduce(&number, &number, 1, nexarUint32, op, h.comm, NULL));
+  CHECK_EQ(7 * all_of(h.n), number);
+  fakecuda_release(hold);
+  synchronize(CU_STREAM_LEGACY);
+  CALL(nexarRedOpDestroy(op, h.comm));
+  free_vector(&scalar);
+}
+
 static const struct test_case cases[] = {
     CASE(functions_of_the_program_fold_in_the_order_of_ranks),
     CASE(premultiplied_sums_are_right),
     CASE(a_scalar_on_the_device_is_read_in_the_order_of_the_stream),
     CASE(a_scalar_on_the_device_may_scale_host_memory),
+    CASE(a_scalar_in_pinned_memory_is_read_in_the_order_of_the_stream),
+    CASE(a_scalar_in_pinned_memory_is_read_at_the_call_if_there_is_no_stream),
 };
 
 int main(void) {

@@ -80,6 +80,12 @@ OPERATION(recv, b->rank == 1 ? nexarSend(b->send, COUNT, nexarUint32, 0, END)
                              : nexarRecv(b->recv, COUNT, nexarUint32, 1, END))
 OPERATION(tagged, b->rank == 0 ? nexarSendTag(b->send, COUNT, nexarUint32, 1, 7, END)
                                : nexarRecvTag(b->recv, COUNT, nexarUint32, 0, 7, END))
+/* Too much for pinned memory: the caller waits. */
+enum { WAITING_COUNT = (17 << 20) / 4 };
+OPERATION(large_send, b->rank == 0 ? nexarSend(b->send, WAITING_COUNT, nexarUint32, 1, END)
+                                   : nexarRecv(b->recv, WAITING_COUNT, nexarUint32, 0, END))
+OPERATION(large_recv, b->rank == 1 ? nexarSend(b->send, WAITING_COUNT, nexarUint32, 0, END)
+                                   : nexarRecv(b->recv, WAITING_COUNT, nexarUint32, 1, END))
 OPERATION(send_recv, nexarSendRecv(b->send, COUNT, 1 - b->rank, b->recv, COUNT, 1 - b->rank,
                                    nexarUint32, END))
 
@@ -120,7 +126,11 @@ static const struct operation operations[] = {
     ENTRY(send_recv, SMALL),         ENTRY(group, SMALL),
 };
 static const struct operation large_operations[] = {
-    ENTRY(large_all_reduce, LARGE), ENTRY(large_all_gather, LARGE)};
+    ENTRY(large_all_reduce, LARGE),
+    ENTRY(large_all_gather, LARGE),
+    ENTRY(large_send, LARGE),
+    ENTRY(large_recv, LARGE),
+};
 
 /* An operation of a rank, and what its buffers are before and after it. */
 struct plan {

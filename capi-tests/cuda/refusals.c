@@ -36,6 +36,28 @@ static void device_memory_on_a_host_stream_is_refused(void) {
   check_device_works(h);
 }
 
+/* The driver would follow a handle that is none of its own to wherever it points. */
+static void a_host_stream_that_was_destroyed_is_refused_and_never_shown_to_the_driver(void) {
+  struct here h = here();
+  struct vector vector = new_vector(COUNT);
+  uint32_t number = 1;
+  nexarStream_t stream;
+  CHECK_CODE(nexarSuccess, nexarStreamCreate(&stream));
+  CHECK_CODE(nexarSuccess, nexarStreamDestroy(stream));
+  fakecuda_reset_calls();
+  CALL_CODE(nexarInvalidArgument,
+            nexarAllReduce(&number, &number, 1, nexarUint32, nexarSum, h.comm, stream));
+  CHECK_TEXT(nexarGetLastError(h.comm), "stream");
+  CALL_CODE(nexarInvalidArgument, reduce_vector(&vector, h.comm, stream));
+  CALL_CODE(nexarInvalidArgument, nexarBarrier(h.comm, stream));
+  CALL_CODE(nexarInvalidArgument, nexarSend(&number, 1, nexarUint32, 0, h.comm, stream));
+  CHECK_EQ(0, fakecuda_calls("cuStreamIsCapturing") + fakecuda_calls("cuStreamQuery") +
+                  fakecuda_calls("cuStreamWaitEvent") + fakecuda_calls("cuStreamWriteValue32_v2"));
+  CHECK_EQ(1, number);
+  free_vector(&vector);
+  check_device_works(h);
+}
+
 static CUcontext context_of(CUdevice device) {
   CUcontext context = NULL;
   DO(cuDevicePrimaryCtxRetain(&context, device));
@@ -239,6 +261,7 @@ static void a_thread_needs_no_context_of_the_device(void) {
 
 static const struct test_case cases[] = {
     CASE(device_memory_on_a_host_stream_is_refused),
+    CASE(a_host_stream_that_was_destroyed_is_refused_and_never_shown_to_the_driver),
     CASE(memory_of_another_device_is_refused),
     CASE(memory_of_two_kinds_is_refused),
     CASE(a_captured_stream_is_refused_and_its_capture_goes_on),
