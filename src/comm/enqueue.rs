@@ -142,10 +142,29 @@ pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
         one.communicator.release_device();
     }
     // Whatever has failed: while it is made it may use memory of the caller's.
-    let awaited = host.iter().chain(waiting.iter().map(|one| one.cuda.worker()));
-    let made = awaited.map(|thread| thread.synchronize()).collect::<Vec<_>>();
-    let made = made.into_iter().collect::<Result<()>>();
-    put.and(begun).and(made).and_then(|()| waiting.iter().try_for_each(Waiting::store))
+    let on_host = host.map_or(Ok(()), |host| host.synchronize());
+    put.and(begun).and(on_host).and(wait_for_all(&waiting))
+}
+
+/// Waits until all has been made, and stores what communicators have made without a failure.
+fn wait_for_all(waiting: &[Waiting]) -> Result<()> {
+    let mut failed: Vec<&Arc<Cuda>> = Vec::new();
+    let mut result = Ok(());
+    for one in waiting {
+        let made = one.cuda.worker().synchronize();
+        if made.is_err() {
+            failed.push(&one.cuda);
+        }
+        result = result.and(made);
+    }
+    let has_failed = |one: &Waiting| {
+        one.enqueued.communicator.fault().is_some()
+            || failed.iter().any(|cuda| Arc::ptr_eq(cuda, &one.cuda))
+    };
+    for one in waiting.iter().filter(|one| !has_failed(one)) {
+        result = result.and(one.store());
+    }
+    result
 }
 
 /// Those of all communicators that are enqueued for, in one order in all threads.
