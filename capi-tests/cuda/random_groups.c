@@ -11,8 +11,8 @@
 
 enum {
   PIECE = 8 << 20,
-  MOST_OPS = 12,
-  MOST_BYTES = 64 << 20, /* of the buffers of a round, on any rank */
+  MOST_OPS = 20,
+  MOST_BYTES = 48 << 20, /* of the buffers of a round, on any rank */
   PARTS = 4,
   OF_HOST = STREAMS, /* a stream of nexarStreamCreate */
   MOST_TAG = 3,
@@ -45,6 +45,7 @@ static struct {
   uint64_t random, own_random; /* the first is the same on every rank */
   uint64_t seed, next_id;
   int rank, n, round;
+  int only_stream; /* of CUDA's that this rank uses in this round, or -1 */
   struct part parts[PARTS];
   nexarStream_t of_host;
   struct arena arenas[MEMORIES], filled_from, copied_to;
@@ -229,6 +230,7 @@ static void place_op(struct op *op) {
   size_t size = op->job.dtype->size, sent = s->send.extent * size, got = s->recv.extent * size;
   int which = own(STREAMS + 1);
   bool on_host = which == OF_HOST || (which == OF_NULL && own(2));
+  if (!on_host && program.only_stream >= 0) which = program.only_stream;
   s->stream = which == OF_HOST ? (void *)program.of_host : borrowed.streams[which];
   bool in_place = op->job.in_place || op->job.collective->has_one_buffer;
   op->number = in_place && s->inside != APART ? 1 : 2;
@@ -312,6 +314,7 @@ static void one_round(void) {
   size_t bytes = 0;
   program.number = 0;
   program.images_used = 0;
+  program.only_stream = own(2) ? own(STREAMS) : -1; /* waits on one stream hold up the most */
   memset(program.used, 0, sizeof program.used);
   for (int i = 0; i < number; i++) draw_op(&bytes);
   for (int i = 0; i < program.number; i++) place_op(&program.ops[i]);
