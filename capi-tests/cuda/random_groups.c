@@ -7,6 +7,7 @@
  *     RANDOM_SECONDS=60 RANDOM_SEED=7 nexar-run -n 3 random_groups
  */
 #include "buffers.h"
+#include "processes.h"
 #include "sides.h"
 
 enum {
@@ -414,8 +415,11 @@ static void groups_drawn_at_random_give_right_results(void) {
 
 static const struct test_case cases[] = {CASE(groups_drawn_at_random_give_right_results)};
 
+/* ODD_RANKS: settings of the driver of every other rank. */
 int main(void) {
+  const char *settings = getenv("ODD_RANKS"), *rank = getenv("NEXAR_RANK");
   char deadline[32];
+  if (settings && rank && atoi(rank) % 2) put_settings(settings);
   snprintf(deadline, sizeof deadline, "%d", number_of("RANDOM_SECONDS", 5) + 40);
   setenv("CHECK_DEADLINE_S", deadline, 0);
   begin_elsewhere();
