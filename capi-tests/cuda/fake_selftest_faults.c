@@ -232,6 +232,7 @@ static void fail_the_nth(void) {
     CHECK_EQ(i == 2 ? 12345 : CUDA_SUCCESS, cuMemcpyAsync(memory, memory, 1, NULL));
   }
   CHECK_EQ(1, fakecuda_failed());
+  CHECK_TEXT(fakecuda_failed_function(), "cuMemcpyAsync");
   CHECK_EQ(3, fakecuda_calls("cuMemcpyAsync"));
   CHECK_EQ(6, fakecuda_calls(NULL)); /* with cuInit, retain and push; without cuMemAlloc */
   OK(cuCtxSynchronize());

@@ -67,6 +67,13 @@ static inline bool is_call(const struct driver_calls *calls, unsigned nth, const
   return strcmp(call_name(calls, nth), name) == 0;
 }
 
+/* Whoever waits for a stream asks as often as it takes: how many calls there are then differs. */
+static inline bool asks_streams(const struct driver_calls *calls) {
+  for (unsigned nth = 1; nth <= calls->count; nth++)
+    if (is_call(calls, nth, "cuStreamQuery")) return true;
+  return false;
+}
+
 /* Has the nth call from now fail, and with plus "+" all after it. */
 static inline void arm(unsigned nth, const char *plus, unsigned code) {
   char failure[40];

@@ -136,6 +136,42 @@ static void a_failure_at_any_call_while_a_communicator_is_made_is_told_and_loses
   in_a_process("", make_later_ones_with_failures);
 }
 
+/* All ranks of a process at once: the failure is that of any of their devices. */
+static void make_all_with_failures(void) {
+  enum { RANKS = 3 };
+  static struct driver_calls calls;
+  nexarComm_t all[RANKS];
+  own_calls();
+  OK(cuInit(0));
+  library_calls();
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(all, RANKS, NULL));
+  for (int i = 0; i < RANKS; i++) CHECK_CODE(nexarSuccess, nexarCommDestroy(all[i]));
+  unsigned nth = 0, depth = fakecuda_context_depth();
+  do {
+    unsigned code = codes[++nth % COUNT_OF(codes)];
+    struct belongings before = belongings();
+    begin_to_list();
+    arm(nth, "", code);
+    nexarResult_t result = nexarCommInitAll(all, RANKS, NULL);
+    const char *failed = fakecuda_failed_function();
+    fakecuda_fail(NULL);
+    list_calls(&calls);
+    if (!failed) calls.count = 0;
+    else begin_run("all of a process", &calls, nth, "", code);
+    restore_contexts(depth, failed && is_call(&calls, nth, "cuCtxPopCurrent_v2"));
+    if (result != nexarSuccess) check_told(failed, code, result, NULL);
+    for (int i = 0; result == nexarSuccess && i < RANKS; i++)
+      CHECK_CODE(nexarSuccess, nexarCommDestroy(all[i]));
+    if (failed && !gives_back(&calls, nth)) check_given_back(before, check_running);
+  } while (calls.count && can_go_on());
+  CHECK(nth > 20);
+}
+
+static void a_failure_at_any_call_while_all_of_a_process_are_made_is_told_and_loses_nothing(void) {
+  runs();
+  in_a_process("DEVICES=3", make_all_with_failures);
+}
+
 /* A communicator is made before the program uses CUDA; its first call gives it a device. */
 static void come_late_with_failures(void) {
   static struct driver_calls calls;
@@ -326,6 +362,7 @@ int main(void) {
   static const struct test_case cases[] = {
       CASE(a_failure_at_any_call_while_the_first_communicator_is_made_is_told_or_overcome),
       CASE(a_failure_at_any_call_while_a_communicator_is_made_is_told_and_loses_nothing),
+      CASE(a_failure_at_any_call_while_all_of_a_process_are_made_is_told_and_loses_nothing),
       CASE(a_failure_at_any_call_while_a_communicator_gets_its_device_late_is_told),
       CASE(a_failure_at_any_call_while_a_communicator_ends_is_of_no_consequence),
       CASE(a_failure_at_any_call_of_a_split_is_told_and_the_whole_goes_on),

@@ -98,6 +98,9 @@ foreach(name IN ITEMS injection injection_making failing ending aborting leftove
   nexar_test(cuda ${name} cuda.${name})
 endforeach()
 set_tests_properties(cuda.injection PROPERTIES PROCESSORS 2 TIMEOUT 120)
+nexar_test(cuda injection.without_memops cuda.injection)
+set_tests_properties(cuda.injection.without_memops PROPERTIES
+  PROCESSORS 2 TIMEOUT 120 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
 nexar_cuda_test(injection 2 shm)
 nexar_cuda_test(injection 2 quic)
 set_tests_properties(cuda.failing cuda.ending cuda.aborting cuda.leftovers PROPERTIES PROCESSORS 2)
@@ -109,6 +112,9 @@ nexar_program(cuda waiting cuda/waiting.c)
 target_link_libraries(cuda.waiting PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
 nexar_test(cuda waiting cuda.waiting)
 set_tests_properties(cuda.waiting PROPERTIES PROCESSORS 2 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
+nexar_test(cuda waiting.large_messages cuda.waiting)
+set_tests_properties(cuda.waiting.large_messages PROPERTIES
+  PROCESSORS 2 ENVIRONMENT CHECK_CASES=a_large_message)
 nexar_program(cuda waiting_old_driver cuda/waiting.c)
 target_link_libraries(cuda.waiting_old_driver PRIVATE
   fake_cuda_driver_without_memops nexar::nexar Threads::Threads)

@@ -1,10 +1,12 @@
 /*
  * A driver whose streams cannot wait for numbers: calls on the memory of a device wait instead.
  * When one returns its stream has done all of it; the result is right; that callers wait is told
- * once; and what goes wrong is returned by the call itself.
+ * once; and what goes wrong is returned by the call itself. What is before it on the stream is
+ * waited for no longer than a call may take, and what fails before it has begun is as if it had not
+ * been called.
  *
  * Two ranks, which are threads. Run with FAKECUDA_NO_MEMOPS=1, and linked with a driver that has no
- * such functions.
+ * such functions; the cases of large messages also with one whose streams can wait.
  */
 #include "pairs.h"
 #include "processes.h"
@@ -118,6 +120,100 @@ static void what_fails_is_returned_by_the_call_itself(void) {
   in_a_process("", two_fail_in_the_call);
 }
 
+/* Large messages, for which callers wait whatever the driver can do. Rank 0 sends. */
+
+static nexarResult_t call_large(const struct side *side, bool counts) {
+  struct buffers b = {side->rank, side->comm, device_pointer(side->send),
+                      device_pointer(side->recv), side->stream, side->other};
+  if (counts) library_calls();
+  nexarResult_t result = large_send(&b);
+  own_calls();
+  return result;
+}
+
+/* Both ranks: it arrives. */
+static void check_arrives(const struct side *side) {
+  const uint32_t *seen = view(side->recv, side->bytes);
+  size_t wrong = 0;
+  CHECK_CODE(nexarSuccess, call_large(side, true));
+  for (size_t i = 0; side->rank == 1 && i < WAITING_COUNT; i++) wrong += seen[i] != sent(0, i);
+  CHECK_EQ(0, wrong);
+}
+
+static void come_too_late(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)comm, (void)arg;
+  struct side side = begin_side(rank, LARGE);
+  if (rank == 0) {
+    uint64_t hold = fakecuda_hold(side.stream);
+    double before = seconds_now(), waited;
+    CHECK_CODE(nexarTimeout, call_large(&side, true));
+    waited = seconds_now() - before;
+    CHECK(waited > 0.6 && waited < 5);
+    CHECK_TEXT(nexarGetLastError(side.comm), "stream");
+    CHECK(fakecuda_pending(side.stream) > 0);
+    fakecuda_release(hold);
+  }
+  meet();
+  /* The other rank knows nothing of it. */
+  CHECK_CODE(nexarSuccess, async_error(side.comm));
+  check_arrives(&side);
+  end_side(&side, nexarCommDestroy);
+}
+static void two_come_too_late(void) {
+  setenv("NEXAR_OP_TIMEOUT_MS", "700", 1);
+  run_two(come_too_late);
+}
+static void a_large_message_waits_for_its_stream_no_longer_than_a_call_may_take(void) {
+  in_a_process("", two_come_too_late);
+}
+
+static void fail_to_fetch(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)comm, (void)arg;
+  struct side side = begin_side(rank, LARGE);
+  if (rank == 0) {
+    fakecuda_fail("cuMemcpyAsync:1:999");
+    CHECK_CODE(nexarUnhandledCudaError, call_large(&side, true));
+    CHECK_TEXT(nexarGetLastError(side.comm), "cuMemcpyAsync");
+    CHECK_EQ(1, fakecuda_failed());
+    fakecuda_fail(NULL);
+  }
+  meet();
+  CHECK_CODE(nexarSuccess, async_error(side.comm));
+  check_arrives(&side);
+  end_side(&side, nexarCommDestroy);
+}
+static void two_fail_to_fetch(void) { run_two(fail_to_fetch); }
+static void a_large_message_that_could_not_be_fetched_can_be_sent_again(void) {
+  in_a_process("", two_fail_to_fetch);
+}
+
+/* The sender has ended its call by then: it hears of it later. */
+static void fail_to_store(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)n, (void)comm, (void)arg;
+  struct side side = begin_side(rank, LARGE);
+  if (rank == 1) fakecuda_fail("cuMemcpyAsync:1:999");
+  meet();
+  if (rank == 0) {
+    nexarResult_t result = call_large(&side, false);
+    if (result != nexarSuccess) CHECK_CODE(nexarUnhandledCudaError, result);
+  } else {
+    CHECK_CODE(nexarUnhandledCudaError, call_large(&side, true));
+    CHECK_TEXT(nexarGetLastError(side.comm), "cuMemcpyAsync");
+    CHECK_EQ(1, fakecuda_failed());
+    fakecuda_fail(NULL);
+  }
+  while (async_error(side.comm) == nexarSuccess) usleep(100);
+  CHECK_CODE(nexarUnhandledCudaError, async_error(side.comm));
+  CHECK_TEXT(nexarGetLastError(side.comm), "rank 1");
+  CHECK_CODE(nexarUnhandledCudaError, call_large(&side, true));
+  check_drained(&side);
+  end_side(&side, nexarCommDestroy);
+}
+static void two_fail_to_store(void) { run_two(fail_to_store); }
+static void a_large_message_that_could_not_be_stored_fails_the_communicator_on_both_ranks(void) {
+  in_a_process("", two_fail_to_store);
+}
+
 static char log_path[] = "/tmp/nexar-waiting-XXXXXX";
 
 static void wait_thrice(int rank, int n, nexarComm_t comm, void *arg) {
@@ -158,6 +254,9 @@ int main(void) {
       CASE(a_call_waits_for_what_its_stream_was_to_do_before),
       CASE(what_fails_is_returned_by_the_call_itself),
       CASE(that_callers_wait_is_told_once_for_each_device),
+      CASE(a_large_message_waits_for_its_stream_no_longer_than_a_call_may_take),
+      CASE(a_large_message_that_could_not_be_fetched_can_be_sent_again),
+      CASE(a_large_message_that_could_not_be_stored_fails_the_communicator_on_both_ranks),
   };
   return RUN(cases);
 }

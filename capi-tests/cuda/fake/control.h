@@ -22,6 +22,8 @@ CUDA_EXPORT void fakecuda_set(const char *name, const char *value);
 CUDA_EXPORT void fakecuda_fail(const char *failures);
 /* How many of the failures that are armed have happened. */
 CUDA_EXPORT unsigned fakecuda_failed(void);
+/* The function whose call was the last of these; NULL: none has happened. */
+CUDA_EXPORT const char *fakecuda_failed_function(void);
 /* An error that stays, as if the device had run into it: whatever is on its streams is dropped. */
 CUDA_EXPORT void fakecuda_break(CUdevice device, CUresult code);
 /* Frees what the library has of pinned memory on the device, as if the program had reset it. */

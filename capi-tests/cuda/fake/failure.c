@@ -20,6 +20,7 @@ static struct failure {
 } failures[MOST_FAILURES];
 static int armed;
 static unsigned happened;
+static enum function last_failed; /* if one has */
 static bool chosen; /* by the test, and no longer by the environment */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -75,6 +76,13 @@ unsigned fakecuda_failed(void) {
   return number;
 }
 
+const char *fakecuda_failed_function(void) {
+  pthread_mutex_lock(&lock);
+  const char *name = happened ? name_of_function(last_failed) : NULL;
+  pthread_mutex_unlock(&lock);
+  return name;
+}
+
 static bool means(const struct failure *failure, enum function function) {
   if (strcmp(failure->function, "*") == 0) return library_calls(function);
   return strcmp(failure->function, name_of_function(function)) == 0;
@@ -92,6 +100,7 @@ bool failure_is_armed(enum function function, CUresult *code) {
     *code = failure->code;
     fails = true;
     happened++;
+    last_failed = function;
   }
   pthread_mutex_unlock(&lock);
   return fails;
