@@ -136,6 +136,8 @@ static void run(const struct plan *plan, struct failure failure) {
   if (result != nexarSuccess)
     CHECK(!made && (result == nexarRemoteError || result == nexarUnhandledCudaError));
   if (side->rank == 1 && !made) {
+    /* It may have its result and not have heard yet. */
+    while (async_error(side->comm) == nexarSuccess) usleep(100);
     CHECK_TEXT(nexarGetLastError(side->comm), "rank 0");
     leave(side, failure.nth / 2 % 2);
   }

@@ -59,6 +59,29 @@ static void messages_go_round_in_groups_and_by_sendrecv(void) {
   end_stream(stream);
 }
 
+static void write_late(void *data) {
+  usleep(20000);
+  *(uint32_t *)data = 5;
+}
+
+/* One call, of which each half may be on another memory. */
+static void both_halves_of_a_sendrecv_are_in_the_order_of_stream_null(void) {
+  struct here h = here();
+  int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
+  uint32_t number = 1;
+  struct vector vector = new_vector(1);
+  DO(cuLaunchHostFunc(NULL, write_late, &number));
+  CALL(nexarSendRecv(&number, 1, next, data_of(&vector), 1, previous, nexarUint32, h.comm, NULL));
+  see(&vector, NULL);
+  synchronize(NULL);
+  CHECK_EQ(5, vector.seen[0]);
+  number = 1;
+  CALL(nexarSendRecv(data_of(&vector), 1, next, &number, 1, previous, nexarUint32, h.comm, NULL));
+  synchronize(NULL);
+  CHECK_EQ(5, number);
+  free_vector(&vector);
+}
+
 /* From rank 0 to all, one after another, each to memory of another kind. */
 static void a_message_gets_from_any_memory_to_any(void) {
   struct here h = here();
@@ -207,6 +230,7 @@ static void a_send_returns_before_its_data_is_there(void) {
 
 static const struct test_case cases[] = {
     CASE(messages_go_round_in_groups_and_by_sendrecv),
+    CASE(both_halves_of_a_sendrecv_are_in_the_order_of_stream_null),
     CASE(a_message_gets_from_any_memory_to_any),
     CASE(tags_tell_messages_apart),
     CASE(everybody_sends_to_everybody),

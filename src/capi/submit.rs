@@ -6,7 +6,7 @@
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Queued, Request, SplitRequest, Tried, Work, run_together};
+use crate::comm::{Communicator, OnCuda, Queued, Request, SplitRequest, Tried, Work, run_together};
 use crate::device::{self, CudaStream, Device};
 use crate::error::{Code, Error, Result};
 
@@ -59,7 +59,10 @@ pub(super) fn operations(
     boundary(function, || {
         let result = with_communicator(function, comm, |communicator| {
             let request = |work| request(Arc::clone(&communicator), stream, work);
-            submit_all(body(&communicator)?.into_iter().map(request).collect::<Result<_>>()?)
+            let requests = body(&communicator)?.into_iter().map(request);
+            let mut requests = requests.collect::<Result<Vec<_>>>()?;
+            on_one_stream(&mut requests)?;
+            submit_all(requests)
         });
         result.inspect_err(|error| note_failure(function, error))
     })
@@ -162,6 +165,17 @@ fn request(
         return Err(Error::Argument(what.to_owned()));
     }
     Ok(Request { communicator, stream: ours, cuda, work })
+}
+
+/// Halves of one call: if one is on a device, and so on CUDA's stream NULL, the others are in its order too.
+fn on_one_stream(requests: &mut [Request<'static>]) -> Result<()> {
+    let stream = requests.iter().find_map(|one| one.cuda.as_ref()).map(OnCuda::stream);
+    for one in requests.iter_mut().filter(|one| one.stream.is_none() && one.cuda.is_none()) {
+        if stream.is_some() {
+            one.cuda = one.communicator.on_cuda(&one.work, stream)?;
+        }
+    }
+    Ok(())
 }
 
 fn submit(request: Request<'static>) -> Result<()> {

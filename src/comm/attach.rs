@@ -22,6 +22,12 @@ pub struct OnCuda {
     pub(super) device: OnDevice,
 }
 
+impl OnCuda {
+    pub fn stream(&self) -> CudaStream {
+        self.stream
+    }
+}
+
 impl Communicator {
     /// Whether and where the buffers of an operation lie on a device; `stream` if it is one of CUDA's.
     pub fn on_cuda(&self, work: &Work<'_>, stream: Option<CudaStream>) -> Result<Option<OnCuda>> {
