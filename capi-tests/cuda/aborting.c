@@ -56,7 +56,7 @@ static void check_ended(struct caller *caller, double after) {
   CHECK_EQ(0, pthread_join(caller->thread, NULL));
   CHECK(caller->ended - after < AT_ONCE_S);
   if (caller->result == nexarSuccess) return;
-  CHECK(caller->result == nexarRemoteError || caller->result == nexarInvalidUsage);
+  CHECK_CODE(nexarInvalidUsage, caller->result);
   CHECK_TEXT(caller->text, "aborted");
 }
 
@@ -120,7 +120,7 @@ static void abort_one_of_a_group(void) {
   abort_at_once(comms[1]);
   abort_at_once(other_comms[1]);
   fakecuda_set("QUEUE_DEPTH", NULL);
-  go_on_with_another();
+  end_pair_and_go_on();
 }
 static void an_abort_does_not_wait_for_a_group_whose_streams_are_full(void) {
   in_a_process("QUEUE_DEPTH=12", abort_one_of_a_group);
@@ -152,6 +152,7 @@ static void abort_before_a_stream_has_come(void) {
   abort_at_once(comms[1]);
   make_pair();
   for (int i = 0; i < 2; i++) end(i, nexarCommDestroy);
+  CHECK_EQ(0, fakecuda_report_leaks());
 }
 static void an_abort_ends_a_call_that_waits_for_its_stream(void) {
   in_a_process("", abort_before_a_stream_has_come);

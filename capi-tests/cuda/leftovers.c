@@ -95,12 +95,25 @@ static void memory_that_a_stream_has_not_come_to_is_not_taken(void) {
   in_a_process("ALLOC_SYNC=off", abort_before_a_stream_has_come);
 }
 
+/* As a program that resets its device between two communicators. */
+static void drop_between_two(void) {
+  begin_pair(BYTES);
+  for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, all_reduce(i));
+  for (int i = 0; i < 2; i++) check_drained(&sides[i]);
+  for (int i = 0; i < 2; i++) end(i, nexarCommAbort);
+  CHECK_EQ(2, fakecuda_live(FAKECUDA_PINNED_MEMORY));
+  for (int i = 0; i < 2; i++) fakecuda_drop_pinned(i);
+  end_pair_and_go_on();
+}
+static void memory_that_is_gone_is_not_taken(void) { in_a_process("", drop_between_two); }
+
 int main(void) {
   static const struct test_case cases[] = {
       CASE(memory_of_aborted_communicators_is_taken_again_while_a_stream_is_inside_a_call),
       CASE(memory_of_destroyed_communicators_is_taken_again_while_a_stream_is_inside_a_call),
       CASE(a_communicator_that_takes_memory_again_waits_for_no_stream),
       CASE(memory_that_a_stream_has_not_come_to_is_not_taken),
+      CASE(memory_that_is_gone_is_not_taken),
   };
   return RUN(cases);
 }

@@ -46,8 +46,7 @@ const ROOM_FOR_SCALAR: usize = 4096;
 
 pub(super) struct Cuda {
     ordinal: i32,
-    /// Until it ends: the last of them calls the driver when it is dropped, which must not be in a thread of ours.
-    device: Mutex<Option<Arc<Device>>>,
+    device: Mutex<DeviceUse>,
     /// Makes what was enqueued.
     worker: Arc<Stream>,
     /// `None`: streams of the device cannot wait for numbers, so callers do.
@@ -57,6 +56,15 @@ pub(super) struct Cuda {
     pub holds: bool,
     /// Whether it was told that a caller waits.
     has_told: AtomicBool,
+}
+
+/// The last reference to a device calls the driver when it is dropped, which must not be in a thread of ours. So it
+/// is taken out by who ends its use.
+enum DeviceUse {
+    Open(Arc<Device>),
+    /// The communicator has ended. Whoever has the order next gives all back.
+    Ending(Arc<Device>, Ending),
+    Ended,
 }
 
 impl Cuda {
@@ -83,7 +91,7 @@ impl Cuda {
         info!("device {ordinal}: {} KiB of pinned memory", pinned >> 10);
         let cuda = Arc::new(Self {
             ordinal,
-            device: Mutex::new(Some(device)),
+            device: Mutex::new(DeviceUse::Open(device)),
             worker,
             staging,
             order: Mutex::new(Order { event: Some(event), last: None, is_recorded: true }),
@@ -100,8 +108,14 @@ impl Cuda {
 
     /// Fails when the communicator has ended.
     pub fn device(&self) -> Result<Arc<Device>> {
-        let device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
-        device.clone().ok_or(Error::Aborted)
+        match &*self.device_use() {
+            DeviceUse::Open(device) => Ok(Arc::clone(device)),
+            DeviceUse::Ending(..) | DeviceUse::Ended => Err(Error::Aborted),
+        }
+    }
+
+    fn device_use(&self) -> MutexGuard<'_, DeviceUse> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn staging(&self) -> Option<&Arc<Staging>> {
@@ -148,9 +162,8 @@ impl Cuda {
 
     /// As `rest`, after something could not be enqueued. If this cannot either, nobody will ever know when the
     /// device needs the memory no more.
-    pub fn settle(&self, order: &mut Order) {
-        let device = self.device();
-        let rested = device.and_then(|device| self.rest(order, &device.enter()?));
+    pub fn settle(&self, order: &mut Order, device: &Device) {
+        let rested = device.enter().and_then(|entered| self.rest(order, &entered));
         if let (Err(_), Some(staging)) = (rested, &self.staging) {
             staging.lose();
         }
@@ -172,10 +185,23 @@ impl Cuda {
     /// Everything enqueued has ended: waits until the device has done its part, and gives all back.
     pub fn close(&self, ending: Ending) {
         self.worker.close();
-        let device = self.device.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(device), Some(mut order)) = (device, self.lock_within(ending.patience())) else {
-            return; // it has ended, or a call stands still in the driver and keeps all it uses
-        };
+        let mut device_use = self.device_use();
+        if let DeviceUse::Open(device) = &*device_use {
+            *device_use = DeviceUse::Ending(Arc::clone(device), ending);
+        }
+        drop(device_use);
+        self.give_back(ending.patience());
+    }
+
+    /// Gives all back if the communicator has ended. If a call stands still in the driver, it does so when it
+    /// goes on.
+    pub fn give_back(&self, patience: Duration) {
+        if !matches!(*self.device_use(), DeviceUse::Ending(..)) {
+            return;
+        }
+        let Some(mut order) = self.lock_within(patience) else { return };
+        let device_use = std::mem::replace(&mut *self.device_use(), DeviceUse::Ended);
+        let DeviceUse::Ending(device, ending) = device_use else { return };
         if let Some(staging) = &self.staging {
             if self.holds {
                 staging.release();

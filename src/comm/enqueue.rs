@@ -104,9 +104,16 @@ struct Waiting {
 /// As `batch::run_together`, where some requests are on CUDA streams.
 pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     let cudas = cudas_of(&requests);
+    let result = run_on(&cudas, requests);
+    // A communicator that has ended meanwhile could perhaps not wait for this.
+    cudas.iter().for_each(|cuda| cuda.give_back(Duration::ZERO));
+    result
+}
+
+fn run_on(cudas: &[Arc<Cuda>], requests: Vec<Request<'static>>) -> Result<()> {
     // In one order in all threads, so that none waits for another's.
     let mut sides = cudas.iter().map(Side::new).collect::<Result<Vec<_>>>()?;
-    let asked = requests.into_iter().map(|request| plan(request, &cudas));
+    let asked = requests.into_iter().map(|request| plan(request, cudas));
     let mut asked = asked.collect::<Result<Vec<_>>>()?;
     let mut waiting = Vec::new();
     let uncut = find_room(&mut asked, &mut sides, &mut waiting).inspect_err(|_| {
@@ -443,7 +450,7 @@ impl<'a> Side<'a> {
     }
 
     fn settle(&mut self) {
-        self.cuda.settle(&mut self.order);
+        self.cuda.settle(&mut self.order, &self.device);
     }
 
     fn put(&mut self, entered: &Entered<'_>, step: Step) -> Result<()> {
@@ -476,7 +483,7 @@ fn wait_for_stream(
     let until = Instant::now() + limit;
     while !entered.is_idle(stream)? {
         if let Some(fault) = communicator.fault() {
-            return Err(fault);
+            return Err(communicator.as_caller_is_told(fault));
         }
         if Instant::now() >= until {
             let blame = "the stream has not come to it".to_owned();
@@ -521,16 +528,16 @@ impl Waiting {
         if self.store.is_empty() {
             return Ok(());
         }
+        let device = self.cuda.device()?;
         let mut order = self.cuda.lock();
-        self.try_store(&mut order).map_err(|error| {
-            self.cuda.settle(&mut order);
+        self.try_store(&mut order, &device).map_err(|error| {
+            self.cuda.settle(&mut order, &device);
             self.enqueued.fail("its result not stored", &error)
         })
     }
 
-    fn try_store(&self, order: &mut Order) -> Result<()> {
+    fn try_store(&self, order: &mut Order, device: &Device) -> Result<()> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = self.cuda.device()?;
         let entered = device.enter()?;
         order.go_on_with(self.stream, &entered)?;
         wait_for_stream(&self.enqueued.communicator, &entered, self.stream)?;

@@ -18,6 +18,13 @@ struct Leftover {
     device: Arc<Device>,
 }
 
+impl Leftover {
+    /// The program may have reset the device, and then nothing may look at it any more.
+    fn is_there(&self) -> bool {
+        self.staging.is_there(|pinned| self.device.still_has(pinned))
+    }
+}
+
 fn leftovers() -> MutexGuard<'static, Vec<Leftover>> {
     static LEFTOVERS: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,6 +38,7 @@ pub(super) fn keep(staging: Arc<Staging>, device: Arc<Device>) {
 /// Frees all, unless a stream is inside a call.
 pub(super) fn free() {
     let mut leftovers = leftovers();
+    leftovers.retain(Leftover::is_there);
     if cuda::some_stream_waits() || leftovers.iter().any(|one| !one.staging.is_idle()) {
         return;
     }
@@ -46,13 +54,8 @@ pub(super) fn free() {
 /// Memory that another communicator on this device had.
 pub(super) fn take(device: &Device) -> Option<Pinned> {
     let mut leftovers = leftovers();
+    leftovers.retain(Leftover::is_there);
     let can_be_taken = |one: &Leftover| one.device.is_same(device) && one.staging.is_idle();
-    while let Some(index) = leftovers.iter().position(can_be_taken) {
-        let pinned = leftovers.swap_remove(index).staging.take();
-        // The program may have reset the device, and what was there with it.
-        if let Some(pinned) = pinned.filter(|pinned| device.still_has(pinned)) {
-            return Some(pinned);
-        }
-    }
-    None
+    let index = leftovers.iter().position(can_be_taken)?;
+    leftovers.swap_remove(index).staging.take()
 }

@@ -265,8 +265,12 @@ impl Communicator {
         let fault = fault.during(rank, doing);
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.backlog.dissolve();
-        // The peers see this rank's abort; here it is what this process wanted.
-        if self.lock().stage == Stage::Aborted { Error::Aborted } else { fault }
+        self.as_caller_is_told(fault)
+    }
+
+    /// The peers see this rank's abort; here it is what this process wanted.
+    fn as_caller_is_told(&self, fault: Error) -> Error {
+        if self.is_aborted() { Error::Aborted } else { fault }
     }
 
     fn timeout(&self, doing: Doing) -> Error {
@@ -361,7 +365,7 @@ impl Communicator {
         let fault = self.mesh.fail(Error::Cuda(format!("{rank}, {what}: {cause}")));
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.backlog.dissolve();
-        fault
+        self.as_caller_is_told(fault)
     }
 
     /// The failure of the communicator, if it has failed.

@@ -245,6 +245,11 @@ impl Staging {
         self.pinned().take()
     }
 
+    /// Whether it has memory of which that is true.
+    pub fn is_there(&self, is_there: impl FnOnce(&Pinned) -> bool) -> bool {
+        self.pinned().as_ref().is_some_and(is_there)
+    }
+
     /// While this is held the memory is not freed.
     fn pinned(&self) -> MutexGuard<'_, Option<Pinned>> {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
