@@ -42,7 +42,7 @@ lint: ## Check format and lints of the Rust code
 	cargo clippy --workspace --locked --all-targets -- -D warnings
 
 test-rust: ## Run the Rust tests
-	cargo test --workspace --locked
+	CARGO_INCREMENTAL=0 cargo test --workspace --locked
 
 test-c: build ## Run the C tests and the examples
 	@$(FIND) mpicc >/dev/null || echo "Without it the comparison with MPI is skipped."; \

@@ -151,14 +151,15 @@ static void abort_while_made(struct try *try) {
     note(try, nexarCommAbort(try->comm));
   }
   meet();
-  if (rank == try->leaver) return;
   if (rank == try->late) {
     try->began = now_ns();
     join(try);
-  } else {
+  } else if (rank != try->leaver) {
     CHECK_EQ(0, pthread_join(thread, NULL));
   }
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(try->comm));
+  if (rank != try->leaver) CHECK_CODE(nexarSuccess, nexarCommDestroy(try->comm));
+  /* Others hear of an abort from the process that made it: it must not end before they have. */
+  meet();
 }
 
 static void destroy_while_others_wait(struct try *try) {
