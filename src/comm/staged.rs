@@ -90,7 +90,7 @@ impl<'a> Staged<'a> {
 
     /// The pieces of a collective, in its turn.
     pub(super) async fn perform(
-        mut self,
+        &mut self,
         ticket: &Ticket,
         exchange: &Exchange<'_, AnyMesh>,
     ) -> Result<()> {
@@ -121,7 +121,7 @@ impl<'a> Staged<'a> {
     }
 
     /// A message.
-    pub(super) async fn perform_message(mut self, ticket: &Ticket) -> Result<()> {
+    pub(super) async fn perform_message(&mut self, ticket: &Ticket) -> Result<()> {
         let Some(mut borrowed) = self.lend(ticket).await? else { return Ok(()) };
         let (mesh, layout) = (&ticket.communicator.mesh, &self.pieces[0].layout);
         match self.work.take().map(|work| *work) {

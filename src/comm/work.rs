@@ -75,10 +75,11 @@ impl Work<'_> {
         match self {
             // In a box: messages, of which a group may have thousands, are much smaller.
             Self::Collective(op) => Box::pin(collective(ticket, op, None)).await,
-            Self::Staged(staged) if staged.work().is_message() => {
-                Box::pin(staged.perform_message(ticket)).await
+            Self::Staged(mut staged) => {
+                let made = Box::pin(make_staged(ticket, &mut staged)).await;
+                // The device goes on when this is dropped: who sees no result then sees the failure too.
+                made.inspect_err(|cause| ticket.make_known(cause))
             }
-            Self::Staged(staged) => Box::pin(staged_collective(ticket, staged)).await,
             Self::Split(splitting) => Box::pin(splitting.perform(ticket)).await,
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => receive(ticket, incoming).await,
@@ -171,7 +172,10 @@ pub(super) async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<(
     }
 }
 
-async fn staged_collective(ticket: &Ticket, staged: Staged<'_>) -> Result<()> {
+async fn make_staged(ticket: &Ticket, staged: &mut Staged<'_>) -> Result<()> {
+    if staged.work().is_message() {
+        return staged.perform_message(ticket).await;
+    }
     in_turn(ticket, None, async |exchange| staged.perform(ticket, exchange).await).await
 }
 
