@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 
 #include "ranks.h"
+#include "scratch.h"
 
 enum { SKIPPED = 77, LARGE = (20 << 20) / 4 + 7 /* elements, in several pieces */ };
 
@@ -89,7 +90,7 @@ static void there_is_no_device(void) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
 }
 
-static char log_path[] = "/tmp/nexar-absent-XXXXXX";
+static FILE *log_file;
 
 /* The last, when all has been tried. */
 static void the_log_says_once_why(void) {
@@ -97,13 +98,11 @@ static void the_log_says_once_why(void) {
   int lines = 0;
   const char *expected = getenv("EXPECTED");
   if (!can_share_memory()) return;
-  FILE *file = fopen(log_path, "r");
-  while (file && fgets(line, sizeof line, file)) {
+  while (fgets(line, sizeof line, log_file)) {
     if (!strstr(line, "CUDA is not available")) continue;
     lines++;
     CHECK_TEXT(line, expected);
   }
-  if (file) fclose(file);
   CHECK_EQ(1, lines);
 }
 
@@ -121,11 +120,10 @@ int main(void) {
     return SKIPPED;
   }
   if (!getenv("NEXAR_RANK")) {
-    close(mkstemp(log_path));
+    char path[SCRATCH_PATH];
+    log_file = scratch_file(path);
     setenv("NEXAR_DEBUG", "INFO", 1);
-    setenv("NEXAR_DEBUG_FILE", log_path, 1);
+    setenv("NEXAR_DEBUG_FILE", path, 1);
   }
-  int failed = RUN(cases);
-  unlink(log_path);
-  return failed;
+  return RUN(cases);
 }

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "fake/control.h"
+#include "scratch.h"
 
 #define OK(call) CHECK_EQ(CUDA_SUCCESS, call)
 
@@ -32,6 +33,14 @@ static inline CUstream stream_of(unsigned flags) {
   CUstream stream = NULL;
   OK(cuStreamCreate(&stream, flags));
   return stream;
+}
+
+/* The driver's trace so far, to be read line by line and closed. */
+static inline FILE *read_trace(void) {
+  char path[SCRATCH_PATH];
+  FILE *file = scratch_file(path);
+  CHECK_EQ(0, fakecuda_dump_trace(path));
+  return file;
 }
 
 /* For long enough that it would have been done if nothing held it up. */

@@ -436,8 +436,7 @@ static void a_forked_child_has_no_driver(void) { in_a_process("", call_in_a_chil
 
 static void write_a_trace(void) {
   begin();
-  char path[] = "/tmp/fake_cuda_trace_XXXXXX", line[200], text[2000] = "";
-  close(mkstemp(path));
+  char line[200], text[2000] = "";
   CUdeviceptr memory = device_memory(64), host = address_of(pinned_memory(64));
   CUstream stream = stream_of(CU_STREAM_NON_BLOCKING);
   fakecuda_reset_trace();
@@ -447,11 +446,9 @@ static void write_a_trace(void) {
   fakecuda_release(hold);
   fakecuda_mine(1);
   OK(cuStreamSynchronize(stream));
-  CHECK_EQ(0, fakecuda_dump_trace(path));
-  FILE *file = fopen(path, "r");
+  FILE *file = read_trace();
   while (fgets(line, sizeof line, file)) strcat(text, strchr(line, ' '));
   fclose(file);
-  unlink(path);
   /* A stream begins its first operation whenever it likes. */
   char *begins = strstr(text, " begin 1 hold 0 0\n");
   CHECK(begins != NULL);

@@ -41,14 +41,12 @@ static struct span *span_of(struct piece *piece, int kind) {
 }
 
 /* The kth operation of a kind is that of piece k: a stream keeps its order. */
-static void read_trace(long long stream) {
-  char path[] = "/tmp/nexar-overlap-XXXXXX", line[300], what[20], name[40];
+static void read_pieces(long long stream) {
+  char line[300], what[20], name[40];
   int begun[KINDS + 1] = {0}, ended[KINDS + 1] = {0};
   long long on;
-  close(mkstemp(path));
-  CHECK_EQ(0, fakecuda_dump_trace(path));
-  FILE *file = fopen(path, "r");
-  for (long place = 1; file && fgets(line, sizeof line, file); place++) {
+  FILE *file = read_trace();
+  for (long place = 1; fgets(line, sizeof line, file); place++) {
     if (sscanf(line, "%*s %19s %lld %39s", what, &on, name) != 3 || on != stream) continue;
     bool begins = strcmp(what, "begin") == 0;
     int kind = kind_of(name), number = begins ? begun[kind]++ : ended[kind]++;
@@ -56,8 +54,7 @@ static void read_trace(long long stream) {
     struct span *span = span_of(&pieces[number], kind);
     *(begins ? &span->begin : &span->end) = place;
   }
-  if (file) fclose(file);
-  unlink(path);
+  fclose(file);
   CHECK_EQ(PIECES, ended[FETCH]);
   CHECK_EQ(PIECES + 1, ended[TELL]); /* the last says that all is done */
   CHECK_EQ(PIECES, ended[WAIT]);
@@ -106,7 +103,7 @@ static void call_in_pieces(int rank, int n, nexarComm_t comm, void *arg) {
     wrong += seen[i] != sum;
   }
   CHECK_EQ(0, wrong);
-  read_trace(fakecuda_stream_number(side.stream));
+  read_pieces(fakecuda_stream_number(side.stream));
   check_order();
   library_calls();
   CHECK_CODE(nexarSuccess, nexarCommDestroy(side.comm));

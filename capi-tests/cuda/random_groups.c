@@ -8,6 +8,7 @@
  */
 #include "buffers.h"
 #include "processes.h"
+#include "random.h"
 #include "sides.h"
 
 enum {
@@ -55,15 +56,6 @@ static struct {
   int number;
 } program;
 
-/* splitmix64 */
-static uint64_t draw(uint64_t *state) {
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
-static int below(uint64_t *state, int limit) { return (int)(draw(state) % (uint64_t)limit); }
 static int shared(int limit) { return below(&program.random, limit); }
 static int own(int limit) { return below(&program.own_random, limit); }
 

@@ -214,8 +214,6 @@ static void a_large_message_that_could_not_be_stored_fails_the_communicator_on_b
   in_a_process("", two_fail_to_store);
 }
 
-static char log_path[] = "/tmp/nexar-waiting-XXXXXX";
-
 static void wait_thrice(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n, (void)comm, (void)arg;
   for (int i = 0; i < 3; i++) {
@@ -227,25 +225,23 @@ static void wait_thrice(int rank, int n, nexarComm_t comm, void *arg) {
     end_side(&side, nexarCommDestroy);
   }
 }
+static char log_path[SCRATCH_PATH];
 static void two_wait_thrice(void) {
   setenv("NEXAR_DEBUG", "WARN", 1);
   setenv("NEXAR_DEBUG_FILE", log_path, 1);
   run_two(wait_thrice);
 }
-static int lines_with(const char *path, const char *part) {
-  char line[1000];
-  int lines = 0;
-  FILE *file = fopen(path, "r");
-  while (file && fgets(line, sizeof line, file)) lines += strstr(line, part) != NULL;
-  if (file) fclose(file);
-  return lines;
-}
 static void that_callers_wait_is_told_once_for_each_device(void) {
-  close(mkstemp(log_path));
+  char line[1000];
+  int of_devices[2] = {0, 0};
+  FILE *file = scratch_file(log_path);
   in_a_process("", two_wait_thrice);
-  CHECK_EQ(1, lines_with(log_path, "device 0"));
-  CHECK_EQ(1, lines_with(log_path, "device 1"));
-  unlink(log_path);
+  while (fgets(line, sizeof line, file)) {
+    of_devices[0] += strstr(line, "device 0") != NULL;
+    of_devices[1] += strstr(line, "device 1") != NULL;
+  }
+  fclose(file);
+  for (int i = 0; i < 2; i++) CHECK_EQ(1, of_devices[i]);
 }
 
 int main(void) {

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <time.h>
 
+#include "random.h"
 #include "ranks.h"
 
 enum {
@@ -22,16 +23,6 @@ enum {
 
 static int seconds = 5;
 static uint64_t seed = 1;
-
-/* splitmix64 */
-static uint64_t draw(uint64_t *state) {
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
-static int below(uint64_t *state, int limit) { return (int)(draw(state) % (uint64_t)limit); }
 
 /* Element i of what a rank of its communicator passes to operation number id. */
 static int32_t element(uint64_t id, int rank, size_t i) {
