@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::comm::Communicator;
+use crate::comm::{Communicator, deliver_faults};
 use crate::error::{Code, Error, Result};
 
 use super::types::nexarComm_t;
@@ -55,6 +55,7 @@ fn told(function: &'static str, error: Error) -> Code {
         // A thread that the child does not have may have held the log's lock when it was forked.
         if !process::is_forked_child() {
             warn!("{text}");
+            deliver_faults();
         }
         // A thread that is ending may have no memory for texts any more.
         let _ = LAST.try_with(|last| *last.borrow_mut() = text);

@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Making, create_in_process, join, join_environment};
+use crate::comm::{
+    Communicator, Making, create_in_process, deliver_faults, join, join_environment,
+};
 use crate::error::{Code, Error, Result};
 use crate::{bootstrap, config};
 
@@ -256,7 +258,9 @@ pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *
             }
         }
         with_communicator(NAME, comm, |communicator| {
-            result?.set(communicator.fault().map_or(Code::Success, |fault| fault.code()));
+            let (result, fault) = (result?, communicator.fault());
+            fault.is_some().then(deliver_faults);
+            result.set(fault.map_or(Code::Success, |fault| fault.code()));
             Ok(())
         })
     })

@@ -139,6 +139,14 @@ pub fn leave_all() {
     cuda::release_all();
 }
 
+/// Waits until the peers know of every failure of this process's communicators, a moment at most:
+/// a program may exit as soon as it has seen an error, and must not be taken for the culprit.
+pub fn deliver_faults() {
+    if quic::is_delivering_faults() {
+        let _ = runtime::drive(quic::deliver_faults(), Instant::now() + quic::DELIVERY, true);
+    }
+}
+
 impl Communicator {
     fn new(name: &str, mesh: AnyMesh, config: &Config) -> Result<Arc<Self>> {
         let selection = Selection::parse(&config.algo)?;
@@ -340,6 +348,7 @@ impl Communicator {
             cuda.release();
             cuda.close(Ending::Aborted);
         }
+        deliver_faults();
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
 

@@ -6,12 +6,13 @@
 //! - of several disagreements that ranks find at once, one member chooses what all are told;
 //! - a context that is left has nothing of its own in any link any more.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
@@ -26,6 +27,7 @@ use crate::transport::mem::bodies::Bodies;
 use crate::transport::{Absent, HAS_LEFT, Inbox, LANES, Missing};
 
 use super::control::Frame;
+use super::delivery::SharedFaults;
 use super::diary::Diary;
 use super::link::{Link, LinkError, Streams};
 use super::links::Links;
@@ -52,6 +54,12 @@ pub(super) struct Context {
     pub diary: Diary,
     calls: Mutex<Calls>,
     fault: OnceLock<Error>,
+    /// When the fault was learned.
+    pub(super) failed_at: OnceLock<Instant>,
+    /// Members of the roster that have said that they know of a fault.
+    pub(super) informed: Mutex<HashSet<Rank>>,
+    /// Where faults are published to the ranks of this host, once they share memory.
+    pub(super) shared: OnceLock<SharedFaults>,
     failed: Notify,
     /// The first disagreement this rank has heard of, which may not be the one that is told.
     disagreement: OnceLock<Error>,
@@ -82,6 +90,9 @@ impl Context {
             calls: Mutex::new(Calls { board: Board::new(members.len()), posted: 0 }),
             members,
             fault: OnceLock::new(),
+            failed_at: OnceLock::new(),
+            informed: Mutex::default(),
+            shared: OnceLock::new(),
             failed: Notify::new(),
             disagreement: OnceLock::new(),
             has_left: AtomicBool::new(false),
@@ -170,7 +181,7 @@ impl Context {
     fn spokesman(&self) -> Rank {
         let is_there = |rank: &Rank| {
             let peer = self.peer(*rank);
-            let has_left = |link: Arc<Link>| link.streams(self.id).has_left();
+            let has_left = |link: Arc<Link>| link.has_left(self.id);
             *rank == self.place.rank || !peer.has_ended() && !peer.link().is_some_and(has_left)
         };
         (0..self.place.size).map(Rank).find(is_there).unwrap_or(self.place.rank)
@@ -212,6 +223,8 @@ impl Context {
             fault
         });
         if first {
+            let _ = self.failed_at.set(Instant::now());
+            self.publish(fault);
             self.failed.notify_waiters();
             self.inbox.fail(fault.clone());
             self.own_bodies.wake();
@@ -235,7 +248,7 @@ impl Context {
             Err(LinkError::Lost) => Err(self
                 .or_fault(self.gone(peer))
                 .await
-                .map_or_else(|fault| fault, |how| Error::PeerLost { peer, how })),
+                .map_or_else(|fault| fault, |how| self.lost(peer, how))),
         }
     }
 
@@ -283,9 +296,11 @@ impl Context {
         }
     }
 
-    /// Why a peer is not there: it may have gone because of the fault.
+    /// Why a peer is not there: it may have gone because of a fault, which it has published.
     pub fn lost(&self, peer: Rank, how: String) -> Error {
-        self.fault().cloned().unwrap_or(Error::PeerLost { peer, how })
+        let published = || self.published_by(peer).map(|fault| self.learn(fault));
+        let known = self.fault().cloned().or_else(published);
+        known.unwrap_or(Error::PeerLost { peer, how })
     }
 
     pub async fn linked(&self, peer: Rank) -> Result<Arc<Link>> {
@@ -324,6 +339,10 @@ impl Context {
         }
         self.links.leave(&self, failed).await;
         self.is_gone.send_replace(true);
+    }
+
+    pub fn has_begun_to_leave(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
     }
 
     /// Waits until a leave that has begun is complete.

@@ -13,6 +13,8 @@ use crate::transport::wire::{Reader, decode_call, encode_call};
 /// Longest body of a frame.
 pub const LONGEST: usize = 2048;
 pub const HEAD_BYTES: usize = 4;
+/// What precedes the text of a fault: context and code.
+const FAULT_BYTES: usize = 9;
 
 /// A call that the sender of a heartbeat has entered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,11 +46,17 @@ pub enum Frame {
 
 impl Frame {
     pub fn fault(context: ContextId, error: &Error) -> Self {
-        Self::Fault { context, code: error.code(), text: short_text(error) }
+        Self::short_fault(context, error, HEAD_BYTES + LONGEST)
+    }
+
+    /// A fault whose frame is at most `most` bytes long: its text is cut.
+    pub fn short_fault(context: ContextId, error: &Error, most: usize) -> Self {
+        let text = short_text(error, most - HEAD_BYTES - FAULT_BYTES);
+        Self::Fault { context, code: error.code(), text }
     }
 
     pub fn disagreement(context: ContextId, error: &Error) -> Self {
-        Self::Disagreement { context, text: short_text(error) }
+        Self::Disagreement { context, text: short_text(error, LONGEST - FAULT_BYTES) }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -117,10 +125,10 @@ impl Frame {
     }
 }
 
-/// As much of an error's text as fits.
-fn short_text(error: &Error) -> String {
+/// An error's text, cut to at most `most` bytes.
+fn short_text(error: &Error, most: usize) -> String {
     let mut text = error.to_string();
-    let mut end = text.len().min(LONGEST - 9);
+    let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -111,6 +111,11 @@ impl Link {
         Arc::clone(streams)
     }
 
+    /// Whether the peer has left a context.
+    pub fn has_left(&self, context: ContextId) -> bool {
+        lock(&self.contexts).get(&context).is_some_and(|streams| streams.has_left())
+    }
+
     /// As `streams`, for what the peer says. It may not name contexts without end.
     pub fn streams_of_peer(&self, context: ContextId) -> Result<Arc<Streams>, LinkError> {
         let most = MOST_EARLY + (LANES + 1) * *lock(&self.allowed);

@@ -52,6 +52,9 @@ const LAST_TICK: Duration = Duration::from_millis(4);
 const LAST_SILENCE: usize = 4;
 const MOST_LAST_TICKS: usize = 50;
 
+/// What others know of the end of a peer without a link arrives within this time.
+const LAST_NEWS: Duration = Duration::from_millis(50);
+
 const HAS_DIED: &str = "has died";
 /// Of a process with which this one was not connected: it may have left in good order.
 pub(super) const HAS_ENDED: &str = "has ended";
@@ -138,6 +141,8 @@ impl Links {
     /// The process of a peer is no more.
     async fn died(&self, peer: Rank) {
         let Some(link) = self.peers[peer.0].link() else {
+            // If it went because of a fault, that may be on its way through others.
+            sleep(LAST_NEWS).await;
             // It may have left in good order, without a word to those it never spoke with: only who
             // waits for it has lost something.
             return self.gone(peer, HAS_ENDED);
@@ -189,7 +194,7 @@ impl Links {
                 link.allow(self.contexts_with(*member).len());
                 notes::watch(self, context, *member, &link);
             }
-            let has_left = |link: Arc<Link>| link.streams(context.id).has_left();
+            let has_left = |link: Arc<Link>| link.has_left(context.id);
             if peer.readable().is_some_and(has_left) {
                 continue;
             }
@@ -256,6 +261,7 @@ impl Links {
         if let Some(context) = contexts.open.get(&id).and_then(Weak::upgrade) {
             drop(contexts);
             if context.rank_of(peer).is_some() {
+                context.is_known_to(peer);
                 context.learn(fault);
             }
             return;
@@ -322,10 +328,10 @@ impl Links {
         self.peers[peer.0].end(how.to_owned());
         let link = self.peers[peer.0].readable();
         for context in self.contexts_with(peer) {
-            let has_left = |link: &Arc<Link>| link.streams(context.id).has_left();
+            let has_left = |link: &Arc<Link>| link.has_left(context.id);
             let rank = context.rank_of(peer).expect("asked for contexts with it");
             if !link.as_ref().is_some_and(has_left) {
-                context.learn(Error::PeerLost { peer: rank, how: how.to_owned() });
+                context.learn(context.lost(rank, how.to_owned()));
             }
         }
     }
@@ -345,7 +351,7 @@ impl Links {
             contexts.open.remove(&context.id);
             let stays = |member: &&Rank| {
                 let peer = &self.peers[member.0];
-                let has_left = |link: &Arc<Link>| link.streams(context.id).has_left();
+                let has_left = |link: &Arc<Link>| link.has_left(context.id);
                 **member != self.place.rank
                     && !peer.has_ended()
                     && !peer.link().as_ref().is_some_and(has_left)
@@ -437,6 +443,10 @@ impl Links {
     /// Nothing more comes from a peer, which alone is no failure.
     fn gone(&self, peer: Rank, how: &str) {
         self.forget(peer);
+        for context in self.contexts_with(peer) {
+            let rank = context.rank_of(peer).expect("asked for contexts with it");
+            context.published_by(rank).map(|fault| context.learn(fault));
+        }
         self.peers[peer.0].end(how.to_owned());
         if self.peers[peer.0].readable().is_none() {
             for context in self.contexts_with(peer) {

@@ -12,6 +12,7 @@
 mod bodies;
 mod context;
 pub mod control;
+mod delivery;
 mod diary;
 pub mod endpoint;
 pub mod key;
@@ -49,6 +50,7 @@ use links::{EXITING, Links};
 use process::Process;
 
 pub use context::ContextId;
+pub use delivery::{DELIVERY, deliver_faults, is_delivering_faults};
 pub use sharing::{Opened, host_of_this};
 
 /// One rank as all others know it.
@@ -84,7 +86,7 @@ pub struct QuicMesh {
     runtime: tokio::runtime::Handle,
     hosts: Hosts,
     /// What this rank shares with the others of its host, if there are any.
-    host: Option<Host>,
+    host: Option<Arc<Host>>,
 }
 
 /// What a peer is that the system does not read the memory of any more.

@@ -17,6 +17,7 @@ use tracing::info;
 use super::super::shm::{Host, Party, bell};
 use super::super::{HAS_LEFT, Header, Hosts, Lane};
 use super::QuicMesh;
+use super::delivery::SharedFaults;
 use crate::error::{self, Result};
 use crate::rank::Rank;
 use crate::transport::wire::CallWords;
@@ -111,7 +112,7 @@ impl QuicMesh {
         let why = match meeting.await.unwrap_or_else(|panic| Ok(Err(io::Error::other(panic)))) {
             Ok(Ok(host)) => {
                 let opened = if host.reads_all() { Opened::Whole } else { Opened::Shared };
-                self.host = Some(host);
+                self.host = Some(Arc::new(host));
                 return opened;
             }
             Ok(Err(error)) => error.to_string(),
@@ -138,11 +139,15 @@ impl QuicMesh {
         if self.hosts.mine().len() == 1 {
             self.host = None;
         }
+        if let Some(host) = &self.host {
+            let (host, ranks) = (Arc::clone(host), self.hosts.mine().to_vec());
+            self.context.share_faults(SharedFaults { host, ranks });
+        }
     }
 
     /// Whether ranks of one host that share memory outnumber its processors. `None` if none share any.
     pub fn is_crowded(&self) -> Option<bool> {
-        self.host.as_ref().map(Host::is_crowded)
+        self.host.as_ref().map(|host| host.is_crowded())
     }
 
     /// This rank makes a call in which ranks meet in memory.
@@ -154,7 +159,7 @@ impl QuicMesh {
     /// The memory that all ranks share, if they do.
     #[inline]
     pub fn one_host(&self) -> Option<&Host> {
-        self.host.as_ref().filter(|host| host.size() == self.context.place.size)
+        self.host.as_deref().filter(|host| host.size() == self.context.place.size)
     }
 
     pub(super) fn shared(&self) -> &Host {
@@ -215,6 +220,9 @@ impl QuicMesh {
     /// be said if it says nothing.
     pub(super) async fn why_gone(&self, peer: Rank, otherwise: &str) -> error::Error {
         let context = &self.context;
+        if let Some(fault) = context.published_by(peer) {
+            return context.learn(fault);
+        }
         let news = {
             let _inside = self.runtime.enter();
             timeout(NEWS_TIME, context.gone(peer))

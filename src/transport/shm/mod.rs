@@ -30,7 +30,7 @@ use shelf::{Found, LINES, Shelf};
 
 pub use brief::{Brief, Started};
 pub use meeting::Party;
-pub use shelf::{FEW, Few};
+pub use shelf::{FEW, Few, LONGEST_FAULT};
 
 /// What the ranks of a host share in one communicator. Ranks are counted among those of the host.
 pub struct Host {
@@ -305,6 +305,17 @@ impl Host {
         self.ring();
     }
 
+    /// Publishes the encoded fault of this rank's communicator, once.
+    pub fn publish_fault(&self, frame: &[u8]) {
+        self.shelves[self.me].publish_fault(frame);
+        self.ring();
+    }
+
+    /// What a rank has published as its fault, if anything.
+    pub fn published_fault(&self, index: usize) -> Option<Vec<u8>> {
+        self.shelves[index].published_fault()
+    }
+
     pub fn has_left(&self, index: usize) -> bool {
         self.shelves[index].has_left()
     }
@@ -412,6 +423,17 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_published_fault_is_read_by_the_others() {
+        let hosts = hosts(2);
+        assert_eq!(hosts[0].published_fault(1), None);
+        for (rank, length) in [(0, 13), (1, LONGEST_FAULT)] {
+            let frame: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+            hosts[rank].publish_fault(&frame);
+            assert_eq!(hosts[1 - rank].published_fault(rank), Some(frame));
+        }
     }
 
     #[test]

@@ -7,9 +7,12 @@
 //! - what a reader is told of a line it reads once, compares with what it expects, and only then uses.
 //!
 //! ```text
-//! shelf   0      8         64                 2048   4096                       then              then
-//!         left   given up  passed, 64 bytes   sign   lines of lane 0, 1, ...    headers, alike    slots, alike
+//! shelf   0      8         64                 2048   2112    4096                      then             then
+//!         left   given up  passed, 64 bytes   sign   fault   lines of lane 0, 1, ...   headers, alike   slots, alike
 //!                          for each lane
+//!
+//! fault   0                   8
+//!         length, 0 if none   encoded frame
 //!
 //! line    0      8      16      24     32         64
 //!         stamp  check  length  place  few bytes
@@ -37,7 +40,11 @@ const LEFT: usize = 0;
 const GIVEN_UP: usize = 8;
 const PASSED: usize = LINE;
 const OWNER: usize = 2048;
+const FAULT_LENGTH: usize = 2112;
+const FAULT_FRAME: usize = FAULT_LENGTH + 8;
 const FIRST_LINE: usize = 4096;
+/// The most bytes of a published fault.
+pub const LONGEST_FAULT: usize = FIRST_LINE - FAULT_FRAME;
 const FIRST_HEADER: usize = FIRST_LINE + LANES * LINES * LINE;
 /// Not at the beginning of a page, where the program's buffers often begin: the processor takes addresses
 /// that are equal within a page for one another.
@@ -133,6 +140,32 @@ impl Shelf {
     pub fn has_given_up(&self) -> bool {
         fence(Acquire);
         self.memory.number(GIVEN_UP).load(Relaxed) != 0
+    }
+
+    /// The owner publishes, once, the encoded fault of its communicator. Peers find it here even if
+    /// the owner exits before a packet of it is sent.
+    pub fn publish_fault(&self, frame: &[u8]) {
+        assert!(frame.len() <= LONGEST_FAULT);
+        for (index, bytes) in frame.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            let place = self.memory.number(FAULT_FRAME + 8 * index);
+            place.store(u64::from_le_bytes(word), Relaxed);
+        }
+        // Pairs with the Acquire of `published_fault`.
+        self.memory.number(FAULT_LENGTH).store(frame.len() as u64, Release);
+    }
+
+    /// What the owner has published as its fault, if anything: bytes of a peer, to be decoded as such.
+    pub fn published_fault(&self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.memory.number(FAULT_LENGTH).load(Acquire)).ok()?;
+        if length == 0 || length > LONGEST_FAULT {
+            return None;
+        }
+        let word = |at| self.memory.number(FAULT_FRAME + at).load(Relaxed).to_le_bytes();
+        let mut frame: Vec<_> = (0..length).step_by(8).flat_map(word).collect();
+        frame.truncate(length);
+        Some(frame)
     }
 
     /// Its owner tells where its sign is.

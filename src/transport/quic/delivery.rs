@@ -1,0 +1,97 @@
+//! A fault reaches the peers before the program can exit.
+//!
+//! A program that prints its error and exits at once must not look like the culprit: its peers would
+//! see it die before they hear of the fault that it reported. So a rank does two things with a fault.
+//! It publishes it in the memory that it shares with its host, where it outlives the process; a peer
+//! that sees a death looks there first. And every call that returns an error waits until the peers
+//! know, for `DELIVERY` at most. A peer that learns of a fault sends it to all its links, so its own
+//! frame is the acknowledgement of this rank's: there is no other.
+//!
+//! Leaves to `context` what a fault is, and to `spine` how frames travel.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::error::Error;
+use crate::rank::Rank;
+use crate::transport::shm::{Host, LONGEST_FAULT};
+
+use super::context::Context;
+use super::control::Frame;
+use super::{live, lock};
+
+/// How long a fault may keep the calls that report it from returning, from when it was learned.
+pub const DELIVERY: Duration = Duration::from_millis(50);
+/// How often this rank looks whether its peers know.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// The memory of a communicator's ranks on this host, and which ranks they are.
+pub(super) struct SharedFaults {
+    pub host: Arc<Host>,
+    /// The ranks of the context on this host, in the order in which `host` counts them.
+    pub ranks: Vec<Rank>,
+}
+
+impl Context {
+    /// From now on faults are published to the ranks of this host, one that came before included.
+    pub fn share_faults(&self, shared: SharedFaults) {
+        if self.shared.set(shared).is_ok()
+            && let Some(fault) = self.fault()
+        {
+            self.publish(fault);
+        }
+    }
+
+    pub(super) fn publish(&self, fault: &Error) {
+        if let Some(shared) = self.shared.get() {
+            let frame = Frame::short_fault(self.id, fault, LONGEST_FAULT);
+            shared.host.publish_fault(&frame.encode());
+        }
+    }
+
+    /// The fault that a rank of this host has published, if any.
+    pub fn published_by(&self, rank: Rank) -> Option<Error> {
+        let shared = self.shared.get()?;
+        let index = shared.ranks.iter().position(|one| *one == rank)?;
+        match Frame::first_of(&shared.host.published_fault(index)?)? {
+            (Frame::Fault { context, code, text }, []) if context == self.id => {
+                Some(Error::Told { code, text })
+            }
+            _ => None,
+        }
+    }
+
+    /// A member of the roster knows that the communicator has failed: it has said so itself.
+    pub fn is_known_to(&self, member: Rank) {
+        lock(&self.informed).insert(member);
+    }
+
+    /// Whether a fault is on its way to some member: one that is linked and has not said that it knows.
+    fn is_delivering(&self) -> bool {
+        let is_late = |at: &Instant| at.elapsed() >= DELIVERY;
+        if self.failed_at.get().is_none_or(is_late) || self.has_begun_to_leave() {
+            return false;
+        }
+        let informed = lock(&self.informed);
+        self.members().iter().any(|member| {
+            let uninformed = *member != self.links.place.rank && !informed.contains(member);
+            uninformed
+                && self.links.peers[member.0].link().is_some_and(|link| !link.has_left(self.id))
+        })
+    }
+}
+
+/// Whether a fault of this process is on its way to peers.
+pub fn is_delivering_faults() -> bool {
+    let contexts: Vec<_> = live().iter().filter_map(Weak::upgrade).collect();
+    contexts.iter().any(|context| context.is_delivering())
+}
+
+/// Waits until the linked peers know of every fault of this process, at most `DELIVERY`.
+pub async fn deliver_faults() {
+    while is_delivering_faults() {
+        sleep(LOOK).await;
+    }
+}
