@@ -6,12 +6,14 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::MissedTickBehavior;
 
 use crate::error::{Error, Result};
 use crate::parker::block_on;
@@ -21,6 +23,9 @@ thread_local! {
     /// Gone when the thread's variables are being destroyed. Made after those of the runtime, so
     /// that it goes before them.
     static CAN_DRIVE: Box<()> = Box::new(());
+
+    /// Whether a call on this thread drives the network.
+    static DRIVES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The network of this process, started at first need and kept.
@@ -36,7 +41,39 @@ struct Network {
     left_work: Condvar,
     /// Makes `nexar-io` let go of the wheel.
     wanted: Notify,
+    /// Grows ten times a second while somebody drives.
+    pulse: AtomicU64,
 }
+
+/// What speaks for this process while its network stands still. A call drives the network on the
+/// program's thread, which the program may stop: in a signal handler, on a page that takes long to
+/// come. Then `nexar-io` calls these.
+#[derive(Clone, Copy)]
+pub struct Watchdog {
+    /// Called every few milliseconds while nothing drives.
+    pub on_stall: fn(),
+    /// Called once, when the program exits on a thread that drives.
+    pub on_exit: fn(),
+}
+
+static WATCHDOG: OnceLock<Watchdog> = OnceLock::new();
+
+pub fn set_watchdog(watchdog: Watchdog) {
+    let _ = WATCHDOG.set(watchdog);
+}
+
+/// How often the network shows that it is driven, and after how long without that it stands still.
+const PULSE: Duration = Duration::from_millis(100);
+const STALLED: Duration = Duration::from_millis(300);
+
+/// How far `on_exit` is.
+static EXIT: AtomicU8 = AtomicU8::new(EXIT_NOT_WANTED);
+const EXIT_NOT_WANTED: u8 = 0;
+const EXIT_WANTED: u8 = 1;
+const EXIT_DONE: u8 = 2;
+
+/// How long a program that exits waits for it.
+const EXIT_PATIENCE: Duration = Duration::from_millis(150);
 
 /// Who drives.
 struct Wheel {
@@ -111,13 +148,35 @@ pub fn drive<F: Future>(future: F, deadline: Instant, leaves_work: bool) -> Opti
 
 /// As `drive`, while another thread drives the network: for a future that may compute for long.
 pub fn wait<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
+    hand_over();
+    block_on(future, deadline)
+}
+
+/// Has another thread drive the network, without the usual pause after a call.
+pub fn hand_over() {
     if let Some(Ok(network)) = NETWORK.get()
         && network.calls_drive
     {
         network.wheel().work_left = true;
         network.left_work.notify_one();
     }
-    block_on(future, deadline)
+}
+
+/// Whether this thread is inside `drive`: in a signal handler, or in a function that a destructor
+/// of the program has called.
+pub fn drives_here() -> bool {
+    DRIVES.try_with(Cell::get).unwrap_or(false)
+}
+
+/// The program exits on a thread that is inside `drive`: the network will never be driven again.
+/// Waits a moment while `nexar-io` says so to the peers. Takes no lock and no memory, since the
+/// frames below may hold any.
+pub fn exit_while_driving() {
+    let deadline = Instant::now() + EXIT_PATIENCE;
+    EXIT.store(EXIT_WANTED, Ordering::Release);
+    while EXIT.load(Ordering::Acquire) != EXIT_DONE && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl Network {
@@ -131,6 +190,7 @@ impl Network {
         let runtime = builder.on_thread_start(block_signals).build().map_err(cannot_start)?;
         if calls_drive {
             start_thread(IO_THREAD, Self::drive_between_calls)?;
+            runtime.spawn(Self::beat());
         }
         let wheel = Wheel {
             calls: 0,
@@ -145,7 +205,19 @@ impl Network {
             wheel: Mutex::new(wheel),
             left_work: Condvar::new(),
             wanted: Notify::new(),
+            pulse: AtomicU64::new(0),
         })
+    }
+
+    /// Shows that the network is driven.
+    async fn beat() {
+        let Ok(network) = NETWORK.wait() else { return };
+        let mut clock = tokio::time::interval(PULSE);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            clock.tick().await;
+            network.pulse.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether this thread still has all that the runtime keeps in it. The first time, makes the
@@ -172,6 +244,7 @@ impl Network {
         impl Drop for Driving<'_> {
             fn drop(&mut self) {
                 let now = Instant::now();
+                DRIVES.with(|drives| drives.set(false));
                 let mut wheel = self.network.wheel();
                 wheel.calls -= 1;
                 wheel.last_end = now;
@@ -191,6 +264,7 @@ impl Network {
         let stays_awake = wheel.last_was_short && cores() > 1;
         let drives_alone = wheel.calls == 1 && !wheel.io_drives;
         drop(wheel);
+        DRIVES.with(|drives| drives.set(true));
         let _driving = Driving { network: self, start, leaves_work };
         self.runtime.block_on(async {
             let _awake = stays_awake.then(|| Awake::until(start + SHORT));
@@ -209,11 +283,14 @@ impl Network {
     /// The work of the thread `nexar-io`.
     fn drive_between_calls() {
         let Ok(network) = NETWORK.wait() else { return };
+        let mut seen = (0, Instant::now());
         loop {
             let mut wheel = network.wheel();
             while wheel.calls > 0 || !(wheel.work_left || wheel.last_end.elapsed() >= LINGER) {
                 let waited = network.left_work.wait_timeout(wheel, LINGER);
-                wheel = waited.unwrap_or_else(PoisonError::into_inner).0;
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                network.watch(&mut seen);
+                wheel = network.wheel();
             }
             wheel.io_drives = true;
             wheel.work_left = false;
@@ -224,6 +301,21 @@ impl Network {
                 }
             });
             network.wheel().io_drives = false;
+        }
+    }
+
+    /// Calls the watchdog if the calls that should drive do not. `seen`: the last pulse, and when.
+    fn watch(&self, seen: &mut (u64, Instant)) {
+        let Some(watchdog) = WATCHDOG.get() else { return };
+        if EXIT.load(Ordering::Acquire) == EXIT_WANTED {
+            (watchdog.on_exit)();
+            EXIT.store(EXIT_DONE, Ordering::Release);
+        }
+        let pulse = self.pulse.load(Ordering::Relaxed);
+        if pulse != seen.0 {
+            *seen = (pulse, Instant::now());
+        } else if seen.1.elapsed() >= STALLED {
+            (watchdog.on_stall)();
         }
     }
 

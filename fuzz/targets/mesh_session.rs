@@ -215,7 +215,7 @@ async fn meet() -> (Arc<Communicator>, Peer) {
     let key: PublicKey = identity(1).public();
     let name = format!("r1.{nonce:016x}.nexar");
     let me = identity(0);
-    let dialled = WORLD.endpoints[0].dial(address(1), &name, &me, key, PATIENCE);
+    let dialled = WORLD.endpoints[0].dial(address(1), &name, &me, key, Some(PATIENCE));
     let (connection, met) = tokio::join!(dialled, mesh.connect_neighbours());
     let connection = connection.unwrap();
     met.unwrap();

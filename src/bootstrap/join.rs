@@ -125,7 +125,8 @@ async fn reach(
     loop {
         let mut verdict = None;
         for address in &id.addresses {
-            let dialled = endpoint.dial(*address, &service, credentials, id.root, ROOT_SILENCE);
+            let dialled =
+                endpoint.dial(*address, &service, credentials, id.root, Some(ROOT_SILENCE));
             let error = match timeout_at(deadline, dialled).await {
                 Ok(Ok(connection)) => {
                     match timeout_at(deadline, greeted(*address, connection)).await {

@@ -26,9 +26,9 @@ use crate::parker;
 use crate::rank::Rank;
 use crate::runtime;
 use crate::transport::LANES;
-use crate::transport::quic::QuicMesh;
 use crate::transport::quic::endpoint::Endpoint;
 use crate::transport::quic::key::{Identity, Secret, random};
+use crate::transport::quic::{QuicMesh, beacon};
 
 use id::UniqueId;
 
@@ -185,6 +185,10 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
         }
         return Ok(Arc::clone(endpoint));
     }
+    runtime::set_watchdog(runtime::Watchdog {
+        on_stall: beacon::on_stall,
+        on_exit: beacon::on_exit,
+    });
     let _runtime = runtime::io(config.threads)?.enter();
     Ok(Arc::clone(endpoint.insert(Endpoint::open(&config.ports)?)))
 }

@@ -61,6 +61,9 @@ use cuda::{Cuda, DEVICE_LOOK, Ending};
 use lane::Lanes;
 use ticket::Ticket;
 
+/// How often a call that reports a failure looks whether the peers know of it.
+const DELIVERY_LOOK: Duration = Duration::from_micros(500);
+
 /// A process that ends waits no longer for its last messages to arrive, even if they flow.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -129,7 +132,9 @@ enum Stage {
 /// Lets what finished operations have sent arrive, where a process ends without destroying its
 /// communicators. Bounded.
 pub fn leave_all() {
-    if let Some(io) = runtime::io_if_started() {
+    if runtime::drives_here() {
+        runtime::exit_while_driving();
+    } else if let Some(io) = runtime::io_if_started() {
         let leaving = io.spawn(async {
             quic::leave_all().await;
             bootstrap::leave().await;
@@ -143,7 +148,11 @@ pub fn leave_all() {
 /// a program may exit as soon as it has seen an error, and must not be taken for the culprit.
 pub fn deliver_faults() {
     if quic::is_delivering_faults() {
-        let _ = runtime::drive(quic::deliver_faults(), Instant::now() + quic::DELIVERY, true);
+        // Another thread sends them: one that drives on the program's thread may stand still.
+        runtime::hand_over();
+        while quic::is_delivering_faults() {
+            std::thread::sleep(DELIVERY_LOOK);
+        }
     }
 }
 

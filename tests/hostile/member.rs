@@ -56,7 +56,7 @@ impl Member {
     async fn join(id: &Id, root: SocketAddr) -> Self {
         let (endpoint, me) = (open_endpoint(), Identity::random().unwrap());
         let key = id.join_identity();
-        let dialled = endpoint.dial(root, &id.service(), &key, id.root(), PATIENCE).await;
+        let dialled = endpoint.dial(root, &id.service(), &key, id.root(), Some(PATIENCE)).await;
         let connection = dialled.expect("the key of the id is taken");
         let (mut send, mut recv) = connection.accept_bi().await.unwrap();
         assert_eq!(message(&mut recv).await.0, 1, "Hello");
@@ -93,7 +93,8 @@ impl Member {
             let address = SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port);
             let key = PublicKey::parse(entry[..32].try_into().unwrap()).unwrap();
             let service = format!("r{rank}.{context:016x}.nexar");
-            let connection = endpoint.dial(address, &service, &me, key, PATIENCE).await.unwrap();
+            let connection =
+                endpoint.dial(address, &service, &me, key, Some(PATIENCE)).await.unwrap();
             // Their first stream is the control stream, and its first frame the welcome.
             let mut theirs = connection.accept_uni().await.unwrap();
             theirs.read_exact(&mut [0; 20]).await.unwrap();

@@ -142,7 +142,7 @@ async fn admits(
     me: &Identity,
     pinned: PublicKey,
 ) -> bool {
-    match endpoint.dial(address, service, me, pinned, PATIENCE).await {
+    match endpoint.dial(address, service, me, pinned, Some(PATIENCE)).await {
         Ok(connection) => connection.accept_bi().await.is_ok(),
         Err(_) => false,
     }
@@ -281,7 +281,7 @@ fn forged_acceptor() {
         let (address, key) = (trio.roster[1].addresses[0], trio.roster[1].key);
         for _ in 0..tries {
             let me = trio.identities[0].as_ref().unwrap();
-            let dialled = trio.endpoints[0].dial(address, &name, me, key, PATIENCE).await;
+            let dialled = trio.endpoints[0].dial(address, &name, me, key, Some(PATIENCE)).await;
             assert!(matches!(dialled, Err(DialError::Impostor)), "{:?}", dialled.err());
         }
         row_of_none("a member that is dialled as another rank", tries, 0);

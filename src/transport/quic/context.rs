@@ -31,8 +31,8 @@ use super::delivery::SharedFaults;
 use super::diary::Diary;
 use super::link::{Link, LinkError, Streams};
 use super::links::Links;
-use super::lock;
 use super::peer::Peer;
+use super::{beacon, lock};
 
 /// How long a disagreement waits for the one who chooses its words, besides the time of a few packets.
 const PATIENCE_WITH_SPOKESMAN: Duration = Duration::from_millis(50);
@@ -224,6 +224,7 @@ impl Context {
         });
         if first {
             let _ = self.failed_at.set(Instant::now());
+            beacon::note_fault();
             self.publish(fault);
             self.failed.notify_waiters();
             self.inbox.fail(fault.clone());

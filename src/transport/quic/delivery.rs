@@ -1,18 +1,16 @@
 //! A fault reaches the peers before the program can exit.
 //!
-//! A program that prints its error and exits at once must not look like the culprit: its peers would
-//! see it die before they hear of the fault that it reported. So a rank does two things with a fault.
-//! It publishes it in the memory that it shares with its host, where it outlives the process; a peer
-//! that sees a death looks there first. And every call that returns an error waits until the peers
-//! know, for `DELIVERY` at most. A peer that learns of a fault sends it to all its links, so its own
-//! frame is the acknowledgement of this rank's: there is no other.
+//! A program that prints its error and exits at once must not look like the culprit: its peers
+//! would see it die before they hear of the fault that it reported. So a rank does two things with
+//! a fault. It publishes it in the memory that it shares with its host, where it outlives the
+//! process; a peer that sees a death looks there first. And every call that returns an error waits
+//! until the peers know, for `DELIVERY` at most. A peer that learns of a fault sends it to all its
+//! links, so its own frame is the acknowledgement of this rank's: there is no other.
 //!
 //! Leaves to `context` what a fault is, and to `spine` how frames travel.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-
-use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::rank::Rank;
@@ -23,9 +21,7 @@ use super::control::Frame;
 use super::{live, lock};
 
 /// How long a fault may keep the calls that report it from returning, from when it was learned.
-pub const DELIVERY: Duration = Duration::from_millis(50);
-/// How often this rank looks whether its peers know.
-const LOOK: Duration = Duration::from_micros(500);
+const DELIVERY: Duration = Duration::from_millis(50);
 
 /// The memory of a communicator's ranks on this host, and which ranks they are.
 pub(super) struct SharedFaults {
@@ -68,7 +64,8 @@ impl Context {
         lock(&self.informed).insert(member);
     }
 
-    /// Whether a fault is on its way to some member: one that is linked and has not said that it knows.
+    /// Whether a fault is on its way to some member: one that is linked and has not said that it
+    /// knows.
     fn is_delivering(&self) -> bool {
         let is_late = |at: &Instant| at.elapsed() >= DELIVERY;
         if self.failed_at.get().is_none_or(is_late) || self.has_begun_to_leave() {
@@ -83,15 +80,8 @@ impl Context {
     }
 }
 
-/// Whether a fault of this process is on its way to peers.
+/// Whether a fault of this process is on its way to peers, which ends soon in any case.
 pub fn is_delivering_faults() -> bool {
     let contexts: Vec<_> = live().iter().filter_map(Weak::upgrade).collect();
     contexts.iter().any(|context| context.is_delivering())
-}
-
-/// Waits until the linked peers know of every fault of this process, at most `DELIVERY`.
-pub async fn deliver_faults() {
-    while is_delivering_faults() {
-        sleep(LOOK).await;
-    }
 }

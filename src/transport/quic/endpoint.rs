@@ -30,8 +30,8 @@ use super::{lock, tls};
 const HANDSHAKES: usize = 128;
 /// Of these, from one address that has not proved itself. Loopback is not limited.
 const HANDSHAKES_PER_ADDRESS: usize = 16;
-/// The longest a peer may be silent, whatever it asked for.
-const LONGEST_SILENCE: Duration = Duration::from_secs(600);
+/// How often a connection that has nothing to send sends a ping.
+const KEEP_ALIVE: Duration = Duration::from_millis(500);
 /// Time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Data a peer may have sent that was not read yet, per stream. A connection has for each context as
@@ -92,8 +92,9 @@ impl Endpoint {
         let crypto = tls::server(Arc::clone(&services) as _)
             .map_err(|error| Error::System(format!("TLS cannot be set up: {error}")))?;
         let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        // The shorter of both sides' patience counts: the dialler knows its communicator's.
-        server.transport_config(transport(LONGEST_SILENCE));
+        // The shorter of both sides' patience counts. A root's guests have one; `silence` watches
+        // links.
+        server.transport_config(transport(None));
         server.migration(false);
         server.max_incoming(256);
         server.incoming_buffer_size(64 << 10);
@@ -102,6 +103,8 @@ impl Endpoint {
         let mut config = quinn::EndpointConfig::default();
         // Peers may send packets as large as ours; the default stops at Ethernet's.
         config.max_udp_payload_size(LARGEST_PACKET).map_err(|e| Error::System(e.to_string()))?;
+        // Then bit 0x40 of the first byte tells QUIC's packets from beacons.
+        config.grease_quic_bit(false);
         let socket = Socket::new(socket).map_err(system)?;
         let abstracted = Arc::clone(&socket) as Arc<dyn quinn::AsyncUdpSocket>;
         let quinn =
@@ -119,6 +122,11 @@ impl Endpoint {
     /// Addresses of peers that may be gone, as their hosts say.
     pub fn hints(&self) -> broadcast::Receiver<SocketAddr> {
         self.socket.hints()
+    }
+
+    /// Sends one datagram that is not of QUIC's, if there is room.
+    pub fn send_beside_quic(&self, address: SocketAddr, datagram: &[u8]) {
+        self.socket.send_beside_quic(address, datagram);
     }
 
     /// As if such a hint had come; for tests.
@@ -142,21 +150,21 @@ impl Endpoint {
         self.services.write().remove(name);
     }
 
-    /// Connects to a service as `me`; accepts only the process that owns `pinned`. Each side takes
-    /// the other for lost after `silence`. The peer's verdict on our key comes later: wait for its
-    /// first byte.
+    /// Connects to a service as `me`; accepts only the process that owns `pinned`. Both sides end a
+    /// connection that is idle for `idle`, if that is given. The peer's verdict on our key comes
+    /// later: wait for its first byte.
     pub async fn dial(
         &self,
         address: SocketAddr,
         service: &str,
         me: &Identity,
         pinned: PublicKey,
-        silence: Duration,
+        idle: Option<Duration>,
     ) -> std::result::Result<Connection, DialError> {
         let crypto =
             tls::client(me, pinned).map_err(|error| DialError::Other(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config.transport_config(transport(silence));
+        config.transport_config(transport(idle));
         let connecting = self
             .quinn
             .connect_with(config, self.reachable(address), service)
@@ -306,7 +314,7 @@ impl Drop for Place {
 }
 
 /// The limits of a connection until it is a link.
-fn transport(silence: Duration) -> Arc<TransportConfig> {
+fn transport(idle: Option<Duration>) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config.max_concurrent_uni_streams(1_u8.into());
     config.max_concurrent_bidi_streams(1_u8.into());
@@ -315,9 +323,8 @@ fn transport(silence: Duration) -> Arc<TransportConfig> {
     config.send_window(SEND_WINDOW);
     config.datagram_receive_buffer_size(None);
     config.initial_rtt(Duration::from_millis(50));
-    let idle = quinn::IdleTimeout::try_from(silence).unwrap_or(VarInt::MAX.into());
-    config.max_idle_timeout(Some(idle));
-    config.keep_alive_interval(Some((silence / 4).min(Duration::from_millis(500))));
+    config.max_idle_timeout(idle.and_then(|idle| idle.try_into().ok()));
+    config.keep_alive_interval(Some(KEEP_ALIVE));
     let mut mtu = quinn::MtuDiscoveryConfig::default();
     mtu.upper_bound(LARGEST_PACKET);
     config.mtu_discovery_config(Some(mtu));

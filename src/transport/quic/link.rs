@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
@@ -18,6 +19,7 @@ use quinn::{Connection, ReadError, RecvStream, SendStream, WriteError};
 use tokio::sync::{mpsc, watch};
 
 use super::super::{Header, LANES, Lane};
+use super::beacon::Beacon;
 use super::bodies::Bodies;
 use super::context::ContextId;
 use super::control::{Frame, HEAD_BYTES};
@@ -38,6 +40,9 @@ pub struct Link {
     pub connection: Connection,
     /// Frames for the peer, written in order by the link's own task.
     pub control: mpsc::UnboundedSender<Frame>,
+    /// `None` if TLS gave no keys for it.
+    beacon: Option<Arc<Beacon>>,
+    said_bye: AtomicBool,
     contexts: Mutex<HashMap<ContextId, Arc<Streams>>>,
     /// For how many contexts the limits are.
     allowed: Mutex<usize>,
@@ -90,8 +95,31 @@ impl From<quinn::ConnectionError> for LinkError {
 }
 
 impl Link {
-    pub fn new(connection: Connection, control: mpsc::UnboundedSender<Frame>) -> Self {
-        Self { connection, control, contexts: Mutex::default(), allowed: Mutex::default() }
+    pub fn new(
+        connection: Connection,
+        control: mpsc::UnboundedSender<Frame>,
+        beacon: Option<Arc<Beacon>>,
+    ) -> Self {
+        let said_bye = AtomicBool::new(false);
+        let (contexts, allowed) = (Mutex::default(), Mutex::default());
+        Self { connection, control, beacon, said_bye, contexts, allowed }
+    }
+
+    /// Grows with all that only the peer itself can have sent.
+    pub fn heard(&self) -> u64 {
+        let frames = self.connection.stats().frame_rx;
+        let over_quic =
+            frames.acks + frames.stream + frames.ping + frames.max_data + frames.max_stream_data;
+        over_quic + self.beacon.as_ref().map_or(0, |beacon| beacon.heard())
+    }
+
+    /// The peer has left all contexts of the link.
+    pub fn note_bye(&self) {
+        self.said_bye.store(true, Ordering::Release);
+    }
+
+    pub fn has_said_bye(&self) -> bool {
+        self.said_bye.load(Ordering::Acquire)
     }
 
     /// The streams of a context, made when first asked for by either side.

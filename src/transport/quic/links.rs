@@ -29,7 +29,7 @@ use super::link::{Link, LinkError};
 use super::peer::{self, Peer};
 use super::reader::StreamReader;
 use super::suspicion::heed;
-use super::{Member, Plan, lock, notes, service_name};
+use super::{Member, Plan, lock, notes, service_name, silence};
 
 /// How long a rank that leaves waits for a peer that takes nothing of its last bytes: while the
 /// process lives on, when it ends, and after a failure.
@@ -118,8 +118,10 @@ impl Links {
         });
         let accepting = tokio::spawn(accept(Arc::clone(&links), service));
         let heeding = tokio::spawn(heed(Arc::downgrade(&links), links.plan.endpoint.hints()));
+        let peer_timeout = links.plan.peer_timeout;
+        let listening = tokio::spawn(silence::watch(Arc::downgrade(&links), peer_timeout));
         let watching = (0..place.size).map(Rank).filter_map(|peer| links.watch(peer));
-        *lock(&links.tasks) = watching.chain([accepting, heeding]).collect();
+        *lock(&links.tasks) = watching.chain([accepting, heeding, listening]).collect();
         links
     }
 

@@ -9,6 +9,7 @@
 //! - contexts know nothing of each other: a fault of one is none of another, the loss of a peer is
 //!   one of all that it is a member of.
 
+pub mod beacon;
 mod bodies;
 mod context;
 pub mod control;
@@ -24,6 +25,7 @@ pub mod preamble;
 pub mod process;
 mod reader;
 mod sharing;
+mod silence;
 mod socket;
 mod spine;
 mod suspicion;
@@ -50,7 +52,7 @@ use links::{EXITING, Links};
 use process::Process;
 
 pub use context::ContextId;
-pub use delivery::{DELIVERY, deliver_faults, is_delivering_faults};
+pub use delivery::is_delivering_faults;
 pub use sharing::{Opened, host_of_this};
 
 /// One rank as all others know it.

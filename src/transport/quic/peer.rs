@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::rank::Rank;
 use crate::transport::HAS_LEFT;
 
+use super::beacon::Beacon;
 use super::control::Frame;
 use super::endpoint::DialError;
 use super::link::{Link, LinkError, Opened, open_control, opened, read_frame};
@@ -178,7 +179,8 @@ impl Links {
         theirs: Option<RecvStream>,
     ) {
         let (sender, frames) = mpsc::unbounded_channel();
-        let link = Arc::new(Link::new(connection, sender));
+        let beacon = Beacon::new(self, peer, &connection);
+        let link = Arc::new(Link::new(connection, sender, beacon));
         let mut state = self.peers[peer.0].lock();
         // A rank that closes its links has collected them before this one came up.
         let wanted = matches!(*state, State::Dialling | State::Welcoming);
@@ -221,9 +223,10 @@ async fn dial(links: Arc<Links>, peer: Rank) {
     while still_wanted() && Instant::now() < deadline {
         for address in &links.member(peer).addresses {
             let name = service_name(links.plan.nonce, peer);
-            let Plan { endpoint, me, peer_timeout, .. } = &links.plan;
+            let Plan { endpoint, me, .. } = &links.plan;
             let key = links.member(peer).key;
-            let dialled = endpoint.dial(*address, &name, me, key, *peer_timeout);
+            // `silence` tells when it is lost.
+            let dialled = endpoint.dial(*address, &name, me, key, None);
             match timeout_at(deadline, dialled).await {
                 Ok(Ok(connection)) => match timeout(WELCOME_TIMEOUT, first_word(&connection)).await
                 {

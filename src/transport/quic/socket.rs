@@ -28,7 +28,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::broadcast;
 use tokio::time::{Sleep, sleep};
 
-use super::lock;
+use super::{beacon, lock};
 
 /// Bytes of a connection id, as quinn makes them. In a packet after the handshake it follows the first
 /// byte, whose highest bit is 0.
@@ -99,6 +99,15 @@ impl Socket {
         let _ = self.hints.send(address);
     }
 
+    /// Sends one datagram that is not of QUIC's, if there is room.
+    pub fn send_beside_quic(&self, address: SocketAddr, datagram: &[u8]) {
+        // The error of a packet before may keep it from being sent.
+        (0..TRIES).any(|_| match self.io.get_ref().send_to(datagram, address) {
+            Ok(_) => true,
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        });
+    }
+
     /// Remembers the connection that a packet belongs to.
     fn remember(&self, transmit: &Transmit<'_>) {
         let Some(id) = id_of(transmit.contents) else { return };
@@ -125,6 +134,21 @@ impl Socket {
         if is_ours && canonical(refusal.packet_to).0 == refusal.by.to_canonical() {
             let _ = self.hints.send(refusal.packet_to);
         }
+    }
+}
+
+/// Takes what is not of QUIC's out of a buffer. The system may have put several datagrams of one
+/// sender into it, all as long as the first but for the last.
+fn take_beside_quic(buffer: &mut [u8], meta: &mut RecvMeta) {
+    let (received, stride) = (&mut buffer[..meta.len], meta.stride.max(1));
+    if beacon::is_beside_quic(received) {
+        received.chunks_mut(stride).for_each(beacon::received);
+        meta.len = 0;
+    } else if let Some(last) = received.chunks_mut(stride).next_back()
+        && beacon::is_beside_quic(last)
+    {
+        meta.len -= last.len();
+        beacon::received(last);
     }
 }
 
@@ -174,7 +198,12 @@ impl AsyncUdpSocket for Socket {
         loop {
             let mut ready = ready!(self.io.poll_read_ready(context))?;
             match self.state.recv(self.io.get_ref().into(), buffers, meta) {
-                Ok(count) => return Poll::Ready(Ok(count)),
+                Ok(count) => {
+                    for (buffer, meta) in buffers.iter_mut().zip(meta).take(count) {
+                        take_beside_quic(buffer, meta);
+                    }
+                    return Poll::Ready(Ok(count));
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
                 // The program has closed what is not its own: that stays so.
                 Err(error)

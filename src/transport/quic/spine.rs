@@ -33,7 +33,7 @@ pub(super) async fn speak(
     mut frames: mpsc::UnboundedReceiver<Frame>,
     mut stream: SendStream,
 ) -> Result<(), LinkError> {
-    let mut tick = tokio::time::interval(HEARTBEAT);
+    let mut tick = tokio::time::interval(HEARTBEAT.min(links.plan.peer_timeout / 4));
     loop {
         let frame = tokio::select! {
             biased;
@@ -84,6 +84,9 @@ pub(super) async fn attend(
         let (links, link, leave) = (Arc::clone(&links), Arc::clone(&link), leave.clone());
         tokio::spawn(async move {
             let heard = listen(&links, peer, control, &leave).await;
+            if heard.is_ok() {
+                link.note_bye();
+            }
             if let Err(LinkError::Protocol(what)) = &heard {
                 links.expel(peer, &link, what);
             }
@@ -139,11 +142,9 @@ pub(super) async fn attend(
     }
     links.heed_last_words(peer, &link.connection);
     let how = match link.connection.closed().await {
-        ConnectionError::TimedOut => {
-            format!("was not heard of for {} ms", links.plan.peer_timeout.as_millis())
-        }
         ConnectionError::ApplicationClosed(_) => "closed its connection".to_owned(),
-        ConnectionError::Reset => "was restarted".to_owned(),
+        // Only the process that had the connection can say so: it has ended it.
+        ConnectionError::Reset => "took this rank for lost".to_owned(),
         other => format!("lost its connection: {other}"),
     };
     debug!("{peer} of the roster {how}");

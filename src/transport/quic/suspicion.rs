@@ -85,7 +85,7 @@ impl Links {
         if self.peers[peer.0].has_ended() || self.is_closing() {
             return false;
         }
-        let heard = heard(&suspicion.link);
+        let heard = suspicion.link.heard();
         if heard > suspicion.heard {
             (suspicion.heard, suspicion.silent_since) = (heard, now);
             // A host says only a few such words: who is dead will not be hinted at again soon.
@@ -104,17 +104,11 @@ impl Links {
 impl Suspicion {
     fn new(link: Arc<Link>) -> Self {
         let now = Instant::now();
-        Self { heard: heard(&link), link, hints: 0, first_hint: now, silent_since: now }
+        Self { heard: link.heard(), link, hints: 0, first_hint: now, silent_since: now }
     }
 
     /// What came while this process slept is yet to be heard.
     fn begin_again(&mut self, now: Instant) {
         (self.first_hint, self.silent_since) = (now, now);
     }
-}
-
-/// Counts what only the peer itself can have sent.
-fn heard(link: &Link) -> u64 {
-    let frames = link.connection.stats().frame_rx;
-    frames.acks + frames.stream + frames.ping + frames.max_data + frames.max_stream_data
 }

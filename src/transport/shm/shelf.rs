@@ -7,9 +7,10 @@
 //! - what a reader is told of a line it reads once, compares with what it expects, and only then uses.
 //!
 //! ```text
-//! shelf   0      8         64                 2048   2112    4096                      then             then
-//!         left   given up  passed, 64 bytes   sign   fault   lines of lane 0, 1, ...   headers, alike   slots, alike
-//!                          for each lane
+//! shelf   0      8         64       2048   2112    4096                      then      then
+//!         left   given up  passed   sign   fault   lines of lane 0, 1, ...   headers   slots
+//!
+//! passed  64 bytes for each lane; headers and slots are in the order of lines
 //!
 //! fault   0                   8
 //!         length, 0 if none   encoded frame
@@ -156,7 +157,8 @@ impl Shelf {
         self.memory.number(FAULT_LENGTH).store(frame.len() as u64, Release);
     }
 
-    /// What the owner has published as its fault, if anything: bytes of a peer, to be decoded as such.
+    /// What the owner has published as its fault, if anything: bytes of a peer, to be decoded as
+    /// such.
     pub fn published_fault(&self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.memory.number(FAULT_LENGTH).load(Acquire)).ok()?;
         if length == 0 || length > LONGEST_FAULT {

@@ -1,0 +1,81 @@
+//! A peer that is not heard of for its timeout is lost.
+//!
+//! Silence is measured in the time in which this process ran. A process that was stopped, suspended
+//! or starved has heard nobody, and holds that against nobody: a tick of its clock counts as one
+//! tick, however late it comes. QUIC's own idle timeout is off for the same reason.
+//!
+//! Leaves to `suspicion` a peer whose host says that it is gone, and to `links` what follows.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::debug;
+
+use crate::rank::Rank;
+
+use super::link::Link;
+use super::links::Links;
+use super::peer::{self, Peer};
+
+/// A timeout is this many ticks, but a tick is at most `LONGEST_TICK`.
+const TICKS: u32 = 10;
+const LONGEST_TICK: Duration = Duration::from_millis(250);
+
+/// What was heard of a peer, and for how many ticks nothing more has come.
+struct Silence {
+    link: Weak<Link>,
+    heard: u64,
+    ticks: u32,
+}
+
+/// Watches all linked peers for as long as there are links.
+pub(super) async fn watch(links: Weak<Links>, peer_timeout: Duration) {
+    let tick = (peer_timeout / TICKS).clamp(Duration::from_millis(1), LONGEST_TICK);
+    let most = peer_timeout.as_nanos().div_ceil(tick.as_nanos()) as u32;
+    let mut clock = interval(tick);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut silences: HashMap<Rank, Silence> = HashMap::new();
+    loop {
+        clock.tick().await;
+        let Some(links) = links.upgrade() else { return };
+        let linked = links.peers.iter().map(Peer::link).enumerate();
+        for (rank, link) in linked.filter_map(|(rank, link)| Some((Rank(rank), link?))) {
+            let silence = silences.entry(rank).or_insert_with(|| Silence::new(&link));
+            if silence.after_a_tick(&link) > most {
+                links.give_up_silent(rank, &link, peer_timeout);
+            }
+        }
+    }
+}
+
+impl Silence {
+    fn new(link: &Arc<Link>) -> Self {
+        Self { link: Arc::downgrade(link), heard: link.heard(), ticks: 0 }
+    }
+
+    /// For how many ticks nothing has come.
+    fn after_a_tick(&mut self, link: &Arc<Link>) -> u32 {
+        let heard = link.heard();
+        if heard != self.heard || self.link.as_ptr() != Arc::as_ptr(link) {
+            *self = Self::new(link);
+        }
+        self.ticks += 1;
+        self.ticks
+    }
+}
+
+impl Links {
+    fn give_up_silent(&self, peer: Rank, link: &Link, peer_timeout: Duration) {
+        let how = format!("was not heard of for {} ms", peer_timeout.as_millis());
+        debug!("{peer} of the roster {how}");
+        match link.has_said_bye() || self.is_closing() {
+            true => self.end(peer),
+            false => self.lose(peer, &how),
+        }
+        // It may live: then it learns from the fault why it is not a member any more.
+        link.connection.close(peer::LEFT, &self.last_words(peer));
+        self.forget(peer);
+    }
+}
