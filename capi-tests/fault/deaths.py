@@ -3,12 +3,11 @@
 import itertools
 import os
 import random
-import shutil
 import signal
 import time
 
 from table import together
-from world import Failed, Hosts, World
+from world import Failed, Hosts, World, can_make_hosts
 
 COLLECTIVES = (
     "allreduce reduce broadcast allgather reducescatter alltoall gather scatter scan exscan barrier"
@@ -137,7 +136,7 @@ def add_rows(table, options):
     settings = {"NEXAR_PEER_TIMEOUT_MS": "1000"}
     table.row("SIGSTOP, 4 ranks, NEXAR_PEER_TIMEOUT_MS=1000", 1500, stops(options, settings))
     table.row("SIGSTOP for 3 s, 4 ranks", 0, pauses(options), unit="lost")
-    if os.geteuid() == 0 and shutil.which("ip") and shutil.which("unshare"):
+    if can_make_hosts():
         table.row("kill -9, 4 ranks of 4 hosts", 1000, kills_between_hosts(options))
         table.row("cable cut between 2 of 4 hosts", 6000, cuts(options))
     else:

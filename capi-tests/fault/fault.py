@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Does to ranks what the world does, and prints how long the others took to know it.
 
-    fault.py PROGRAMS [--over WAY] [--hostile PROGRAM] [--quick] [--page FILE] [--seed N] [WORDS]
+    fault.py PROGRAMS [--over WAY] [--hostile PROGRAM] [--quick] [--repetitions N] [--page FILE]
+             [--seed N] [WORDS]
 
 PROGRAMS is the directory of what is built from capi-tests. One row for each kind of fault: how often
 it was tried, the median, the 99th percentile and the longest of the times from the fault to the error of
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import calls
 import deaths
+import exits
 import hostile
 import joins
 import load
@@ -33,6 +35,10 @@ class Options(argparse.Namespace):
     def tries(self, full, quick):
         return quick if self.quick else full
 
+    def repeat(self, full, quick):
+        """As `tries`, where a number of the command line may say otherwise."""
+        return self.repetitions or self.tries(full, quick)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -41,6 +47,7 @@ def main():
     parser.add_argument("--over", choices=WAYS, default=World.over, help="what joins the ranks")
     parser.add_argument("--hostile", type=Path, help="the program of tests/hostile")
     parser.add_argument("--quick", action="store_true", help="a few of each kind")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="tries of a row that takes a number")
     parser.add_argument("--page", type=Path, help="file in which the table stands, to be renewed")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_intermixed_args(namespace=Options())
@@ -50,6 +57,7 @@ def main():
     print(f"seed {options.seed}\n\n{table.head()}{LINE}", flush=True)
     for section in (
         deaths,
+        exits,
         mismatches,
         joins,
         hostile,

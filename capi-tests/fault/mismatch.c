@@ -9,129 +9,14 @@
  * and when it or a later one failed, in nanoseconds of CLOCK_MONOTONIC, the code, whether memory is as it
  * must be, and the text.
  */
-#include "calls.h"
+#include "differences.h"
 #include "moment.h"
 
-enum { RANKS = 4, FEW = 5, MANY = 60001, MOST_ELEMENTS = RANKS * (MANY + 1) };
-
-enum difference {
-  KIND,
-  OPPOSITE_KIND,
-  SPLIT, /* by the others */
-  ORDER,
-  DATATYPE,
-  OP,
-  ROOT,
-  COUNT,
-  COUNT_OF_ZERO,
-  DIFFERENCES
-};
-
-static const char *const difference_names[] = {
-    "kind", "opposite kind", "split", "order", "datatype", "op", "root", "count", "count of 0"};
-
-/* Another call that moves few elements along the same paths; GATHER_V and SCATTER_V have none. */
-static const enum function alike[FUNCTIONS] = {
-    [ALL_REDUCE] = BARRIER,
-    [REDUCE] = GATHER,
-    [BROADCAST] = SCATTER,
-    [BCAST] = SCATTER,
-    [ALL_GATHER] = ALL_REDUCE,
-    [REDUCE_SCATTER] = ALL_REDUCE,
-    [ALL_TO_ALL] = BARRIER,
-    [GATHER] = REDUCE,
-    [SCATTER] = BROADCAST,
-    [SCAN] = EX_SCAN,
-    [EX_SCAN] = SCAN,
-    [ALL_REDUCE_BUCKETED] = ALL_REDUCE,
-    [ALL_GATHER_V] = BARRIER,
-    [REDUCE_SCATTER_V] = REDUCE_SCATTER,
-    [ALL_TO_ALL_V] = ALL_TO_ALL,
-    [GATHER_V] = GATHER,
-    [SCATTER_V] = SCATTER,
-    [BARRIER] = ALL_REDUCE,
-};
-
-struct cell {
-  enum difference difference;
-  enum function function;
-  size_t count;
-  int odd;
-};
+enum { RANKS = 4, MOST_ELEMENTS = RANKS * (MANY + 1) };
 
 static int rank;
 static nexarComm_t world;
 static unsigned char sent[MOST_ELEMENTS * 4], send[MOST_ELEMENTS * 4], recv[MOST_ELEMENTS * 4];
-
-static bool sends_down(enum function f) {
-  return f == BROADCAST || f == BCAST || f == SCATTER || f == SCATTER_V;
-}
-
-static bool exists(struct cell cell) {
-  switch (cell.difference) {
-    case DATATYPE:
-    case COUNT:
-    case COUNT_OF_ZERO:
-      return has_buffers(cell.function);
-    case OP:
-      return has_op(cell.function);
-    case ROOT:
-    case OPPOSITE_KIND:
-      return has_root(cell.function);
-    default:
-      return true;
-  }
-}
-
-static bool meets(struct cell cell) {
-  switch (cell.difference) {
-    case KIND:
-    case ORDER:
-      return cell.count == FEW && cell.function != GATHER_V && cell.function != SCATTER_V;
-    case OPPOSITE_KIND:
-    case SPLIT:
-    case ROOT:
-    case COUNT_OF_ZERO:
-      return false;
-    default:
-      return true;
-  }
-}
-
-static struct call usual(struct cell cell, nexarComm_t comm) {
-  return (struct call){.function = cell.function, .send = send, .recv = recv, .count = cell.count,
-                       .datatype = nexarInt32, .op = nexarSum, .comm = comm};
-}
-
-static struct call odd(struct cell cell, nexarComm_t comm) {
-  struct call call = usual(cell, comm);
-  switch (cell.difference) {
-    case KIND:
-    case ORDER:
-      call.function = alike[cell.function];
-      break;
-    case OPPOSITE_KIND:
-      call.function = sends_down(cell.function) ? REDUCE : BROADCAST;
-      break;
-    case SPLIT:
-      break;
-    case DATATYPE:
-      call.datatype = nexarUint32;
-      break;
-    case OP:
-      call.op = nexarMax;
-      break;
-    case ROOT:
-      call.root = 1;
-      break;
-    case COUNT:
-      call.count++;
-      break;
-    default:
-      call.count = 0;
-  }
-  return call;
-}
 
 /* How much of recv the call may write. */
 static size_t bytes_received(struct call call) {
@@ -160,29 +45,20 @@ static void meet(void) {
   exit(1);
 }
 
-static nexarResult_t make_first(struct cell cell, struct call call) {
-  nexarComm_t part = NULL;
-  if (cell.difference != SPLIT || rank == cell.odd) return make_call(call);
-  return nexarCommSplit(call.comm, 0, 0, &part, NULL);
-}
-
-static void disagree(struct cell cell) {
+static void try(struct cell cell) {
   nexarComm_t comm = NULL;
   if (nexarCommSplit(world, 0, 0, &comm, NULL) != nexarSuccess) exit(1);
   bool is_odd = rank == cell.odd;
-  struct call calls[] = {usual(cell, comm), odd(cell, comm), {.function = BARRIER, .comm = comm}};
-  struct call first = calls[is_odd], second = calls[cell.difference == ORDER ? !is_odd : 2];
-  size_t received = bytes_received(first);
+  struct call sequence[2];
+  calls_of(cell, is_odd, send, recv, comm, sequence);
   prepare_memory();
   meet();
+  int completed = 0;
   long long began = now_ns();
-  nexarResult_t result = make_first(cell, first);
-  if (result == nexarSuccess) {
-    if (bytes_received(second) > received) received = bytes_received(second);
-    result = make_call(second);
-  }
-  if (result == nexarSuccess) result = make_call(calls[2]);
+  nexarResult_t result = disagree(cell, is_odd, sequence, &completed);
   long long failed = now_ns();
+  size_t received = bytes_received(sequence[0]), later = bytes_received(sequence[1]);
+  if (completed > 0 && later > received) received = later;
   printf("%s of %s, %zu elements|%d|%lld|%lld|%d|%s|%s\n", difference_names[cell.difference],
          function_names[cell.function], cell.count, cell.odd, began, failed, (int)result,
          memory_is_as_it_must_be(received) ? "right" : "WRONG", reason(nexarGetLastError(comm)));
@@ -203,7 +79,7 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < COUNT_OF(counts); i++) {
           cell.count = counts[i];
           if (!exists(cell) || meets(cell) != meeting) continue;
-          if (number++ % step == 0) disagree(cell);
+          if (number++ % step == 0) try(cell);
         }
   return nexarCommDestroy(world) != nexarSuccess;
 }

@@ -5,10 +5,10 @@ import re
 from world import Failed, World
 
 INVALID_USAGE = 5
-TWO_CALLS = re.compile(r"ranks disagree on call #[01]: rank (\d) called (.+), rank (\d) called (.+)")
+TWO_CALLS = re.compile(r"ranks disagree on call #\d: rank (\d) called (.+), rank (\d) called (.+)")
 # Where blocks may differ, what one rank sends is not what the other expects.
 TWO_LENGTHS = re.compile(
-    r"ranks disagree on call #[01], .+: rank (\d) sends (\d+) bytes to rank (\d), which expects (\d+)"
+    r"ranks disagree on call #\d, .+: rank (\d) sends (\d+) bytes to rank (\d), which expects (\d+)"
 )
 
 

@@ -5,6 +5,7 @@ import os
 import random
 import secrets
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -56,6 +57,10 @@ class Hosts:
         for name in self.names:
             run("ip", "netns", "del", name, check=False)
         run("ip", "link", "del", self.bridge, check=False)
+
+
+def can_make_hosts():
+    return os.geteuid() == 0 and shutil.which("ip") and shutil.which("unshare")
 
 
 def run(*command, check=True):

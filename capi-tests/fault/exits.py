@@ -1,0 +1,120 @@
+"""Ranks that print their error and exit at once, as programs do: what the others say then.
+
+A rank that exits after an error is no culprit. The text of every rank names the one that began it.
+"""
+
+import collections
+import itertools
+import os
+import random
+import re
+import signal
+import time
+
+from mismatches import INVALID_USAGE, names_both_calls
+from table import together
+from world import Failed, Hosts, World, can_make_hosts
+
+REMOTE_ERROR = 6
+DIFFERENCES = (
+    "kind",
+    "opposite kind",
+    "split",
+    "order",
+    "datatype",
+    "op",
+    "root",
+    "count",
+    "count of 0",
+)
+# Worlds side by side, by their number of ranks: most of them wait for a moment.
+AT_ONCE = {2: 4, 4: 2, 8: 1}
+# Before the reason: the function, and of a call that was under way the rank's own place.
+PLACE = re.compile(r"nexar\w+: (rank \d+, .+? #\d+: )?")
+
+
+def blames(fault, culprit, code, text):
+    """Whether it is the true story."""
+    if fault in DIFFERENCES:
+        return code == INVALID_USAGE and names_both_calls(text, str(culprit))
+    named = re.match(r"rank (\d+) (.+)", text)
+    if code != REMOTE_ERROR or not named or int(named[1]) != culprit:
+        return False
+    return fault == "kill" or "aborted" in named[2]
+
+
+def wrong_blames(options, size, fault, hosts=None):
+    """Texts of ranks that blame somebody else or something else."""
+    culprit, how = random.randrange(size), random.choice(["abort", "exit"])
+    command = [options.program("quit"), fault, random.randrange(1 << 20), culprit, how]
+    with World(size, command, hosts) as world:
+        if fault == "kill":
+            for rank, line in world.lines().items():
+                if line != "ready":
+                    raise Failed(f"kill of {size}: rank {rank} began with: {line}")
+            time.sleep(random.uniform(0, 0.02))  # anywhere inside a call
+            os.kill(world.process_of(culprit), signal.SIGKILL)
+        silent = [culprit] if fault in ("kill", "abort") else []
+        told = [rank for rank in range(size) if rank not in silent]
+        wrong = []
+        for rank, line in world.lines(told).items():
+            _, code, called, text = line.split("|", 3)
+            if not blames(fault, culprit, int(code), PLACE.sub("", text, count=1)):
+                done = f"{fault} by rank {culprit} of {size}, {called}, {how}"
+                wrong.append(f"{done}: rank {rank} says {code} {text}")
+        return wrong
+
+
+class Tally:
+    """The wrong blames of a row. The first few are shown: a row has room for their number alone."""
+
+    shown_most = 3
+
+    def __init__(self):
+        self.by_fault = collections.Counter()
+
+    def count(self, fault, wrong):
+        for line in wrong[: max(0, self.shown_most - self.by_fault.total())]:
+            print(f"  {line}", flush=True)
+        self.by_fault[fault] += len(wrong)
+        return [len(wrong)]
+
+    def show(self):
+        found = [f"{fault} {count}" for fault, count in self.by_fault.items() if count]
+        if found:
+            print(f"  wrong blames by fault: {', '.join(found)}", flush=True)
+
+
+def tries(options, size, faults, on_hosts):
+    """A hundred of each fault, or a few in all."""
+    count = options.repeat(100 * len(faults), quick=2)
+    # Any number of tries has all faults alike.
+    drawn = list(itertools.islice(itertools.cycle(faults), count))
+    tally = Tally()
+
+    def batch(mine):
+        """Hosts are made once for several worlds."""
+        if not on_hosts:
+            return [(fault, wrong_blames(options, size, fault)) for fault in mine]
+        with Hosts(size) as hosts:
+            return [(fault, wrong_blames(options, size, fault, hosts)) for fault in mine]
+
+    batches = [drawn[begin : begin + 10] for begin in range(0, count, 10)]
+    running = together(AT_ONCE[size], [lambda mine=mine: batch(mine) for mine in batches])
+    for number, done in enumerate(running, 1):
+        for fault, wrong in done:
+            yield tally.count(fault, wrong)
+        if number % 10 == 0:
+            print(f"  {10 * number} of {count} tries", flush=True)
+    tally.show()
+
+
+def add_rows(table, options):
+    causes = {"kill -9": ["kill"], "nexarCommAbort": ["abort"], "a mismatch": DIFFERENCES}
+    for cause, on_hosts, size in itertools.product(causes, (False, True), (2, 4, 8)):
+        where = f"{size} hosts" if on_hosts else "one host"
+        name = f"exit at once after {cause}, {size} ranks of {where}"
+        if on_hosts and not can_make_hosts():
+            table.skip(name, "only root can make hosts of namespaces")
+        else:
+            table.row(name, 0, tries(options, size, causes[cause], on_hosts), "wrong blames")
