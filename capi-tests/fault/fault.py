@@ -15,6 +15,7 @@ import random
 import sys
 from pathlib import Path
 
+import builds
 import calls
 import deaths
 import hostile
@@ -52,6 +53,7 @@ def main():
         deaths,
         mismatches,
         joins,
+        builds,
         hostile,
         calls,
         load,

@@ -15,6 +15,7 @@ use crate::transport::quic::process::Process;
 use crate::transport::quic::{Member, Plan, QuicMesh, host_of_this};
 
 use super::address;
+use super::fingerprint::Build;
 use super::id::UniqueId;
 use super::message::{Join, Message, encode_table};
 use super::{Settings, World};
@@ -62,7 +63,8 @@ pub async fn join(
 
     let forming = async {
         Message::Join(join).write(&mut root.send).await?;
-        let roster = match Message::read(&mut root.recv, world.size).await? {
+        let answer = Message::read(&mut root.recv, world.size).await;
+        let roster = match answer.map_err(|error| root.why_closed(error))? {
             Message::Table(roster) if roster.len() == world.size => roster,
             other => return Err(unexpected(other)),
         };
@@ -111,6 +113,21 @@ struct Root {
     connection: Connection,
     send: SendStream,
     recv: RecvStream,
+}
+
+impl Root {
+    /// A root that closes the connection after a Join cannot read it. One of this build can, and one
+    /// that knows introductions says that the build is another.
+    fn why_closed(&self, error: Error) -> Error {
+        let Some(ConnectionError::ApplicationClosed(_)) = self.connection.close_reason() else {
+            return error;
+        };
+        let (address, ours) = (self.address, Build::of_this());
+        Error::Usage(format!(
+            "the root at {address} cannot read what this rank says: it runs an older nexar, this \
+             rank runs {ours}: install one build on all hosts"
+        ))
+    }
 }
 
 async fn reach(

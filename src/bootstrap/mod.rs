@@ -7,6 +7,7 @@
 //! rank is who owns its key.
 
 mod address;
+pub mod fingerprint;
 pub mod id;
 mod join;
 pub mod message;
@@ -18,6 +19,7 @@ use std::time::Instant;
 
 use quinn::{Connection, VarInt};
 use ring::digest::{SHA256, digest};
+use tracing::info;
 
 use crate::config::Config;
 use crate::device;
@@ -25,11 +27,11 @@ use crate::error::{Error, Result};
 use crate::parker;
 use crate::rank::Rank;
 use crate::runtime;
-use crate::transport::LANES;
 use crate::transport::quic::QuicMesh;
 use crate::transport::quic::endpoint::Endpoint;
 use crate::transport::quic::key::{Identity, Secret, random};
 
+use fingerprint::THIS_BUILD;
 use id::UniqueId;
 
 pub use id::BYTES;
@@ -167,7 +169,7 @@ fn serve(endpoint: &Endpoint, id: &UniqueId, root: &Identity, config: &Config) -
     let secret = config.comm_secret.as_ref().map(|secret| secret.bytes());
     let expected = HashSet::from([id.join_identity(secret)?.public()]);
     let service = endpoint.serve(id.service(), root, expected);
-    runtime::io(config.threads)?.spawn(root::serve(service, id.nonce));
+    runtime::io(config.threads)?.spawn(root::serve(service, id.nonce, id.served_by_rank_0));
     Ok(())
 }
 
@@ -185,13 +187,14 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
         }
         return Ok(Arc::clone(endpoint));
     }
+    info!("{THIS_BUILD}");
     let _runtime = runtime::io(config.threads)?.enter();
     Ok(Arc::clone(endpoint.insert(Endpoint::open(&config.ports)?)))
 }
 
 /// What two ranks must have in common to run the same algorithms on the same messages.
 fn settings_hash(config: &Config) -> u64 {
-    hash(&format!("nexar/1 lanes {LANES} algo {}", config.algo))
+    hash(&format!("{THIS_BUILD} algo {}", config.algo))
 }
 
 fn hash(text: &str) -> u64 {

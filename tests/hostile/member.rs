@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use futures_util::future;
+use nexar::bootstrap::fingerprint::{Build, Introduction, THIS_BUILD};
 use nexar::dtype::DataType;
 use nexar::error::Code;
 use nexar::op::Call;
@@ -60,11 +61,11 @@ impl Member {
         let connection = dialled.expect("the key of the id is taken");
         let (mut send, mut recv) = connection.accept_bi().await.unwrap();
         assert_eq!(message(&mut recv).await.0, 1, "Hello");
-        let mut fields = Vec::new();
-        fields.extend(0_u32.to_le_bytes());
+        let introduction = Introduction { rank: 0, build: Build::of_this() };
+        let mut fields = introduction.encode().to_vec();
         fields.extend((1 + OTHERS as u32).to_le_bytes());
         fields.extend(30_000_u32.to_le_bytes());
-        fields.extend(&sha256(b"nexar/1 lanes 4 algo ")[..8]);
+        fields.extend(&sha256(format!("{THIS_BUILD} algo ").as_bytes())[..8]);
         let mut entry = [0; ENTRY_BYTES];
         entry[..32].copy_from_slice(me.public().bytes());
         entry[32] = 1;
