@@ -16,6 +16,7 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
 
 use crate::error::{Code, Error, Result};
@@ -171,6 +172,11 @@ impl Message {
         stream.read_exact(&mut body).await.map_err(|error| gone(&error))?;
         Self::decode(kind, &body).ok_or_else(malformed)
     }
+}
+
+/// Writes an encoded message, without a copy of it.
+pub async fn write_encoded(stream: &mut SendStream, message: Bytes) -> Result<()> {
+    stream.write_chunk(message).await.map_err(|error| gone(&error))
 }
 
 pub fn encode_table(members: &[Member]) -> Vec<u8> {

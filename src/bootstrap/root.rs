@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -19,7 +20,7 @@ use crate::transport::quic::Member;
 use crate::transport::quic::endpoint::Service;
 
 use super::fingerprint::{Build, Introduction};
-use super::message::{Join, MOST_RANKS, Message, encode_table};
+use super::message::{HEAD_BYTES, Join, MOST_RANKS, Message, write_encoded};
 
 /// Time for a rank to say who it is, and to confirm the table.
 pub const ANSWER: Duration = Duration::from_secs(5);
@@ -283,12 +284,13 @@ async fn refuse(callers: Vec<Caller>, error: Error, _busy: Busy) {
 async fn form(mut ranks: Vec<Joined>, nonce: u64, busy: Busy) {
     ranks.sort_by_key(|rank| rank.join.rank);
     let members: Vec<Member> = ranks.iter().map(|rank| rank.join.member.clone()).collect();
-    let hash = super::sha256(&encode_table(&members));
-    let table = Arc::new(Message::Table(members));
+    // One copy for all ranks: n copies of n entries would be gigabytes of a large job.
+    let table = Bytes::from(Message::Table(members).encode());
+    let hash = super::sha256(&table[HEAD_BYTES..]);
     let shown = ranks.into_iter().map(|mut rank| {
-        let table = Arc::clone(&table);
+        let table = table.clone();
         tokio::spawn(async move {
-            let confirmed = timeout(ANSWER, confirm(&mut rank, &table, hash)).await;
+            let confirmed = timeout(ANSWER, confirm(&mut rank, table, hash)).await;
             (rank, matches!(confirmed, Ok(Ok(true))))
         })
     });
@@ -315,7 +317,30 @@ async fn form(mut ranks: Vec<Joined>, nonce: u64, busy: Busy) {
     }
 }
 
-async fn confirm(rank: &mut Joined, table: &Message, hash: [u8; 32]) -> Result<bool> {
-    table.write(&mut rank.caller.send).await?;
+async fn confirm(rank: &mut Joined, table: Bytes, hash: [u8; 32]) -> Result<bool> {
+    write_encoded(&mut rank.caller.send, table).await?;
     Ok(Message::read(&mut rank.caller.recv, 0).await? == Message::Seen(hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::transport::quic::endpoint::Endpoint;
+    use crate::transport::quic::key::Identity;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_id_that_nobody_joins_is_served_as_long_as_its_process_lives() {
+        let endpoint = Endpoint::open(&(0..=0)).unwrap();
+        let root = Identity::random().unwrap();
+        let service = endpoint.serve("root.test.nexar".to_owned(), &root, HashSet::new());
+        let serving = tokio::spawn(serve(service, 7, false));
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_secs(3600)).await;
+        }
+        assert!(!serving.is_finished());
+        endpoint.end_service("root.test.nexar");
+        assert!(serving.await.is_ok(), "a retired id is served no more");
+    }
 }

@@ -1,4 +1,4 @@
-//! Ranks and roots of other builds, played here byte by byte: each rank learns both builds at once.
+//! Ranks and roots that are played here, byte by byte: of other builds, and with a false table.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -16,15 +16,19 @@ use super::process::{Process, slowest};
 use super::stranger::{Id, PATIENCE, open_endpoint, runtime};
 use super::{Case, report};
 
-pub const CASES: [Case; 3] = [
+pub const CASES: [Case; 4] = [
     ("a_rank_of_another_build_is_named_to_all_ranks_at_once", other_rank),
     ("a_rank_of_a_build_without_a_fingerprint_is_refused_to_all_ranks_at_once", older_rank),
     ("a_root_that_cannot_read_a_join_is_told_to_be_of_another_build", older_root),
+    ("a_root_whose_table_has_another_in_the_place_of_a_rank_is_not_believed", foreign_table),
 ];
 
 const HELLO: u8 = 1;
 const JOIN: u8 = 2;
 const REFUSED: u8 = 3;
+const TABLE: u8 = 4;
+/// Where the entry of a rank stands in its Join, and how long it is.
+const ENTRY: std::ops::Range<usize> = 48..48 + 114;
 
 /// A frame of the bootstrap, as `src/bootstrap/message.rs` draws it.
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -138,4 +142,23 @@ fn older_root() {
     // Where every build looks for it.
     let introduction = Introduction { rank: 1, build: Build::of_this() };
     assert!(join.starts_with(&introduction.encode()));
+}
+
+fn foreign_table() {
+    let mut rank = Process::start(&[]);
+    runtime().block_on(async {
+        let mut root = Root::new();
+        rank.tell(&format!("join {} 1 2", root.hex));
+        let (_connection, mut send, _recv, join) = root.joined().await;
+        // The rank's own entry, with keys of which the root has the other half.
+        let mut table = join[ENTRY].repeat(2);
+        for at in [0, ENTRY.len()] {
+            let key = Identity::random().unwrap().public();
+            table[at..at + 32].copy_from_slice(key.bytes());
+        }
+        send.write_all(&frame(TABLE, &table)).await.unwrap();
+        let answer =
+            rank.hear().failed(Code::RemoteError, &["does not have this process as rank 1"]);
+        report(format!("after {:.0} ms: {}", answer.ms, answer.text));
+    });
 }

@@ -29,7 +29,7 @@ pub const CASES: [Case; 3] = [
 ];
 
 /// Ranks besides the member. Each of them is its neighbour.
-const OTHERS: usize = 3;
+pub const OTHERS: usize = 3;
 /// A rank in the table: its key, how many addresses it has, room for two, its process, its host, and whether it has CUDA.
 const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16 + 1;
 /// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as much of
@@ -38,7 +38,7 @@ const WINDOW_KIB: f64 = ((8 * 4096 + 2 * 64) * 7 / 6) as f64;
 /// The most that it may take, whatever it sends.
 const MEMORY_KIB: f64 = WINDOW_KIB + 1024.0;
 
-struct Member {
+pub struct Member {
     /// By rank, beginning with 1. The control stream of the peer is open, but not read.
     links: Vec<Link>,
     context: u64,
@@ -54,7 +54,7 @@ struct Link {
 
 impl Member {
     /// Joins as rank 0, as `src/bootstrap/message.rs` draws it, and connects to all others.
-    async fn join(id: &Id, root: SocketAddr) -> Self {
+    pub async fn join(id: &Id, root: SocketAddr) -> Self {
         let (endpoint, me) = (open_endpoint(), Identity::random().unwrap());
         let key = id.join_identity();
         let dialled = endpoint.dial(root, &id.service(), &key, id.root(), PATIENCE).await;
