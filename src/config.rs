@@ -3,6 +3,7 @@
 //! Read once, when the process first calls nexar. A wrong value is an error of every
 //! communicator's creation; an unknown `NEXAR_*` name is warned about with the nearest known one.
 
+mod job;
 mod nccl;
 
 use std::ops::RangeInclusive;
@@ -14,8 +15,10 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 
+pub use job::Job;
+
 /// Every name nexar reads, with what it means. The README lists the same ones.
-pub const NAMES: [(&str, &str); 22] = [
+pub const NAMES: [(&str, &str); 23] = [
     ("NEXAR_ADVERTISE_ADDR", "address, or address:port, that others use to reach this process"),
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
     ("NEXAR_COMM_ID", "host:port where rank 0 listens, for nexarCommInitFromEnv"),
@@ -28,6 +31,7 @@ pub const NAMES: [(&str, &str); 22] = [
     ("NEXAR_FAKE_DEVICES", "devices that ncclCommInitAll finds where there is no GPU"),
     ("NEXAR_HOSTID", "name of this host; only ranks that give the same share memory"),
     ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to come, 60000 by default"),
+    ("NEXAR_JOB_ID", "name of this run of a job, the same on all ranks; the launcher's by default"),
     ("NEXAR_NRANKS", "number of ranks, for nexarCommInitFromEnv"),
     ("NEXAR_OP_TIMEOUT_MS", "longest time one operation may take, 600000 by default"),
     ("NEXAR_PEER_TIMEOUT_MS", "a rank not heard of for this long is lost, 5000 by default"),
@@ -68,6 +72,8 @@ pub struct Config {
     /// Tells hosts apart that the system does not.
     pub host_id: Option<String>,
     pub init_timeout: Duration,
+    /// What tells this run of a job from others at the same address.
+    pub job: Option<Job>,
     /// Of one communicator; not from the environment.
     pub name: Option<String>,
     pub nranks: Option<usize>,
@@ -104,6 +110,7 @@ impl Default for Config {
             fake_devices: None,
             host_id: None,
             init_timeout: Duration::from_secs(60),
+            job: None,
             name: None,
             nranks: None,
             peer_timeout: Duration::from_secs(5),
@@ -179,7 +186,7 @@ pub fn unknown_names() -> Vec<String> {
 
 impl Config {
     fn parse(variables: Vec<(String, String)>, nccl_names: bool) -> Result<Self> {
-        let mut config = Self::default();
+        let mut config = Self { job: job::of_launcher(&variables), ..Self::default() };
         if nccl_names {
             variables.iter().for_each(|(name, value)| nccl::apply(&mut config, name, value));
         }
@@ -194,6 +201,9 @@ impl Config {
                 "NEXAR_CUDA_ON_ERROR" => config.cuda_holds = on_error(&value)?,
                 "NEXAR_HOSTID" => config.host_id = Some(value),
                 "NEXAR_INIT_TIMEOUT_MS" => config.init_timeout = milliseconds(&name, &value)?,
+                "NEXAR_JOB_ID" => {
+                    config.job = Some(Job { id: value, source: "NEXAR_JOB_ID" });
+                }
                 "NEXAR_NRANKS" => config.nranks = Some(number(&name, &value, 1..=1 << 16)?),
                 "NEXAR_PEER_TIMEOUT_MS" => config.peer_timeout = milliseconds(&name, &value)?,
                 "NEXAR_PORT" => {

@@ -16,6 +16,7 @@ import random
 import sys
 from pathlib import Path
 
+import builds
 import calls
 import deaths
 import exits
@@ -60,6 +61,7 @@ def main():
         exits,
         mismatches,
         joins,
+        builds,
         hostile,
         calls,
         load,

@@ -21,6 +21,8 @@ nexar_test(nccl symbols sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/symbols.sh ${CMAKE_N
   ${nccl_file} ${nccl_symbols} ${CMAKE_CURRENT_SOURCE_DIR}/nccl/torch_symbols.txt)
 nexar_test(nccl dynamic_section sh ${CMAKE_CURRENT_SOURCE_DIR}/abi/dynamic_section.sh
   ${CMAKE_READELF} ${nccl_file} libnccl.so.2)
+nexar_test(nccl same_build sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/same_build.sh
+  $<TARGET_FILE:nexar::nexar> ${nccl_file})
 
 # Programs that know nothing of nexar. What they need comes from the Python package index; where that
 # cannot be reached they are skipped.

@@ -21,6 +21,11 @@ fuzz_target!(|data: &[u8]| {
                 assert!(signed.ends_with(&body[..body.len() - join.signature.len()]));
                 same_bytes(&message.encode(), &rest[..HEAD_BYTES + length]);
             }
+            // Only its own build knows what follows the introduction.
+            Message::OtherBuild(introduction) => {
+                let introduction = introduction.as_ref().map(|it| it.encode());
+                assert!(introduction.is_none_or(|bytes| body.starts_with(&bytes)));
+            }
             Message::Refused { .. } if has_control_characters(body) => {
                 let again = message.encode();
                 assert_eq!(Message::decode(kind, &again[HEAD_BYTES..]), Some(message));

@@ -4,13 +4,20 @@
 //! exact names.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc::channel;
+use std::time::Instant;
 
 use crate::config::{Config, Family};
 use crate::error::{Error, Result};
+use crate::runtime;
 
 /// Where a root listening on `port` can be reached: up to two addresses, best first.
-pub fn of_root(config: &Config, port: u16) -> Result<Vec<SocketAddr>> {
-    if let Some(address) = advertised(config, port)? {
+pub fn of_root(
+    config: &Config,
+    advertised: Option<SocketAddr>,
+    port: u16,
+) -> Result<Vec<SocketAddr>> {
+    if let Some(address) = advertised {
         return Ok(vec![address]);
     }
     let addresses = candidates(config)?;
@@ -28,8 +35,13 @@ pub fn of_root(config: &Config, port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 /// Where this rank, listening on `port`, can be reached by those who reach the root.
-pub fn of_rank(config: &Config, port: u16, root: SocketAddr) -> Result<Vec<SocketAddr>> {
-    if let Some(address) = advertised(config, port)? {
+pub fn of_rank(
+    config: &Config,
+    advertised: Option<SocketAddr>,
+    port: u16,
+    root: SocketAddr,
+) -> Result<Vec<SocketAddr>> {
+    if let Some(address) = advertised {
         return Ok(vec![address]);
     }
     if !config.socket_ifname.is_empty() {
@@ -48,12 +60,19 @@ pub fn of_rank(config: &Config, port: u16, root: SocketAddr) -> Result<Vec<Socke
     Ok(vec![SocketAddr::new(ip, port)])
 }
 
-/// Resolves `host:port`, `[v6]:port`.
-pub fn resolve(text: &str) -> Result<Vec<SocketAddr>> {
-    let found: Vec<_> = text
-        .to_socket_addrs()
-        .map_err(|error| Error::System(format!("{text} cannot be resolved: {error}")))?
-        .collect();
+/// Resolves `host:port`, `[v6]:port`. Blocks until the deadline: not for a task of the runtime.
+pub fn resolve(text: &str, config: &Config, deadline: Instant) -> Result<Vec<SocketAddr>> {
+    let name = text.to_owned();
+    let ask = move || name.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    let found = match text.parse() {
+        Ok(address) => vec![address],
+        Err(_) => answer_until(deadline, ask)?
+            .ok_or_else(|| Error::Timeout {
+                limit_ms: config.init_timeout.as_millis(),
+                blame: format!("no name server has said what the address of {text} is"),
+            })?
+            .map_err(|error| Error::System(format!("{text} cannot be resolved: {error}")))?,
+    };
     if found.is_empty() {
         return Err(Error::System(format!("{text} has no address")));
     }
@@ -63,14 +82,26 @@ pub fn resolve(text: &str) -> Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-fn advertised(config: &Config, port: u16) -> Result<Option<SocketAddr>> {
+/// What `ask` returns, if it does in time. getaddrinfo may wait for name servers as long as it likes, so a
+/// thread of its own asks.
+fn answer_until<T: Send + 'static>(
+    deadline: Instant,
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>> {
+    let (sender, answer) = channel();
+    runtime::start_thread("nexar-resolve", move || drop(sender.send(ask())))?;
+    Ok(answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok())
+}
+
+/// Where `NEXAR_ADVERTISE_ADDR` says that others reach this process. Blocks until the deadline.
+pub fn advertised(config: &Config, port: u16, deadline: Instant) -> Result<Option<SocketAddr>> {
     let Some(text) = &config.advertise_addr else { return Ok(None) };
     let bare: std::result::Result<IpAddr, _> = text.trim_matches(['[', ']']).parse();
     if let Ok(ip) = bare {
         return Ok(Some(SocketAddr::new(ip, port)));
     }
     let with_port = if text.contains(':') { text.clone() } else { format!("{text}:{port}") };
-    resolve(&with_port).map(|found| found.first().copied())
+    resolve(&with_port, config, deadline).map(|found| found.first().copied())
 }
 
 /// Addresses of interfaces that fit the settings, best first.
@@ -129,6 +160,8 @@ fn wish(config: &Config) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -150,14 +183,30 @@ mod tests {
     fn the_address_that_reaches_loopback_is_loopback() {
         let config = Config::default();
         let root = "127.0.0.1:9".parse().unwrap();
-        assert_eq!(of_rank(&config, 77, root).unwrap(), ["127.0.0.1:77".parse().unwrap()]);
+        assert_eq!(of_rank(&config, None, 77, root).unwrap(), ["127.0.0.1:77".parse().unwrap()]);
     }
 
     #[test]
     fn an_advertised_address_goes_before_all() {
-        let config = Config { advertise_addr: Some("203.0.113.5".to_owned()), ..Config::default() };
-        assert_eq!(of_root(&config, 77).unwrap(), ["203.0.113.5:77".parse().unwrap()]);
-        let config = Config { advertise_addr: Some("[2001:db8::5]:88".to_owned()), ..config };
-        assert_eq!(of_root(&config, 77).unwrap(), ["[2001:db8::5]:88".parse().unwrap()]);
+        for (text, expected) in
+            [("203.0.113.5", "203.0.113.5:77"), ("[2001:db8::5]:88", "[2001:db8::5]:88")]
+        {
+            let config = Config { advertise_addr: Some(text.to_owned()), ..Config::default() };
+            let address = advertised(&config, 77, Instant::now()).unwrap();
+            assert_eq!(of_root(&config, address, 77).unwrap(), [expected.parse().unwrap()]);
+        }
+    }
+
+    #[test]
+    fn a_name_server_that_does_not_answer_is_waited_for_until_the_deadline() {
+        let (answer, asked) = channel::<()>();
+        let began = Instant::now();
+        let limit = Duration::from_millis(50);
+        let found = answer_until(began + limit, move || asked.recv().is_ok()).unwrap();
+        assert_eq!(found, None);
+        assert!(began.elapsed() >= limit);
+        drop(answer);
+        let later = Instant::now() + Duration::from_secs(60);
+        assert_eq!(answer_until(later, || 7).unwrap(), Some(7));
     }
 }

@@ -9,8 +9,9 @@
 //! 8    8 nonce, public       124   4 CRC-32C of bytes 0 to 123
 //! ```
 //!
-//! Who has the id can join: it is a bearer credential. With `NEXAR_COMM_SECRET` set, the secret in
-//! the id is worth nothing without that one. Never logged; logs name the nonce.
+//! The id is a bearer credential: any process that has it can join. With `NEXAR_COMM_SECRET` set, the
+//! secret in the id is worth nothing without that one, and an id without the flag is refused. Never
+//! logged; logs name the nonce.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -88,9 +89,23 @@ impl UniqueId {
         Some(Self { nonce, secret, root, addresses, with_secret, served_by_rank_0 })
     }
 
+    /// Fails if a secret of the environment is needed and missing, or set and not needed: an id that
+    /// was exchanged on its way could ask for no secret.
+    pub fn check_secret(&self, is_set: bool) -> Result<()> {
+        let what = match (self.with_secret, is_set) {
+            (true, false) => "this unique id needs NEXAR_COMM_SECRET, which is not set",
+            (false, true) => {
+                "NEXAR_COMM_SECRET is set, but this unique id was made without it: set it for the \
+                 process that makes the id too"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Usage(what.to_owned()))
+    }
+
     /// The identity every legitimate rank can derive, and nobody else.
-    pub fn join_identity(&self, comm_secret: Option<&[u8]>) -> Result<Identity> {
-        let salt = comm_secret.filter(|_| self.with_secret).unwrap_or_default();
+    pub fn join_identity(&self, comm_key: Option<&Secret>) -> Result<Identity> {
+        let salt = comm_key.map(|key| &key.bytes()[..]).unwrap_or_default();
         let nonce = self.nonce.to_le_bytes();
         let purpose: [&[u8]; 3] = [b"nexar/1 join ed25519", &nonce, self.root.bytes()];
         Identity::from_seed(&self.secret.derive(salt, &purpose))
@@ -163,12 +178,24 @@ mod tests {
     }
 
     #[test]
-    fn the_join_key_depends_on_the_secret_of_the_environment_if_the_id_says_so() {
+    fn the_join_key_depends_on_the_secret_of_the_environment() {
+        let id = id();
+        let key = |secret: Option<[u8; 32]>| {
+            id.join_identity(secret.map(Secret::from_bytes).as_ref()).unwrap().public()
+        };
+        assert!(key(Some([1; 32])) != key(Some([2; 32])));
+        assert!(key(Some([1; 32])) != key(None));
+    }
+
+    #[test]
+    fn a_secret_is_needed_if_and_only_if_the_id_was_made_with_one() {
         let mut id = id();
-        let key = |id: &UniqueId, secret: Option<&[u8]>| id.join_identity(secret).unwrap().public();
-        assert!(key(&id, Some(b"one")) != key(&id, Some(b"two")));
-        assert!(key(&id, Some(b"one")) != key(&id, None));
-        id.with_secret = false;
-        assert!(key(&id, Some(b"one")) == key(&id, None));
+        for with_secret in [false, true] {
+            id.with_secret = with_secret;
+            assert!(id.check_secret(with_secret).is_ok());
+            let error = id.check_secret(!with_secret).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidUsage);
+            assert!(error.to_string().contains("NEXAR_COMM_SECRET"), "{error}");
+        }
     }
 }

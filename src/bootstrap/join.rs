@@ -7,14 +7,16 @@ use std::time::Duration;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::config::Config;
+use crate::config::{Config, Job};
 use crate::error::{Code, Error, Result};
+use crate::rank::Rank;
 use crate::transport::quic::endpoint::{DialError, Endpoint};
 use crate::transport::quic::key::{Identity, random};
 use crate::transport::quic::process::Process;
 use crate::transport::quic::{Member, Plan, QuicMesh, host_of_this};
 
 use super::address;
+use super::fingerprint::Build;
 use super::id::UniqueId;
 use super::message::{Join, Message, encode_table};
 use super::{Settings, World};
@@ -22,7 +24,7 @@ use super::{Settings, World};
 /// A root that was not heard of for this long is lost.
 const ROOT_SILENCE: Duration = Duration::from_secs(5);
 /// The root tells the reason of a missed deadline; this is how long it is waited for.
-const GRACE: Duration = Duration::from_millis(500);
+pub const GRACE: Duration = Duration::from_millis(500);
 
 pub async fn join(
     endpoint: Arc<Endpoint>,
@@ -30,20 +32,18 @@ pub async fn join(
     world: World,
     settings: Settings,
 ) -> Result<QuicMesh> {
-    let deadline = Instant::now() + settings.config.init_timeout;
-    let secret = settings.config.comm_secret.as_ref().map(|secret| secret.bytes());
-    if id.with_secret && secret.is_none() {
-        return Err(Error::Usage(
-            "this unique id needs NEXAR_COMM_SECRET, which is not set".to_owned(),
-        ));
-    }
-    let credentials = id.join_identity(secret)?;
-    let mut root = reach(&endpoint, &id, &credentials, &settings, deadline).await?;
+    let deadline = Instant::from_std(settings.deadline);
+    let mut root = reach(&endpoint, &id, &settings, deadline).await?;
 
     let me = Identity::random()?;
     let member = Member {
         key: me.public(),
-        addresses: address::of_rank(&settings.config, endpoint.port(), root.address)?,
+        addresses: address::of_rank(
+            &settings.config,
+            settings.advertised,
+            endpoint.port(),
+            root.address,
+        )?,
         process: Process::of_this(),
         host: host(&settings.config),
         cuda: settings.cuda,
@@ -62,8 +62,10 @@ pub async fn join(
 
     let forming = async {
         Message::Join(join).write(&mut root.send).await?;
-        let roster = match Message::read(&mut root.recv, world.size).await? {
-            Message::Table(roster) if roster.len() == world.size => roster,
+        let answer = Message::read(&mut root.recv, world.size).await;
+        let roster = match answer.map_err(|error| root.why_closed(error))? {
+            Message::Table(roster) if is_mine(&roster, world, &me) => roster,
+            Message::Table(_) => return Err(not_mine(world.rank)),
             other => return Err(unexpected(other)),
         };
         let hash = super::sha256(&encode_table(&roster));
@@ -105,6 +107,17 @@ fn host(config: &Config) -> Option<[u8; 16]> {
     }
 }
 
+/// Whether a table is for this rank. All others check their own entry as well, so a table in which two
+/// ranks have changed places is found too.
+fn is_mine(roster: &[Member], world: World, me: &Identity) -> bool {
+    roster.len() == world.size && roster[world.rank.0].key == me.public()
+}
+
+fn not_mine(rank: Rank) -> Error {
+    let text = format!("the root's table of ranks does not have this process as {rank}");
+    Error::Told { code: Code::RemoteError, text }
+}
+
 /// The root, after its first word.
 struct Root {
     address: SocketAddr,
@@ -113,10 +126,24 @@ struct Root {
     recv: RecvStream,
 }
 
+impl Root {
+    /// A root that closes the connection after a Join cannot read it. One of this build can, and one
+    /// that knows introductions says that the build is another.
+    fn why_closed(&self, error: Error) -> Error {
+        let Some(ConnectionError::ApplicationClosed(_)) = self.connection.close_reason() else {
+            return error;
+        };
+        let (address, ours) = (self.address, Build::of_this());
+        Error::Usage(format!(
+            "the root at {address} cannot read what this rank says: it runs an older nexar, this \
+             rank runs {ours}: install one build on all hosts"
+        ))
+    }
+}
+
 async fn reach(
     endpoint: &Endpoint,
     id: &UniqueId,
-    credentials: &Identity,
     settings: &Settings,
     deadline: Instant,
 ) -> Result<Root> {
@@ -125,8 +152,13 @@ async fn reach(
     loop {
         let mut verdict = None;
         for address in &id.addresses {
-            let dialled =
-                endpoint.dial(*address, &service, credentials, id.root, Some(ROOT_SILENCE));
+            let dialled = endpoint.dial(
+                *address,
+                &service,
+                &settings.credentials,
+                id.root,
+                Some(ROOT_SILENCE),
+            );
             let error = match timeout_at(deadline, dialled).await {
                 Ok(Ok(connection)) => {
                     match timeout_at(deadline, greeted(*address, connection)).await {
@@ -141,11 +173,10 @@ async fn reach(
                 }
                 Ok(Err(DialError::Refused)) => Error::Usage(format!(
                     "the process at {address} does not serve this unique id: it was used before, \
-                     has expired, or is of another job"
+                     its initialisation failed, or it is of another job"
                 )),
                 Ok(Err(DialError::Impostor)) if settings.patient => {
-                    let text = format!("the process at {address} has another NEXAR_COMM_SECRET");
-                    return Err(Error::Usage(text));
+                    return Err(another_job(*address, settings.config.job.as_ref()));
                 }
                 Ok(Err(DialError::Impostor)) => Error::Told {
                     code: Code::RemoteError,
@@ -199,6 +230,17 @@ fn unexpected(message: Message) -> Error {
             text: "the root does not speak the protocol".to_owned(),
         },
     }
+}
+
+fn another_job(address: SocketAddr, job: Option<&Job>) -> Error {
+    let mine = match job {
+        Some(Job { id, source }) => format!("this rank's job is {id} by {source}"),
+        None => "this rank has no job id".to_owned(),
+    };
+    Error::Usage(format!(
+        "the process at {address} has another NEXAR_COMM_SECRET or is of another job: {mine}; \
+         set NEXAR_JOB_ID alike on all ranks"
+    ))
 }
 
 fn silent(settings: &Settings, address: SocketAddr, how: &str) -> Error {

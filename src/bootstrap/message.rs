@@ -10,9 +10,13 @@
 //! rank -> root   Seen                       hash of the table that arrived
 //! root -> rank   Go | Refused               all ranks have seen the same table
 //! ```
+//!
+//! Every build must be able to refuse every other one. Therefore these never change: the head of a
+//! frame, Hello, Refused, and the introduction at the beginning of a Join, which is decoded first.
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
 
 use crate::error::{Code, Error, Result};
@@ -21,6 +25,7 @@ use crate::transport::quic::key::PublicKey;
 use crate::transport::quic::process::Process;
 use crate::transport::wire::Reader;
 
+use super::fingerprint::{Build, Introduction};
 use super::id::{decode_address, encode_address};
 
 /// Most ranks a communicator may have.
@@ -36,14 +41,19 @@ const PROCESS_AT: usize = 32 + 1 + 18 * MOST_ADDRESSES;
 /// Longest frame but for the table, whose length follows from the number of ranks.
 const LONGEST: usize = 4096;
 pub const HEAD_BYTES: usize = 8;
-/// The kind of a table.
+const JOIN: u8 = 2;
 const TABLE: u8 = 4;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     Hello,
     Join(Join),
-    Refused { code: Code, text: String },
+    /// The Join of a rank that runs another build. `None`: a build that does not introduce itself.
+    OtherBuild(Option<Introduction>),
+    Refused {
+        code: Code,
+        text: String,
+    },
     Table(Vec<Member>),
     Seen([u8; 32]),
     Go,
@@ -70,8 +80,8 @@ impl Join {
     }
 
     fn fields(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.extend((self.rank as u32).to_le_bytes());
+        let introduction = Introduction { rank: self.rank, build: Build::of_this() };
+        let mut out = introduction.encode().to_vec();
         out.extend((self.nranks as u32).to_le_bytes());
         out.extend(self.patience_ms.to_le_bytes());
         out.extend(self.settings.to_le_bytes());
@@ -89,7 +99,11 @@ impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let (kind, body): (u8, Vec<u8>) = match self {
             Self::Hello => (1, Vec::new()),
-            Self::Join(join) => (2, [&join.fields()[..], &join.signature].concat()),
+            Self::Join(join) => (JOIN, [&join.fields()[..], &join.signature].concat()),
+            Self::OtherBuild(introduction) => {
+                let introduction = introduction.as_ref().map(Introduction::encode);
+                (JOIN, introduction.into_iter().flatten().collect())
+            }
             Self::Refused { code, text } => (3, [&[*code as u8], text.as_bytes()].concat()),
             Self::Table(members) => (TABLE, encode_table(members)),
             Self::Seen(hash) => (5, hash.to_vec()),
@@ -112,14 +126,18 @@ impl Message {
         let mut reader = Reader(body);
         let message = match kind {
             1 => Self::Hello,
-            2 => Self::Join(Join {
-                rank: reader.u32()? as usize,
-                nranks: reader.u32()? as usize,
-                patience_ms: reader.u32()?,
-                settings: reader.u64()?,
-                member: decode_member(&mut reader)?,
-                signature: reader.array()?,
-            }),
+            JOIN => match Introduction::decode(&mut reader) {
+                Some(introduction) if introduction.build.fits() => Self::Join(Join {
+                    rank: introduction.rank,
+                    nranks: reader.u32()? as usize,
+                    patience_ms: reader.u32()?,
+                    settings: reader.u64()?,
+                    member: decode_member(&mut reader)?,
+                    signature: reader.array()?,
+                }),
+                // Only its own build knows the rest.
+                other => return Some(Self::OtherBuild(other)),
+            },
             3 => {
                 let code = Code::of_failure(reader.u8()?)?;
                 let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
@@ -154,6 +172,11 @@ impl Message {
         stream.read_exact(&mut body).await.map_err(|error| gone(&error))?;
         Self::decode(kind, &body).ok_or_else(malformed)
     }
+}
+
+/// Writes an encoded message, without a copy of it.
+pub async fn write_encoded(stream: &mut SendStream, message: Bytes) -> Result<()> {
+    stream.write_chunk(message).await.map_err(|error| gone(&error))
 }
 
 pub fn encode_table(members: &[Member]) -> Vec<u8> {
@@ -252,6 +275,19 @@ mod tests {
             }
             assert_ne!(Message::decode(bytes[0], &[body, &[0]].concat()), Some(message));
         }
+    }
+
+    #[test]
+    fn a_join_of_another_build_is_known_by_its_introduction_alone() {
+        let version = "7.8.9".to_owned();
+        let build = Build { fingerprint: Build::of_this().fingerprint ^ 1, version };
+        let introduction = Introduction { rank: 3, build };
+        let mut body = introduction.encode().to_vec();
+        body.extend([0xee; 500]);
+        assert_eq!(Message::decode(JOIN, &body), Some(Message::OtherBuild(Some(introduction))));
+        // As joins began before there were introductions: with rank and number of ranks.
+        let before = [&[2, 0, 0, 0, 3, 0, 0, 0][..], &[7; 200]].concat();
+        assert_eq!(Message::decode(JOIN, &before), Some(Message::OtherBuild(None)));
     }
 
     #[test]

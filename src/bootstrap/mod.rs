@@ -7,17 +7,21 @@
 //! rank is who owns its key.
 
 mod address;
+pub mod fingerprint;
 pub mod id;
 mod join;
 pub mod message;
 mod root;
+mod secret;
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn::{Connection, VarInt};
 use ring::digest::{SHA256, digest};
+use tracing::info;
 
 use crate::config::Config;
 use crate::device;
@@ -25,14 +29,15 @@ use crate::error::{Error, Result};
 use crate::parker;
 use crate::rank::Rank;
 use crate::runtime;
-use crate::transport::LANES;
 use crate::transport::quic::endpoint::Endpoint;
 use crate::transport::quic::key::{Identity, Secret, random};
 use crate::transport::quic::{QuicMesh, beacon};
 
+use fingerprint::THIS_BUILD;
 use id::UniqueId;
 
 pub use id::BYTES;
+pub use join::GRACE;
 pub use message::MOST_RANKS;
 
 const CLOSE_CODE: VarInt = VarInt::from_u32(0);
@@ -47,6 +52,12 @@ pub struct World {
 /// How a rank wants to join.
 struct Settings {
     config: Config,
+    /// When all ranks must be connected.
+    deadline: Instant,
+    /// The key that all ranks derive from the id.
+    credentials: Identity,
+    /// Where the user says that others reach this process.
+    advertised: Option<SocketAddr>,
     /// Hash of what all ranks must share.
     hash: u64,
     /// Whether the root may not serve the id yet.
@@ -57,16 +68,18 @@ struct Settings {
 
 /// Makes an id and serves it from this process, unless rank 0 is to serve it at a known address.
 pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
+    let deadline = Instant::now() + config.init_timeout;
     if let Some(address) = &config.root_address {
-        return Ok(Meeting::at(address, config)?.id.encode());
+        return Ok(Meeting::at(address, config, deadline)?.id.encode());
     }
     let endpoint = endpoint(config)?;
+    let advertised = address::advertised(config, endpoint.port(), deadline)?;
     let root = Identity::random()?;
     let id = UniqueId {
         nonce: u64::from_le_bytes(random()?),
         secret: Secret::random()?,
         root: root.public(),
-        addresses: address::of_root(config, endpoint.port())?,
+        addresses: address::of_root(config, advertised, endpoint.port())?,
         with_secret: config.comm_secret.is_some(),
         served_by_rank_0: false,
     };
@@ -93,21 +106,32 @@ pub fn retire(id: &[u8; BYTES]) -> Result<()> {
     Ok(())
 }
 
-/// Joins the communicator of an id, and returns when all ranks are connected to their neighbours.
-pub fn join(id: &[u8; BYTES], world: World, config: &Config) -> Result<QuicMesh> {
+/// Joins the communicator of an id, and returns when all ranks are connected to their neighbours. Fails
+/// at most `GRACE` after the deadline.
+pub fn join(
+    id: &[u8; BYTES],
+    world: World,
+    config: &Config,
+    deadline: Instant,
+) -> Result<QuicMesh> {
     let id = UniqueId::decode(id)?;
     match &config.root_address {
-        Some(address) if id.served_by_rank_0 => join_at(address, world, config),
+        Some(address) if id.served_by_rank_0 => join_at(address, world, config, deadline),
         _ => {
             let patient = id.served_by_rank_0;
-            join_id(id, world, config, patient)
+            join_id(id, world, config, deadline, patient)
         }
     }
 }
 
 /// Joins where the ranks know only an address and a secret: rank 0 listens at the address.
-pub fn join_at(address: &str, world: World, config: &Config) -> Result<QuicMesh> {
-    let Meeting { id, root } = Meeting::at(address, config)?;
+pub fn join_at(
+    address: &str,
+    world: World,
+    config: &Config,
+    deadline: Instant,
+) -> Result<QuicMesh> {
+    let Meeting { id, root } = Meeting::at(address, config, deadline)?;
     let mut config = config.clone();
     if world.rank == Rank(0) {
         let port = id.addresses[0].port();
@@ -115,32 +139,32 @@ pub fn join_at(address: &str, world: World, config: &Config) -> Result<QuicMesh>
         let endpoint = endpoint(&config)?;
         serve(&endpoint, &id, &root, &config)?;
     }
-    join_id(id, world, &config, true)
+    join_id(id, world, &config, deadline, true)
 }
 
-/// What follows from an address and a secret, the same on all ranks.
+/// What follows from an address, a secret and the job, the same on all ranks.
 struct Meeting {
     id: UniqueId,
     root: Identity,
 }
 
 impl Meeting {
-    fn at(address: &str, config: &Config) -> Result<Self> {
+    fn at(address: &str, config: &Config, deadline: Instant) -> Result<Self> {
         let Some(secret) = &config.comm_secret else {
             let what = format!("to meet at {address}, all ranks need the same NEXAR_COMM_SECRET");
             return Err(Error::Usage(what));
         };
-        let from = |purpose: &[u8]| {
-            let secret = Secret::from_bytes(sha256(secret.bytes()));
-            secret.derive(address.as_bytes(), &[purpose])
-        };
+        let key = secret::key(secret);
+        // A late rank of another run finds a root that shows another key.
+        let job = config.job.as_ref().map(|job| job.id.as_bytes()).unwrap_or_default();
+        let from = |purpose: &[u8]| key.derive(address.as_bytes(), &[purpose, job]);
         let root = Identity::from_seed(&from(b"nexar/1 root ed25519"))?;
         let id = UniqueId {
             // Not from the secret: a rank with a wrong one must find the root to be told so.
             nonce: hash(&format!("nexar/1 at {address}")),
             secret: from(b"nexar/1 join"),
             root: root.public(),
-            addresses: address::resolve(address)?.into_iter().take(2).collect(),
+            addresses: address::resolve(address, config, deadline)?.into_iter().take(2).collect(),
             with_secret: true,
             served_by_rank_0: true,
         };
@@ -148,26 +172,44 @@ impl Meeting {
     }
 }
 
-fn join_id(id: UniqueId, world: World, config: &Config, patient: bool) -> Result<QuicMesh> {
+/// What blocks or takes its time happens here: a task of the network must do neither, nor call the CUDA
+/// driver.
+fn join_id(
+    id: UniqueId,
+    world: World,
+    config: &Config,
+    deadline: Instant,
+    patient: bool,
+) -> Result<QuicMesh> {
+    id.check_secret(config.comm_secret.is_some())?;
     let endpoint = endpoint(config)?;
-    // Asked here: no thread of the network calls the CUDA driver.
-    let cuda = device::driver().is_some();
-    let settings = Settings { config: config.clone(), hash: settings_hash(config), patient, cuda };
+    let settings = Settings {
+        config: config.clone(),
+        deadline,
+        credentials: credentials(&id, config)?,
+        advertised: address::advertised(config, endpoint.port(), deadline)?,
+        hash: settings_hash(config),
+        patient,
+        cuda: device::driver().is_some(),
+    };
     let joining = runtime::io(config.threads)?.spawn(join::join(endpoint, id, world, settings));
     // The task keeps its own deadlines; this one is for a defect in it.
-    let deadline = Instant::now() + 2 * config.init_timeout + std::time::Duration::from_secs(5);
-    match parker::block_on(joining, deadline) {
+    match parker::block_on(joining, deadline + GRACE + Duration::from_secs(5)) {
         Some(Ok(joined)) => joined,
         Some(Err(panic)) => Err(Error::Panic(panic.to_string())),
         None => Err(Error::Panic("initialisation missed its own deadline".to_owned())),
     }
 }
 
+/// The key that shows that a rank has the id, and the secret of the environment if there is one.
+fn credentials(id: &UniqueId, config: &Config) -> Result<Identity> {
+    id.join_identity(config.comm_secret.as_ref().map(secret::key).as_ref())
+}
+
 fn serve(endpoint: &Endpoint, id: &UniqueId, root: &Identity, config: &Config) -> Result<()> {
-    let secret = config.comm_secret.as_ref().map(|secret| secret.bytes());
-    let expected = HashSet::from([id.join_identity(secret)?.public()]);
+    let expected = HashSet::from([credentials(id, config)?.public()]);
     let service = endpoint.serve(id.service(), root, expected);
-    runtime::io(config.threads)?.spawn(root::serve(service, id.nonce));
+    runtime::io(config.threads)?.spawn(root::serve(service, id.nonce, id.served_by_rank_0));
     Ok(())
 }
 
@@ -185,6 +227,7 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
         }
         return Ok(Arc::clone(endpoint));
     }
+    info!("{THIS_BUILD}");
     runtime::set_watchdog(runtime::Watchdog {
         on_stall: beacon::on_stall,
         on_exit: beacon::on_exit,
@@ -195,7 +238,7 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
 
 /// What two ranks must have in common to run the same algorithms on the same messages.
 fn settings_hash(config: &Config) -> u64 {
-    hash(&format!("nexar/1 lanes {LANES} algo {}", config.algo))
+    hash(&format!("{THIS_BUILD} algo {}", config.algo))
 }
 
 fn hash(text: &str) -> u64 {

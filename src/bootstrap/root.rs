@@ -1,11 +1,15 @@
 //! The root of a unique id: takes the ranks in, and sends them all away with the same table.
 //!
-//! It lives in the process that made the id and serves it once. Everything a stranger could do ends
-//! in TLS; a member that contradicts the others ends the initialisation for all, with the reason.
+//! It lives as long as the process that made the id, and serves it once. Everything a stranger could
+//! do ends in TLS; a member that contradicts the others, or runs another build, ends the
+//! initialisation for all, with the reason.
 
+use std::future::pending;
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -15,10 +19,9 @@ use crate::error::{Code, Error, Result};
 use crate::transport::quic::Member;
 use crate::transport::quic::endpoint::Service;
 
-use super::message::{Join, MOST_RANKS, Message, encode_table};
+use super::fingerprint::{Build, Introduction};
+use super::message::{HEAD_BYTES, Join, MOST_RANKS, Message, write_encoded};
 
-/// An id that nobody has joined is forgotten after this time.
-const UNUSED: Duration = Duration::from_secs(15 * 60);
 /// Time for a rank to say who it is, and to confirm the table.
 pub const ANSWER: Duration = Duration::from_secs(5);
 /// Ranks that come this long after a failed initialisation are told why it failed.
@@ -48,82 +51,177 @@ pub async fn idle() {
     let _ = BUSY.subscribe().wait_for(|count| *count == 0).await;
 }
 
-/// A rank that has said who it is.
-struct Joined {
-    join: Join,
+/// Whom a root has at the other end of a connection.
+struct Caller {
     connection: Connection,
     send: SendStream,
     recv: RecvStream,
 }
 
-pub async fn serve(mut service: Service, nonce: u64) {
-    let (sender, mut joins) = mpsc::channel(64);
-    let mut ranks: Vec<Joined> = Vec::new();
-    let mut deadline = Instant::now() + UNUSED;
-    // Once there can be no communicator, whoever still comes is told why.
-    let mut verdict: Option<Error> = None;
+/// A rank that has said who it is.
+struct Joined {
+    join: Join,
+    caller: Caller,
+}
+
+/// What the first message of a caller says.
+enum Said {
+    Join(Join),
+    /// Its build is another one; `None` if it does not say which.
+    OtherBuild(Option<Introduction>),
+}
+
+/// The ranks that wait for the others, or why there will be no communicator.
+struct Root {
+    nonce: u64,
+    /// Whether rank 0 runs this root; else the process that made the id does.
+    at_rank_0: bool,
+    ranks: Vec<Joined>,
+    /// When the first of them gives up, or when the verdict is forgotten. None while nobody waits: an id
+    /// lives as long as the process that made it.
+    deadline: Option<Instant>,
+    /// Told to each rank that still comes.
+    verdict: Option<Error>,
+}
+
+pub async fn serve(mut service: Service, nonce: u64, at_rank_0: bool) {
+    let (sender, mut callers) = mpsc::channel(64);
+    let mut root = Root { nonce, at_rank_0, ranks: Vec::new(), deadline: None, verdict: None };
     loop {
+        let deadline = root.deadline;
+        let late = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             arrival = service.arrivals.recv() => {
                 let Some(arrival) = arrival else { return };
                 tokio::spawn(greet(arrival.connection, nonce, sender.clone()));
             }
-            Some(joined) = joins.recv() => {
-                debug!("id {nonce:016x}: rank {} is here", joined.join.rank);
-                if let Some(error) = &verdict {
-                    tokio::spawn(refuse(vec![joined], error.clone(), Busy::new()));
-                    continue;
-                }
-                // A rank that has gone meanwhile may come again.
-                ranks.retain(|rank| rank.connection.close_reason().is_none());
-                if ranks.is_empty() {
-                    deadline = Instant::now() + UNUSED;
-                }
-                let patience = Duration::from_millis(joined.join.patience_ms.into());
-                deadline = deadline.min(Instant::now() + patience);
-                verdict = contradiction(&ranks, &joined);
-                ranks.push(joined);
-                if verdict.is_none() && ranks.len() == ranks[0].join.nranks {
-                    return form(ranks, nonce, Busy::new()).await;
+            Some((said, caller)) = callers.recv() => {
+                root.take(said, caller);
+                if root.is_complete() {
+                    return form(root.ranks, nonce, Busy::new()).await;
                 }
             }
-            () = sleep_until(deadline) => match verdict {
-                None if !ranks.is_empty() => verdict = Some(missing(&mut ranks)),
-                _ => return,
+            () = late => {
+                if root.verdict.is_some() {
+                    return;
+                }
+                root.give_up();
             }
-        }
-        if let Some(error) = &verdict
-            && !ranks.is_empty()
-        {
-            info!("id {nonce:016x}: no communicator: {error}");
-            tokio::spawn(refuse(std::mem::take(&mut ranks), error.clone(), Busy::new()));
-            deadline = Instant::now() + REMEMBERED;
         }
     }
 }
 
+impl Root {
+    fn take(&mut self, said: Said, caller: Caller) {
+        if let Some(error) = &self.verdict {
+            tokio::spawn(refuse(vec![caller], error.clone(), Busy::new()));
+            return;
+        }
+        let join = match said {
+            Said::Join(join) => join,
+            Said::OtherBuild(introduction) => {
+                let error = self.other_build(introduction, &caller);
+                return self.end(error, Some(caller));
+            }
+        };
+        debug!("id {:016x}: rank {} is here", self.nonce, join.rank);
+        let new = Joined { join, caller };
+        // A rank that has gone meanwhile may come again.
+        self.ranks.retain(|rank| !rank.has_gone());
+        if self.ranks.is_empty() {
+            self.deadline = None;
+        }
+        let patience = Instant::now() + Duration::from_millis(new.join.patience_ms.into());
+        self.deadline = Some(self.deadline.map_or(patience, |deadline| deadline.min(patience)));
+        match contradiction(&self.ranks, &new) {
+            Some(error) => self.end(error, Some(new.caller)),
+            None => self.ranks.push(new),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.ranks.first().is_some_and(|first| self.ranks.len() == first.join.nranks)
+    }
+
+    /// A rank's patience has ended before all were here. If all that came have gone, the id waits on.
+    fn give_up(&mut self) {
+        let error = missing(&mut self.ranks);
+        if self.ranks.is_empty() {
+            self.deadline = None;
+        } else {
+            self.end(error, None);
+        }
+    }
+
+    /// Tells all ranks that are here why there will be no communicator, and remembers it.
+    fn end(&mut self, error: Error, newest: Option<Caller>) {
+        info!("id {:016x}: no communicator: {error}", self.nonce);
+        let waiting = self.ranks.drain(..).map(|rank| rank.caller).chain(newest).collect();
+        tokio::spawn(refuse(waiting, error.clone(), Busy::new()));
+        self.verdict = Some(error);
+        self.deadline = Some(Instant::now() + REMEMBERED);
+    }
+
+    fn other_build(&self, introduction: Option<Introduction>, caller: &Caller) -> Error {
+        let from = caller.address();
+        let theirs = match introduction {
+            Some(Introduction { rank, build }) => format!("rank {rank} at {from} runs {build}"),
+            None => format!("a rank at {from} runs an older nexar"),
+        };
+        let root = if self.at_rank_0 { "rank 0" } else { "the process that made the unique id" };
+        let ours = Build::of_this();
+        let what = format!("{theirs}, {root} runs {ours}: install one build on all hosts");
+        Error::Usage(what)
+    }
+}
+
+impl Joined {
+    fn has_gone(&self) -> bool {
+        self.caller.connection.close_reason().is_some()
+    }
+}
+
+impl Caller {
+    fn address(&self) -> IpAddr {
+        self.connection.remote_address().ip().to_canonical()
+    }
+}
+
 /// The server speaks first: only then does a dialler know that its key was accepted.
-async fn greet(connection: Connection, nonce: u64, joins: mpsc::Sender<Joined>) {
+async fn greet(connection: Connection, nonce: u64, callers: mpsc::Sender<(Said, Caller)>) {
     let greeting = async {
         let (mut send, mut recv) = connection.open_bi().await.ok()?;
         Message::Hello.write(&mut send).await.ok()?;
-        let Ok(Message::Join(join)) = Message::read(&mut recv, 0).await else { return None };
-        let binding = super::binding(&connection, nonce)?;
-        let proved = join.member.key.verify(&join.signed(&binding), &join.signature);
-        let plausible = (1..=MOST_RANKS).contains(&join.nranks) && join.rank < join.nranks;
-        (proved && plausible).then_some((join, send, recv))
+        let said = match Message::read(&mut recv, 0).await.ok()? {
+            Message::Join(join) if is_proved(&join, &connection, nonce) => Said::Join(join),
+            Message::OtherBuild(introduction) => Said::OtherBuild(introduction),
+            _ => return None,
+        };
+        Some((said, send, recv))
     };
     match timeout(ANSWER, greeting).await {
-        Ok(Some((join, send, recv))) => {
-            let _ = joins.send(Joined { join, connection, send, recv }).await;
+        Ok(Some((said, send, recv))) => {
+            let _ = callers.send((said, Caller { connection, send, recv })).await;
         }
         _ => connection.close(super::CLOSE_CODE, b""),
     }
 }
 
+/// Whether the rank owns the key that it shows, and can be one.
+fn is_proved(join: &Join, connection: &Connection, nonce: u64) -> bool {
+    let plausible = (1..=MOST_RANKS).contains(&join.nranks) && join.rank < join.nranks;
+    plausible
+        && super::binding(connection, nonce)
+            .is_some_and(|binding| join.member.key.verify(&join.signed(&binding), &join.signature))
+}
+
 /// Why the newcomer cannot be of one communicator with those who are here.
 fn contradiction(ranks: &[Joined], new: &Joined) -> Option<Error> {
-    let from = |rank: &Joined| rank.connection.remote_address().ip().to_canonical();
     for rank in ranks {
         let text = if rank.join.nranks != new.join.nranks {
             let (a, b) = (&rank.join, &new.join);
@@ -132,11 +230,11 @@ fn contradiction(ranks: &[Joined], new: &Joined) -> Option<Error> {
                 a.rank, a.nranks, b.rank, b.nranks
             )
         } else if rank.join.rank == new.join.rank {
-            let (a, b) = (from(rank), from(new));
+            let (a, b) = (rank.caller.address(), new.caller.address());
             format!("rank {} came twice: from {a} and from {b}", new.join.rank)
         } else if rank.join.settings != new.join.settings {
             let (a, b) = (rank.join.rank, new.join.rank);
-            format!("rank {a} and rank {b} differ in NEXAR_ALGO or in their version of nexar")
+            format!("rank {a} and rank {b} differ in NEXAR_ALGO")
         } else if rank.join.member.key == new.join.member.key {
             format!("rank {} and rank {} show the same key", rank.join.rank, new.join.rank)
         } else {
@@ -153,7 +251,7 @@ fn missing(ranks: &mut Vec<Joined>) -> Error {
     let patience = ranks.iter().map(|rank| rank.join.patience_ms).min().unwrap_or(0);
     let absent = (0..size).filter(|rank| ranks.iter().all(|joined| joined.join.rank != *rank));
     let absent: Vec<_> = absent.map(|rank| rank.to_string()).collect();
-    let gone = ranks.extract_if(.., |rank| rank.connection.close_reason().is_some());
+    let gone = ranks.extract_if(.., |rank| rank.has_gone());
     let gone: Vec<_> = gone.map(|rank| rank.join.rank.to_string()).collect();
     let tell = |who: &[String], what: [&str; 2]| match who {
         [] => None,
@@ -167,14 +265,14 @@ fn missing(ranks: &mut Vec<Joined>) -> Error {
 }
 
 /// Tells everybody who is here why there will be no communicator.
-async fn refuse(ranks: Vec<Joined>, error: Error, _busy: Busy) {
+async fn refuse(callers: Vec<Caller>, error: Error, _busy: Busy) {
     let message = Arc::new(Message::refused(&error));
-    let told = ranks.into_iter().map(|mut rank| {
+    let told = callers.into_iter().map(|mut caller| {
         let message = Arc::clone(&message);
         tokio::spawn(async move {
-            let _ = message.write(&mut rank.send).await;
-            let _ = rank.send.finish();
-            let _ = timeout(ANSWER, rank.connection.closed()).await;
+            let _ = message.write(&mut caller.send).await;
+            let _ = caller.send.finish();
+            let _ = timeout(ANSWER, caller.connection.closed()).await;
         })
     });
     for told in told.collect::<Vec<_>>() {
@@ -186,12 +284,13 @@ async fn refuse(ranks: Vec<Joined>, error: Error, _busy: Busy) {
 async fn form(mut ranks: Vec<Joined>, nonce: u64, busy: Busy) {
     ranks.sort_by_key(|rank| rank.join.rank);
     let members: Vec<Member> = ranks.iter().map(|rank| rank.join.member.clone()).collect();
-    let hash = super::sha256(&encode_table(&members));
-    let table = Arc::new(Message::Table(members));
+    // One copy for all ranks: n copies of n entries would be gigabytes of a large job.
+    let table = Bytes::from(Message::Table(members).encode());
+    let hash = super::sha256(&table[HEAD_BYTES..]);
     let shown = ranks.into_iter().map(|mut rank| {
-        let table = Arc::clone(&table);
+        let table = table.clone();
         tokio::spawn(async move {
-            let confirmed = timeout(ANSWER, confirm(&mut rank, &table, hash)).await;
+            let confirmed = timeout(ANSWER, confirm(&mut rank, table, hash)).await;
             (rank, matches!(confirmed, Ok(Ok(true))))
         })
     });
@@ -205,19 +304,43 @@ async fn form(mut ranks: Vec<Joined>, nonce: u64, busy: Busy) {
     }
     if let Some(rank) = lost {
         let text = format!("rank {rank} was lost during initialisation");
-        return refuse(ranks, Error::Told { code: Code::RemoteError, text }, busy).await;
+        let callers = ranks.into_iter().map(|rank| rank.caller).collect();
+        return refuse(callers, Error::Told { code: Code::RemoteError, text }, busy).await;
     }
     for rank in &mut ranks {
-        let _ = Message::Go.write(&mut rank.send).await;
-        let _ = rank.send.finish();
+        let _ = Message::Go.write(&mut rank.caller.send).await;
+        let _ = rank.caller.send.finish();
     }
     info!("id {nonce:016x}: {} ranks have found each other", ranks.len());
     for rank in &ranks {
-        let _ = timeout(ANSWER, rank.connection.closed()).await;
+        let _ = timeout(ANSWER, rank.caller.connection.closed()).await;
     }
 }
 
-async fn confirm(rank: &mut Joined, table: &Message, hash: [u8; 32]) -> Result<bool> {
-    table.write(&mut rank.send).await?;
-    Ok(Message::read(&mut rank.recv, 0).await? == Message::Seen(hash))
+async fn confirm(rank: &mut Joined, table: Bytes, hash: [u8; 32]) -> Result<bool> {
+    write_encoded(&mut rank.caller.send, table).await?;
+    Ok(Message::read(&mut rank.caller.recv, 0).await? == Message::Seen(hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::transport::quic::endpoint::Endpoint;
+    use crate::transport::quic::key::Identity;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_id_that_nobody_joins_is_served_as_long_as_its_process_lives() {
+        let endpoint = Endpoint::open(&(0..=0)).unwrap();
+        let root = Identity::random().unwrap();
+        let service = endpoint.serve("root.test.nexar".to_owned(), &root, HashSet::new());
+        let serving = tokio::spawn(serve(service, 7, false));
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_secs(3600)).await;
+        }
+        assert!(!serving.is_finished());
+        endpoint.end_service("root.test.nexar");
+        assert!(serving.await.is_ok(), "a retired id is served no more");
+    }
 }

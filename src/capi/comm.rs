@@ -136,8 +136,9 @@ unsafe fn slots(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarCo
 }
 
 /// Makes an id with which nranks processes find each other. One process calls it and hands the
-/// 128 bytes to all ranks by any means; that process serves the id until the communicator is made.
-/// An id makes one communicator. Keep it as secret as the data.
+/// 128 bytes to all ranks by any means; that process serves the id until the communicator is made,
+/// or until the process ends. An id makes one communicator. Keep it as secret as the data. If
+/// NEXAR_COMM_SECRET is set, a rank refuses an id that was made without it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarGetUniqueId(uniqueId: *mut nexarUniqueId) -> Code {
     boundary("nexarGetUniqueId", || {
@@ -150,7 +151,8 @@ pub unsafe extern "C" fn nexarGetUniqueId(uniqueId: *mut nexarUniqueId) -> Code 
 }
 
 /// Joins the communicator of commId as rank of nranks, and writes its handle to comm. Returns when
-/// all ranks have come, or after NEXAR_INIT_TIMEOUT_MS with an error that names the missing ones.
+/// all ranks have come, or at most 500 ms after NEXAR_INIT_TIMEOUT_MS with an error that names the
+/// missing ones.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitRank(
     comm: *mut nexarComm_t,

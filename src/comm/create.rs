@@ -49,7 +49,7 @@ pub fn join(
     if world.size == 1 {
         bootstrap::retire(id)?;
     }
-    create(world, config, || bootstrap::join(id, world, config))
+    create(world, config, |deadline| bootstrap::join(id, world, config, deadline))
 }
 
 /// As `join`, from what a launcher has put into the environment. Without it, a world of one.
@@ -67,13 +67,13 @@ pub fn join_environment(config: &Config) -> Result<Arc<Communicator>> {
             return Err(Error::Usage(what));
         }
     };
-    create(world, config, || bootstrap::join_at(address, world, config))
+    create(world, config, |deadline| bootstrap::join_at(address, world, config, deadline))
 }
 
 fn create(
     world: World,
     config: &Config,
-    mesh: impl FnOnce() -> Result<QuicMesh>,
+    mesh: impl FnOnce(Instant) -> Result<QuicMesh>,
 ) -> Result<Arc<Communicator>> {
     // The settings are checked before anybody is waited for.
     Selection::parse(&config.algo)?;
@@ -82,9 +82,10 @@ fn create(
         return Ok(alone.remove(0));
     }
     let began = Instant::now();
-    let mut mesh = AnyMesh::Quic(mesh()?);
     let limit = config.init_timeout;
-    let met = runtime::drive(hosts::meet(&mut mesh), Instant::now() + limit, false);
+    let deadline = began + limit;
+    let mut mesh = AnyMesh::Quic(mesh(deadline)?);
+    let met = runtime::drive(hosts::meet(&mut mesh), deadline + bootstrap::GRACE, false);
     let late = || Error::Timeout {
         limit_ms: limit.as_millis(),
         blame: "a rank has not told whether it shares memory".to_owned(),

@@ -1,16 +1,22 @@
 //! Finding each other when somebody is wrong, late, missing or there twice.
 
 use std::net::UdpSocket;
+use std::time::Duration;
 
 use nexar::error::Code;
 
 use super::Case;
+use super::member::{Member, OTHERS};
 use super::process::{Answer, Process, ask_all, join_all, slowest, world};
 use super::report;
+use super::stranger::{Id, runtime};
 
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 13] = [
     ("a_changed_id_is_refused_before_any_packet", changed_id),
     ("a_rank_with_another_secret_is_refused_and_the_others_wait_for_the_right_one", wrong_secret),
+    ("a_rank_that_has_a_secret_refuses_an_id_that_was_made_without_it", ignored_secret),
+    ("a_rank_of_another_job_at_the_same_address_is_refused", another_job),
+    ("initialisation_ends_at_its_deadline_in_whichever_part_it_is", one_deadline),
     ("a_rank_that_comes_twice_ends_the_initialisation_for_all", duplicate),
     ("ranks_that_disagree_on_their_number_are_all_told", different_nranks),
     ("ranks_that_differ_in_their_algorithms_are_all_told", different_algorithms),
@@ -59,6 +65,69 @@ fn wrong_secret() {
     for answer in ask_all(&mut ranks, "allreduce 1000") {
         assert_eq!(answer.succeeded().text, "exact");
     }
+}
+
+fn ignored_secret() {
+    let secret = [("NEXAR_COMM_SECRET", "the secret of this job's ranks")];
+    let mut ranks = start(1, &[]);
+    ranks.extend(start(2, &secret));
+    let id = ranks[0].id();
+    ranks[0].tell(&format!("join {id} 0 3"));
+    for number in [1, 2] {
+        let answer = ranks[number].ask(&format!("join {id} {number} 3"));
+        let words = ["NEXAR_COMM_SECRET is set", "made without it"];
+        let answer = answer.failed(Code::InvalidUsage, &words).within(1000.0);
+        report(format!("{:.0} ms: {}", answer.ms, answer.text));
+    }
+}
+
+/// Address and secret are the same, as in a script that starts its job again.
+fn another_job() {
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let rank = |number: &str, job: (&'static str, &'static str)| {
+        Process::start(&[
+            ("NEXAR_RANK", number),
+            ("NEXAR_NRANKS", "2"),
+            ("NEXAR_COMM_ID", &free),
+            ("NEXAR_COMM_SECRET", "the secret of all runs"),
+            job,
+        ])
+    };
+    let job = ("NEXAR_JOB_ID", "run 2");
+    let mut ranks = [rank("0", job), rank("1", job)];
+    ranks[0].tell("join_environment");
+    for (other, words) in [
+        (("NEXAR_JOB_ID", "run 1"), ["of another job", "run 1 by NEXAR_JOB_ID"]),
+        (("SLURM_JOB_ID", "17"), ["of another job", "17 by SLURM_JOB_ID"]),
+        (("NEXAR_JOB_ID", ""), ["of another job", "has no job id"]),
+    ] {
+        let answer = rank("1", other).ask("join_environment");
+        let answer = answer.failed(Code::InvalidUsage, &words).within(1000.0);
+        report(format!("{:.0} ms: {}", answer.ms, answer.text));
+    }
+    ranks[1].tell("join_environment");
+    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+}
+
+/// The last rank comes late, and then says nothing where the others ask which memory they share.
+fn one_deadline() {
+    let limits = [("NEXAR_INIT_TIMEOUT_MS", "2000"), ("NEXAR_SHM_DISABLE", "0")];
+    let mut ranks = start(OTHERS, &limits);
+    let hex = ranks[0].id();
+    let root = ranks[0].address();
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.tell(&format!("join {hex} {} {}", number + 1, OTHERS + 1));
+    }
+    // What the first part of the initialisation takes.
+    std::thread::sleep(Duration::from_millis(1500));
+    runtime().block_on(async {
+        let _silent = Member::join(&Id::parse(&hex), root).await;
+        for rank in &mut ranks {
+            let answer = rank.hear().failed(Code::Timeout, &["whether it shares memory"]);
+            report(format!("{:.0} ms: {}", answer.ms, answer.text));
+            answer.within(3000.0);
+        }
+    });
 }
 
 fn duplicate() {

@@ -10,6 +10,7 @@
 //! `capi-tests/fault/hostile.py`, which makes rows of its table of them. `hostile relay` is a relay for
 //! the processes of others.
 
+mod builds;
 mod forger;
 mod garbage;
 mod join;
@@ -42,8 +43,9 @@ fn main() -> ExitCode {
     }
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
-    let modules: [&[Case]; 9] = [
+    let modules: [&[Case]; 10] = [
         &join::CASES,
+        &builds::CASES,
         &loss::CASES,
         &message::CASES,
         &mismatch::CASES,

@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use futures_util::future;
+use nexar::bootstrap::fingerprint::{Build, Introduction, THIS_BUILD};
 use nexar::dtype::DataType;
 use nexar::error::Code;
 use nexar::op::Call;
@@ -28,7 +29,7 @@ pub const CASES: [Case; 3] = [
 ];
 
 /// Ranks besides the member. Each of them is its neighbour.
-const OTHERS: usize = 3;
+pub const OTHERS: usize = 3;
 /// A rank in the table: its key, how many addresses it has, room for two, its process, its host, and whether it has CUDA.
 const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16 + 1;
 /// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as much of
@@ -37,7 +38,7 @@ const WINDOW_KIB: f64 = ((8 * 4096 + 2 * 64) * 7 / 6) as f64;
 /// The most that it may take, whatever it sends.
 const MEMORY_KIB: f64 = WINDOW_KIB + 1024.0;
 
-struct Member {
+pub struct Member {
     /// By rank, beginning with 1. The control stream of the peer is open, but not read.
     links: Vec<Link>,
     context: u64,
@@ -53,18 +54,18 @@ struct Link {
 
 impl Member {
     /// Joins as rank 0, as `src/bootstrap/message.rs` draws it, and connects to all others.
-    async fn join(id: &Id, root: SocketAddr) -> Self {
+    pub async fn join(id: &Id, root: SocketAddr) -> Self {
         let (endpoint, me) = (open_endpoint(), Identity::random().unwrap());
         let key = id.join_identity();
         let dialled = endpoint.dial(root, &id.service(), &key, id.root(), Some(PATIENCE)).await;
         let connection = dialled.expect("the key of the id is taken");
         let (mut send, mut recv) = connection.accept_bi().await.unwrap();
         assert_eq!(message(&mut recv).await.0, 1, "Hello");
-        let mut fields = Vec::new();
-        fields.extend(0_u32.to_le_bytes());
+        let introduction = Introduction { rank: 0, build: Build::of_this() };
+        let mut fields = introduction.encode().to_vec();
         fields.extend((1 + OTHERS as u32).to_le_bytes());
         fields.extend(30_000_u32.to_le_bytes());
-        fields.extend(&sha256(b"nexar/1 lanes 4 algo ")[..8]);
+        fields.extend(&sha256(format!("{THIS_BUILD} algo ").as_bytes())[..8]);
         let mut entry = [0; ENTRY_BYTES];
         entry[..32].copy_from_slice(me.public().bytes());
         entry[32] = 1;

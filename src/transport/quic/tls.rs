@@ -21,7 +21,7 @@ use rustls::{
 
 use super::key::{Identity, PublicKey};
 
-/// Spoken by every nexar endpoint of this protocol version.
+/// Spoken by every nexar endpoint. Not a version: two builds must connect to learn that they differ.
 const ALPN: &[u8] = b"nexar/1";
 
 /// What the server side must know of the services of the process.

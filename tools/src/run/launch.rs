@@ -40,7 +40,8 @@ pub fn start(
         Some(port) => port,
         None => free_port().map_err(|why| failed("find a free UDP port", why))?,
     };
-    let secret = secret().map_err(|why| failed("make a secret", why))?;
+    let secret = random().map_err(|why| failed("make a secret", why))?;
+    let job = random().map_err(|why| failed("make a name for the job", why))?;
 
     let mut ranks = Vec::new();
     for number in 0..arguments.n {
@@ -52,6 +53,7 @@ pub fn start(
             .env("NEXAR_COMM_ID", format!("127.0.0.1:{port}"))
             .env("NEXAR_COMM_SECRET", &secret)
             .env_remove("NEXAR_COMM_SECRET_FILE")
+            .env("NEXAR_JOB_ID", &job)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -83,7 +85,7 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// 32 random bytes in hexadecimal.
-fn secret() -> io::Result<String> {
+fn random() -> io::Result<String> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {

@@ -66,6 +66,7 @@ Environment of each rank:
   NEXAR_NRANKS       N
   NEXAR_COMM_ID      127.0.0.1:port, where rank 0 listens
   NEXAR_COMM_SECRET  a random secret, made for this run
+  NEXAR_JOB_ID       a random name of this run
 
 Exit code:
   0        all ranks ended with 0

@@ -1,0 +1,69 @@
+//! The job that this process is a rank of, as `NEXAR_JOB_ID` or a launcher names it.
+//!
+//! Invariant: a name of a launcher is the same on all ranks that it started, and another in its next
+//! run. Of several launchers inside each other the innermost counts, because the outer ones may have
+//! started only some of its ranks.
+
+/// Variables of launchers, the innermost first.
+const NAMES: [&str; 4] =
+    ["TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    pub id: String,
+    /// The variable that has told it.
+    pub source: &'static str,
+}
+
+pub(super) fn of_launcher(variables: &[(String, String)]) -> Option<Job> {
+    let value = |name: &str| {
+        let found = variables.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str());
+        // What torchrun says where it was given no name.
+        found.filter(|value| !value.is_empty() && *value != "none")
+    };
+    let named = |source| value(source).map(|id| Job { id: id.to_owned(), source });
+    NAMES.into_iter().find_map(named).or_else(|| {
+        let job = named("SLURM_HET_JOB_ID").or_else(|| named("SLURM_JOB_ID"))?;
+        // Under MPICH's mpiexec the ranks of other hosts are of a step, those of this host are not.
+        let step = value("SLURM_STEP_ID").filter(|_| value("PMI_RANK").is_none());
+        let id = step.map_or(job.id.clone(), |step| format!("{}.{step}", job.id));
+        Some(Job { id, ..job })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_launcher_names_the_job() {
+        for (variables, expected) in [
+            (&[][..], None),
+            (&[("SLURM_JOB_ID", "17")], Some(("17", "SLURM_JOB_ID"))),
+            (&[("SLURM_JOB_ID", "17"), ("SLURM_STEP_ID", "2")], Some(("17.2", "SLURM_JOB_ID"))),
+            (
+                &[("SLURM_JOB_ID", "17"), ("SLURM_STEP_ID", "2"), ("PMI_RANK", "0")],
+                Some(("17", "SLURM_JOB_ID")),
+            ),
+            (
+                &[("SLURM_JOB_ID", "18"), ("SLURM_HET_JOB_ID", "17")],
+                Some(("17", "SLURM_HET_JOB_ID")),
+            ),
+            (
+                &[("SLURM_JOB_ID", "17"), ("PMIX_NAMESPACE", "prterun-a-5@1")],
+                Some(("prterun-a-5@1", "PMIX_NAMESPACE")),
+            ),
+            (
+                &[("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", "17")],
+                Some(("17", "SLURM_JOB_ID")),
+            ),
+        ] {
+            let variables: Vec<_> = variables
+                .iter()
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect();
+            let expected = expected.map(|(id, source)| Job { id: id.to_owned(), source });
+            assert_eq!(of_launcher(&variables), expected, "{variables:?}");
+        }
+    }
+}
