@@ -54,7 +54,7 @@ fn joined_by(body: &[u8], words: &[&str]) -> String {
     let joining = async {
         let endpoint = open_endpoint();
         let key = id.join_identity();
-        let dialled = endpoint.dial(root, &id.service(), &key, id.root(), PATIENCE).await;
+        let dialled = endpoint.dial(root, &id.service(), &key, id.root(), Some(PATIENCE)).await;
         let connection = dialled.expect("the key of the id is taken");
         let (mut send, mut recv) = connection.accept_bi().await.unwrap();
         assert_eq!(read_frame(&mut recv).await, (HELLO, vec![]));
