@@ -227,7 +227,8 @@ typedef enum {
 /**
  * Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
  * Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at every
- * fold. A NaN operand gives the canonical NaN; -0 < +0.
+ * fold. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a thread
+ * (rounding, flushed subnormals, traps) changes no result; a reduction may raise exception flags.
  */
 typedef enum {
   nexarSum = 0,
@@ -788,9 +789,9 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
  * Creates an operator from a function of the program, for any datatype. The function folds count
  * elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is 0,
  * operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on
- * to it. It runs in the thread of the call that uses it, or of its stream, and must neither call
- * nexar nor throw. It can be used with comm alone, whose other ranks must use an operator created
- * with the same value of commutative.
+ * to it. It runs in the thread of the call that uses it, or of its stream, in the floating-point
+ * environment of that thread, and must neither call nexar nor throw. It can be used with comm alone,
+ * whose other ranks must use an operator created with the same value of commutative.
  */
 nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                void (*fold)(const void *in,

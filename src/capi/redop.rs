@@ -176,9 +176,9 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
 /// Creates an operator from a function of the program, for any datatype. The function folds count
 /// elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is 0,
 /// operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on
-/// to it. It runs in the thread of the call that uses it, or of its stream, and must neither call
-/// nexar nor throw. It can be used with comm alone, whose other ranks must use an operator created
-/// with the same value of commutative.
+/// to it. It runs in the thread of the call that uses it, or of its stream, in the floating-point
+/// environment of that thread, and must neither call nexar nor throw. It can be used with comm alone,
+/// whose other ranks must use an operator created with the same value of commutative.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRedOpCreate(
     op: *mut RedOpCode,

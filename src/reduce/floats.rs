@@ -9,6 +9,7 @@ use bytemuck::pod_read_unaligned;
 use super::Elements;
 use super::array::{Arrays, Isa, Sums, WORD, each, pairs, word_each, word_pairs};
 use super::element::{Code, Real, Small};
+use super::environment::in_default;
 use super::small::{Bf16, E4m3, E5m2, F16};
 use crate::op::RedOp;
 
@@ -16,13 +17,7 @@ pub(super) struct Floats<L>(pub(super) PhantomData<L>);
 
 impl<L: Layout> Elements for Floats<L> {
     fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
-        match redop {
-            RedOp::Sum | RedOp::Avg => L::sum(isa, arrays),
-            RedOp::Prod => L::pairs(isa, arrays, L::Wide::multiply),
-            RedOp::Max => L::max(isa, arrays),
-            RedOp::Min => L::min(isa, arrays),
-            _ => unreachable!("Fold::new refuses it"),
-        }
+        in_default(|| fold::<L>(isa, redop, arrays));
     }
 
     fn prepares(&self, redop: RedOp, size: usize) -> bool {
@@ -32,8 +27,7 @@ impl<L: Layout> Elements for Floats<L> {
 
     fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize) {
         if self.prepares(redop, size) {
-            let factor = L::Wide::one_over(size);
-            L::each(isa, data, |x| x.multiply(factor));
+            in_default(|| divide::<L>(isa, data, size));
         }
     }
 
@@ -44,21 +38,50 @@ impl<L: Layout> Elements for Floats<L> {
     fn finish(&self, _isa: Isa, _redop: RedOp, _data: &mut [u8], _size: usize) {}
 
     fn premultiply(&self, isa: Isa, scalar: &[u8], data: &mut [u8]) {
-        let scalar = L::read(scalar);
-        L::each(isa, data, |x| x.multiply(scalar));
+        in_default(|| premultiply::<L>(isa, scalar, data));
     }
 
     fn identity(&self, isa: Isa, redop: RedOp, data: &mut [u8]) {
-        let identity = match redop {
-            RedOp::Sum => L::Wide::ZERO,
-            RedOp::Prod => L::Wide::ONE,
-            // As the largest number where there is no infinity.
-            RedOp::Max => L::Wide::MINUS_INFINITY,
-            RedOp::Min => L::Wide::INFINITY,
-            _ => unreachable!("it has none, and capi refuses it"),
-        };
-        L::each(isa, data, |_| identity);
+        in_default(|| identity::<L>(isa, redop, data));
     }
+}
+
+// None of the following is inlined: `in_default` says why.
+
+#[inline(never)]
+fn fold<L: Layout>(isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
+    match redop {
+        RedOp::Sum | RedOp::Avg => L::sum(isa, arrays),
+        RedOp::Prod => L::pairs(isa, arrays, L::Wide::multiply),
+        RedOp::Max => L::max(isa, arrays),
+        RedOp::Min => L::min(isa, arrays),
+        _ => unreachable!("Fold::new refuses it"),
+    }
+}
+
+#[inline(never)]
+fn divide<L: Layout>(isa: Isa, data: &mut [u8], size: usize) {
+    let factor = L::Wide::one_over(size);
+    L::each(isa, data, |x| x.multiply(factor));
+}
+
+#[inline(never)]
+fn premultiply<L: Layout>(isa: Isa, scalar: &[u8], data: &mut [u8]) {
+    let scalar = L::read(scalar);
+    L::each(isa, data, |x| x.multiply(scalar));
+}
+
+#[inline(never)]
+fn identity<L: Layout>(isa: Isa, redop: RedOp, data: &mut [u8]) {
+    let identity = match redop {
+        RedOp::Sum => L::Wide::ZERO,
+        RedOp::Prod => L::Wide::ONE,
+        // As the largest number where there is no infinity.
+        RedOp::Max => L::Wide::MINUS_INFINITY,
+        RedOp::Min => L::Wide::INFINITY,
+        _ => unreachable!("it has none, and capi refuses it"),
+    };
+    L::each(isa, data, |_| identity);
 }
 
 /// How floats lie in an array, and in what precision they are computed.

@@ -8,6 +8,7 @@
 
 mod array;
 mod element;
+mod environment;
 mod floats;
 mod integers;
 mod reducer;

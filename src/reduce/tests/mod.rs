@@ -1,6 +1,7 @@
 //! What the tests share: every fold, elements worth trying, and the definition applied to one pair.
 
 mod conversion;
+mod environment;
 mod form;
 mod meaning;
 mod stores;
