@@ -38,6 +38,7 @@ pub async fn join(
         ));
     }
     let credentials = id.join_identity(secret)?;
+    let secret = id.derive(secret, b"nexar/1 members");
     let mut root = reach(&endpoint, &id, &credentials, &settings, deadline).await?;
 
     let me = Identity::random()?;
@@ -75,6 +76,7 @@ pub async fn join(
             roster,
             // Of the table, not of the id: two communicators may be made at one address.
             nonce: u64::from_le_bytes(hash[..8].try_into().expect("8 of 32 bytes")),
+            secret,
             peer_timeout: settings.config.peer_timeout,
             dial_timeout: settings.config.init_timeout,
         });

@@ -7,9 +7,9 @@
 //! - what a reader is told of a line it reads once, compares with what it expects, and only then uses.
 //!
 //! ```text
-//! shelf   0      8         64                 2048   4096                       then              then
-//!         left   given up  passed, 64 bytes   sign   lines of lane 0, 1, ...    headers, alike    slots, alike
-//!                          for each lane
+//! shelf   0      8         64                 2048   2560         4096              then      then
+//!         left   given up  passed, 64 bytes   sign   processors,  lines of lane 0,  headers,  slots,
+//!                          for each lane             a bit each   1, ...            alike     alike
 //!
 //! line    0      8      16      24     32         64
 //!         stamp  check  length  place  few bytes
@@ -37,6 +37,7 @@ const LEFT: usize = 0;
 const GIVEN_UP: usize = 8;
 const PASSED: usize = LINE;
 const OWNER: usize = 2048;
+const PROCESSORS: usize = 2560;
 const FIRST_LINE: usize = 4096;
 const FIRST_HEADER: usize = FIRST_LINE + LANES * LINES * LINE;
 /// Not at the beginning of a page, where the program's buffers often begin: the processor takes addresses
@@ -58,6 +59,9 @@ const CHECK: usize = 8;
 const LENGTH: usize = 16;
 const PLACE: usize = 24;
 const FIRST_OF_FEW: usize = 32;
+
+/// A bit for each processor that a rank may use. All zero if the system does not tell.
+pub type Processors = [u64; 16];
 
 pub struct Shelf {
     memory: Memory,
@@ -149,6 +153,18 @@ impl Shelf {
         let word = |index: usize| self.memory.number(OWNER + 8 * index).load(Relaxed);
         let value = u128::from(word(2)) | u128::from(word(3)) << 64;
         Sign { process: word(0), address: word(1), value: value.to_le_bytes() }
+    }
+
+    /// Its owner publishes the processors that it may use.
+    pub fn set_processors(&self, processors: &Processors) {
+        for (index, word) in processors.iter().enumerate() {
+            self.memory.number(PROCESSORS + 8 * index).store(*word, Relaxed);
+        }
+    }
+
+    /// The processors that its owner may use.
+    pub fn processors(&self) -> Processors {
+        std::array::from_fn(|index| self.memory.number(PROCESSORS + 8 * index).load(Relaxed))
     }
 
     /// Its owner lays out bytes, which `fill` writes. All ranks have passed what lay there.
