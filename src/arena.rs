@@ -9,14 +9,18 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::FallocateFlags;
-use rustix::io::Result;
+use rustix::io::{Errno, Result};
+use tracing::warn;
 
+use crate::kept::{Kept, Registry};
 use crate::memory::{Memory, Writers};
 
 const PAGE: usize = 4096;
+
+const LIMITED: &str = "the limit on the size of files (ulimit -f) is below this host's memory";
 
 /// The arena of this process.
 pub struct Arena {
@@ -38,15 +42,22 @@ struct Blocks {
 
 /// The arena of this process, which is made when it is first needed.
 pub fn own() -> Result<&'static Arena> {
-    static OWN: OnceLock<Result<Arena>> = OnceLock::new();
-    OWN.get_or_init(Arena::new).as_ref().map_err(|error| *error)
+    static OWN: Kept<Arena> = Kept::unmade();
+    OWN.get_or_try(Arena::new)
 }
 
 impl Arena {
     fn new() -> Result<Self> {
         let host = rustix::system::sysinfo();
         let bytes = (host.totalram as usize).saturating_mul(host.mem_unit as usize);
-        let bytes = bytes.next_multiple_of(PAGE);
+        let whole = bytes.next_multiple_of(PAGE);
+        let bytes = whole.min(Memory::most_bytes() / PAGE * PAGE);
+        if bytes == 0 {
+            return Err(Errno::FBIG);
+        }
+        if bytes < whole {
+            warn!("{LIMITED}: nexarMemAlloc shares {bytes} bytes at most with other ranks");
+        }
         let descriptor = Memory::unmapped("nexar-arena", bytes)?;
         Ok(Self { descriptor, bytes, blocks: Mutex::default(), count: AtomicUsize::new(0) })
     }
@@ -119,25 +130,14 @@ pub struct PeerArena {
     memory: OnceLock<Option<Memory>>,
 }
 
-/// Device and number of a file.
-type Name = (u64, u64);
-
-/// Those that communicators of this process know: one mapping serves them all.
-static KNOWN: Mutex<Vec<(Name, Weak<PeerArena>)>> = Mutex::new(Vec::new());
+/// Arenas of peers by device and inode: one mapping serves all communicators of this process.
+static KNOWN: Registry<(u64, u64), PeerArena> = Registry::empty();
 
 impl PeerArena {
     pub fn new(descriptor: OwnedFd) -> Result<Arc<Self>> {
         let stat = rustix::fs::fstat(&descriptor)?;
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(_, arena)| arena.strong_count() > 0);
-        let name = (stat.st_dev, stat.st_ino);
-        let same = known.iter().find(|(other, _)| *other == name);
-        if let Some(arena) = same.and_then(|(_, arena)| arena.upgrade()) {
-            return Ok(arena);
-        }
-        let arena = Arc::new(Self { descriptor, memory: OnceLock::new() });
-        known.push((name, Arc::downgrade(&arena)));
-        Ok(arena)
+        let new = || Ok(Self { descriptor, memory: OnceLock::new() });
+        KNOWN.get_or_try((stat.st_dev, stat.st_ino), new)
     }
 
     /// Bytes that its owner says lie there. `None` if they do not lie in the arena, or it cannot be read.

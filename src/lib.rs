@@ -22,6 +22,7 @@ pub mod cut;
 pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod kept;
 pub mod log;
 pub mod matching;
 pub mod memory;

@@ -1,7 +1,7 @@
 //! Memory that processes of one host share: made by one of them, mapped by the others.
 //!
 //! Leaves to others what lies where in it. Invariants: its length never changes, so no access to it can
-//! fault; it has no name, and who has a descriptor was given it; what a peer wrote is never trusted.
+//! fault; a forked child does not inherit it; it has no name, and who has a descriptor was given it; what a peer wrote is never trusted.
 #![expect(unsafe_code, reason = "memory is mapped here, and seen as atomics and bytes")]
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::{Errno, Result};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Whether those who are given the memory may write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,20 @@ impl Memory {
     /// New memory that its maker maps later, part by part.
     pub fn unmapped(name: &str, bytes: usize) -> Result<OwnedFd> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // A file beyond the limit would not only fail: its signal, SIGXFSZ, ends the process.
+        if bytes > Self::most_bytes() {
+            return Err(Errno::FBIG);
+        }
         let descriptor = rustix::fs::memfd_create(name, flags)?;
         rustix::fs::ftruncate(&descriptor, bytes as u64)?;
         rustix::fs::fcntl_add_seals(&descriptor, FIXED_LENGTH)?;
         Ok(descriptor)
+    }
+
+    /// The most bytes that the limit on the size of files (`ulimit -f`) allows.
+    pub fn most_bytes() -> usize {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
     }
 
     /// A part of memory that this process has made, which begins at a page.
@@ -91,7 +101,11 @@ impl Memory {
             )
         }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { start, bytes })
+        let memory = Self { start, bytes };
+        // SAFETY: exactly this was just mapped. A forked child gets no mapping: it would write into
+        // the memory of its parent.
+        unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
+        Ok(memory)
     }
 
     /// How long the memory behind a descriptor is.

@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::error::{Error, Result};
+use crate::kept::Kept;
 use crate::parker::block_on;
 use crate::sync::cores;
 
@@ -86,7 +87,7 @@ struct Wheel {
     last_was_short: bool,
 }
 
-static NETWORK: OnceLock<Result<Network>> = OnceLock::new();
+static NETWORK: Kept<Network> = Kept::unmade();
 
 /// The name of every thread of the network.
 const IO_THREAD: &str = "nexar-io";
@@ -104,11 +105,7 @@ pub fn start_thread(
         block_signals();
         body();
     });
-    started.map_err(cannot_start)
-}
-
-fn cannot_start(error: std::io::Error) -> Error {
-    Error::System(format!("threads cannot be started: {error}"))
+    started.map_err(|error| Error::System(format!("threads cannot be started: {error}")))
 }
 
 /// How long after a call `nexar-io` waits for the next one to drive.
@@ -121,20 +118,19 @@ const SHORT: Duration = Duration::from_micros(200);
 
 /// The runtime to start tasks of the network in.
 pub fn io(threads: usize) -> Result<&'static Handle> {
-    let network = NETWORK.get_or_init(|| Network::start(threads));
-    network.as_ref().map(|network| network.runtime.handle()).map_err(Clone::clone)
+    NETWORK.get_or_try(|| Network::start(threads)).map(|network| network.runtime.handle())
 }
 
 /// The same, if it was ever needed.
 pub fn io_if_started() -> Option<&'static Handle> {
-    NETWORK.get()?.as_ref().ok().map(|network| network.runtime.handle())
+    NETWORK.get().map(|network| network.runtime.handle())
 }
 
 /// As `block_on`, for a future that waits for the network, which it drives meanwhile.
 /// `leaves_work`: the network will have something to do afterwards.
 pub fn drive<F: Future>(future: F, deadline: Instant, leaves_work: bool) -> Option<F::Output> {
     match NETWORK.get() {
-        Some(Ok(network)) if network.calls_drive => {
+        Some(network) if network.calls_drive => {
             // Inside a runtime, or in a thread that is ending, another thread must drive.
             let outside = Handle::try_current().is_err_and(|error| error.is_missing_context());
             if outside && network.can_drive_here() {
@@ -154,7 +150,7 @@ pub fn wait<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
 
 /// Has another thread drive the network, without the usual pause after a call.
 pub fn hand_over() {
-    if let Some(Ok(network)) = NETWORK.get()
+    if let Some(network) = NETWORK.get()
         && network.calls_drive
     {
         network.wheel().work_left = true;
@@ -187,7 +183,9 @@ impl Network {
             _ => Builder::new_multi_thread(),
         };
         let builder = builder.worker_threads(threads).thread_name(IO_THREAD).enable_all();
-        let runtime = builder.on_thread_start(block_signals).build().map_err(cannot_start)?;
+        let built = builder.on_thread_start(block_signals).build();
+        let cannot = |error| Error::System(format!("the network cannot be started: {error}"));
+        let runtime = built.map_err(cannot)?;
         if calls_drive {
             start_thread(IO_THREAD, Self::drive_between_calls)?;
             runtime.spawn(Self::beat());
@@ -211,7 +209,7 @@ impl Network {
 
     /// Shows that the network is driven.
     async fn beat() {
-        let Ok(network) = NETWORK.wait() else { return };
+        let network = NETWORK.wait();
         let mut clock = tokio::time::interval(PULSE);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -282,7 +280,7 @@ impl Network {
 
     /// The work of the thread `nexar-io`.
     fn drive_between_calls() {
-        let Ok(network) = NETWORK.wait() else { return };
+        let network = NETWORK.wait();
         let mut seen = (0, Instant::now());
         loop {
             let mut wheel = network.wheel();

@@ -1,5 +1,7 @@
 /* fork: a child of a process that has used nexar is refused everything and harms nobody. */
 #define _GNU_SOURCE
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "calls.h"
@@ -116,6 +118,43 @@ static void a_child_is_refused_everything_and_the_parent_goes_on(void) {
   work_in_three_ranks();
 }
 
+/* A child that no handler of pthread_atfork hears of. */
+static void a_child_of_the_system_call_clone_is_refused_everything(void) {
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(&inherited, 1, NULL));
+  CHECK_CODE(nexarSuccess, nexarStreamCreate(&inherited_stream));
+  long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) {
+    set_deadline();
+    int before = check_failures;
+    everything_is_refused();
+    _exit(check_failures != before);
+  }
+  int status = -1;
+  CHECK(child > 0 && waitpid((pid_t)child, &status, 0) == child);
+  CHECK_EQ(0, status);
+  check_it_works(0, 1, inherited);
+  CHECK_CODE(nexarSuccess, nexarStreamDestroy(inherited_stream));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(inherited));
+}
+
+static void a_child_cannot_reach_the_memory_that_was_allocated_for_its_parent(void) {
+  char *memory = NULL;
+  CHECK_CODE(nexarSuccess, nexarMemAlloc((void **)&memory, 7));
+  strcpy(memory, "parent");
+  pid_t child = fork();
+  if (child == 0) {
+    struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    strcpy(memory, "child!");
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+  CHECK(strcmp(memory, "parent") == 0);
+  CHECK_CODE(nexarSuccess, nexarMemFree(memory));
+}
+
 /* A child inherits locks in any state and must not take them. */
 static void *compute(void *stop) {
   while (!atomic_load((atomic_bool *)stop)) run_ranks(2, it_works, NULL);
@@ -138,6 +177,8 @@ static const struct test_case cases[] = {
     CASE(a_child_of_a_process_that_has_not_used_nexar_works), /* before the first use */
     CASE(a_process_may_end_with_work_that_never_ends),        /* as well */
     CASE(a_child_is_refused_everything_and_the_parent_goes_on),
+    CASE(a_child_of_the_system_call_clone_is_refused_everything),
+    CASE(a_child_cannot_reach_the_memory_that_was_allocated_for_its_parent),
     CASE(a_child_is_refused_while_other_threads_of_the_parent_are_inside),
 };
 

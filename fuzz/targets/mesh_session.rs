@@ -209,6 +209,7 @@ async fn meet() -> (Arc<Communicator>, Peer) {
         rank: Rank(1),
         roster: vec![member(0), member(1)],
         nonce,
+        secret: Secret::from_bytes([0; 32]),
         peer_timeout: PATIENCE,
         dial_timeout: PATIENCE,
     });

@@ -105,10 +105,14 @@ impl UniqueId {
 
     /// The identity every legitimate rank can derive, and nobody else.
     pub fn join_identity(&self, comm_key: Option<&Secret>) -> Result<Identity> {
+        Identity::from_seed(&self.derive(comm_key, b"nexar/1 join ed25519"))
+    }
+
+    /// A secret that every legitimate rank can derive, and nobody else.
+    pub fn derive(&self, comm_key: Option<&Secret>, purpose: &[u8]) -> Secret {
         let salt = comm_key.map(|key| &key.bytes()[..]).unwrap_or_default();
         let nonce = self.nonce.to_le_bytes();
-        let purpose: [&[u8]; 3] = [b"nexar/1 join ed25519", &nonce, self.root.bytes()];
-        Identity::from_seed(&self.secret.derive(salt, &purpose))
+        self.secret.derive(salt, &[purpose, &nonce, self.root.bytes()])
     }
 
     /// The name of the root's service.

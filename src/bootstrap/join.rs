@@ -77,6 +77,7 @@ pub async fn join(
             roster,
             // Of the table, not of the id: two communicators may be made at one address.
             nonce: u64::from_le_bytes(hash[..8].try_into().expect("8 of 32 bytes")),
+            secret: settings.members.clone(),
             peer_timeout: settings.config.peer_timeout,
             dial_timeout: settings.config.init_timeout,
         });

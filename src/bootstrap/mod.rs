@@ -56,6 +56,8 @@ struct Settings {
     deadline: Instant,
     /// The key that all ranks derive from the id.
     credentials: Identity,
+    /// The secret that only the ranks of the id know.
+    members: Secret,
     /// Where the user says that others reach this process.
     advertised: Option<SocketAddr>,
     /// Hash of what all ranks must share.
@@ -187,6 +189,7 @@ fn join_id(
         config: config.clone(),
         deadline,
         credentials: credentials(&id, config)?,
+        members: id.derive(comm_key(config).as_ref(), b"nexar/1 members"),
         advertised: address::advertised(config, endpoint.port(), deadline)?,
         hash: settings_hash(config),
         patient,
@@ -203,7 +206,12 @@ fn join_id(
 
 /// The key that shows that a rank has the id, and the secret of the environment if there is one.
 fn credentials(id: &UniqueId, config: &Config) -> Result<Identity> {
-    id.join_identity(config.comm_secret.as_ref().map(secret::key).as_ref())
+    id.join_identity(comm_key(config).as_ref())
+}
+
+/// What follows from the secret of the environment, if there is one.
+fn comm_key(config: &Config) -> Option<Secret> {
+    config.comm_secret.as_ref().map(secret::key)
 }
 
 fn serve(endpoint: &Endpoint, id: &UniqueId, root: &Identity, config: &Config) -> Result<()> {

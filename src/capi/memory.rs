@@ -33,7 +33,8 @@ struct Registration {
 
 /// Allocates size bytes of zeroed host memory that begins at a page. Any memory may be used as a
 /// buffer; this kind the other ranks of the host read where it lies, which spares a copy of large
-/// buffers. It belongs to the process, not to a communicator. A size of 0 gives NULL.
+/// buffers. It belongs to the process, not to a communicator. It is not inherited by a child process:
+/// a child that reads or writes it gets SIGSEGV. A size of 0 gives NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {
@@ -76,6 +77,8 @@ fn map(size: usize) -> Result<*mut c_void> {
     if memory == libc::MAP_FAILED {
         return Err(Error::out_of_memory(size));
     }
+    // SAFETY: exactly this was just mapped. If it fails, a child gets a copy, which harms nobody.
+    unsafe { libc::madvise(memory, size, libc::MADV_DONTFORK) };
     allocated().insert(memory.addr(), size);
     Ok(memory)
 }

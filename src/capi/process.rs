@@ -2,14 +2,17 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::ptr::null_mut;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use tracing::{error, info, warn};
 
 use crate::{comm, config, log, runtime};
 
-static FORKED: AtomicBool = AtomicBool::new(false);
+/// Points to a page whose first byte is true in the process that has used nexar. The kernel wipes the page
+/// in a child, however that was made: fork, _Fork or clone. Null before nexar is used.
+static IS_PARENT: AtomicPtr<AtomicBool> = AtomicPtr::new(null_mut());
 
 thread_local! {
     static WHERE: Cell<Where> = const { Cell::new(Where::Outside) };
@@ -43,9 +46,12 @@ pub(super) fn prepare() {
 }
 
 /// True in a child of a process that had used nexar before it forked: its threads and
-/// connections belong to the parent. A flag, not a system call.
+/// connections belong to the parent. Two reads of memory, no system call.
+#[inline]
 pub(super) fn is_forked_child() -> bool {
-    FORKED.load(Ordering::Relaxed)
+    // SAFETY: null, or a page that is never unmapped.
+    let is_parent = unsafe { IS_PARENT.load(Ordering::Relaxed).as_ref() };
+    is_parent.is_some_and(|is_parent| !is_parent.load(Ordering::Relaxed))
 }
 
 /// Marks this thread as inside nexar while `body` runs, which is told whether a function of the program has
@@ -77,7 +83,7 @@ impl Uncancelled {
 impl Drop for Uncancelled {
     fn drop(&mut self) {
         // SAFETY: a state that was in force before; the one that ends is not asked for.
-        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+        unsafe { pthread_setcancelstate(self.0, null_mut()) };
     }
 }
 
@@ -115,15 +121,24 @@ impl Drop for Stay {
 }
 
 fn watch_for_fork() {
-    extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
+    let (bytes, protection) = (size_of::<AtomicBool>(), libc::PROT_READ | libc::PROT_WRITE);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new anonymous memory, anywhere; the kernel gives a whole page.
+    let page = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        warn!("no memory for a page: use in a forked child will not be noticed");
+        return;
     }
-    // SAFETY: the handler only stores to an atomic, which is allowed in a forked child, and its
-    // code stays mapped because the library is linked with -z nodelete.
-    let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    // SAFETY: exactly this was just mapped.
+    let failed = unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) };
     if failed != 0 {
-        warn!("pthread_atfork failed ({failed}): use in a forked child will not be noticed");
+        warn!("MADV_WIPEONFORK failed: use in a forked child will not be noticed");
+        return;
     }
+    let page: *mut AtomicBool = page.cast();
+    // SAFETY: the page is mapped, zeroed and known to nobody else yet.
+    unsafe { page.write(AtomicBool::new(true)) };
+    IS_PARENT.store(page, Ordering::Relaxed);
 }
 
 /// Peers still get what finished operations have sent if the program ends without destroying its

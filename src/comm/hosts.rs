@@ -12,6 +12,14 @@ use crate::transport::{AnyMesh, Lane, Mesh, Past};
 /// Stands before the first call of a communicator.
 const BEFORE_ALL: u64 = u64::MAX;
 
+/// Connects the ranks of a communicator that was split off another, as far as they are not.
+pub(super) async fn form(mesh: &mut AnyMesh) -> Result<()> {
+    if let AnyMesh::Quic(quic) = mesh {
+        quic.connect_neighbours().await?;
+    }
+    meet(mesh).await
+}
+
 /// Opens the memory that ranks of one host share, and tells all where that worked.
 pub(super) async fn meet(mesh: &mut AnyMesh) -> Result<()> {
     let AnyMesh::Quic(quic) = mesh else { return Ok(()) };

@@ -273,6 +273,12 @@ impl Communicator {
         }
     }
 
+    /// Counts as an operation that runs, until it is dropped.
+    fn keep_running(self: &Arc<Self>) -> Running {
+        self.lock().begun += 1;
+        Running(Arc::clone(self))
+    }
+
     /// Fails the communicator on all ranks, because a call of this one failed. What its caller is
     /// told.
     fn failed(&self, doing: Doing, cause: Error) -> Error {
@@ -429,6 +435,15 @@ impl Communicator {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Finalizing and closing its communicator wait for it.
+struct Running(Arc<Communicator>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.ended();
     }
 }
 

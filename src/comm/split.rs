@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tracing::info;
 
 use crate::config::Config;
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 use crate::op::Op;
 use crate::rank::Rank;
 use crate::transport::{Mesh, Split};
@@ -73,6 +73,8 @@ impl Splitting<'_> {
             unreachable!("a split has a number")
         };
         let mut wishes = self.request.wishes();
+        // The parent is not left before the new communicator, which uses its links, is made.
+        let _running = ticket.communicator.keep_running();
         let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }, None).await);
         if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
             ticket.communicator.mesh.renounce(seq, color, fault.clone());
@@ -93,17 +95,30 @@ impl SplitRequest {
         wishes
     }
 
-    /// Makes the communicator that the wishes told in call number `seq` lead to.
+    /// Makes the communicator that the wishes told in call number `seq` lead to, within the time that
+    /// initialisation may take. Ends with the parent, if that fails or is aborted.
     async fn make(&self, seq: u64, wishes: &[u8]) -> Result<Option<Arc<Communicator>>> {
         let Some(color) = self.wish.color else { return Ok(None) };
         let parent = &self.communicator;
         let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
         let members = members(&wishes, color);
         let mut mesh = parent.mesh.split(Split { seq, color, members }).await?;
-        let met = hosts::meet(&mut mesh).await;
+        let limit = self.config.init_timeout;
+        let formed = match parent.mesh.within(limit, hosts::form(&mut mesh)).await {
+            Ok(Some(formed)) => formed,
+            Ok(None) => {
+                let blame = mesh.why_incomplete();
+                Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
+            }
+            Err(fault) => {
+                mesh.fail(fault.clone());
+                return Err(parent.as_caller_is_told(fault));
+            }
+        };
         // One that has failed meanwhile is made all the same, and says so when it is used.
-        if mesh.fault().is_none() {
-            met?;
+        if let (Err(error), None) = (formed, mesh.fault()) {
+            // The other ranks of the new communicator hear of it.
+            return Err(mesh.fail(error));
         }
         let own_name = || format!("{}/{color}", parent.name);
         let name = self.config.name.clone().unwrap_or_else(own_name);

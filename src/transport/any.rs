@@ -1,6 +1,8 @@
 //! The mesh of a communicator, whichever kind it is.
 
+use std::future::Future;
 use std::ops::Deref;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::op::Call;
@@ -36,6 +38,27 @@ impl Deref for AnySight<'_> {
 }
 
 impl AnyMesh {
+    /// Runs something until it ends. `None` if it takes longer than `limit`, an error if this communicator
+    /// fails before. Ranks that are threads wait for nothing that could be late.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        io: impl Future<Output = T>,
+    ) -> Result<Option<T>> {
+        match self {
+            Self::Mem(_) => Ok(Some(io.await)),
+            Self::Quic(mesh) => mesh.within(limit, io).await,
+        }
+    }
+
+    /// Why a communicator that is split off another is not complete in time.
+    pub fn why_incomplete(&self) -> String {
+        match self {
+            Self::Mem(_) => String::new(),
+            Self::Quic(mesh) => mesh.why_incomplete(),
+        }
+    }
+
     /// As `announce`, of a call in which ranks meet in memory. Those that do not meet there learn of it later.
     #[inline]
     pub fn note(&self, seq: u64, call: CallWords) {

@@ -208,6 +208,7 @@ impl Trio {
             rank: Rank(rank),
             roster: self.roster.clone(),
             nonce: NONCE,
+            secret: Secret::from_bytes([0; 32]),
             peer_timeout: PATIENCE,
             dial_timeout,
         })

@@ -31,6 +31,7 @@ mod spine;
 mod suspicion;
 mod tls;
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -46,7 +47,7 @@ use super::wire::call_words;
 use super::{HAS_LEFT, Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
 use context::Context;
 use endpoint::Endpoint;
-use key::{Identity, PublicKey};
+use key::{Identity, PublicKey, Secret};
 use link::Link;
 use links::{EXITING, Links};
 use process::Process;
@@ -77,6 +78,8 @@ pub struct Plan {
     pub roster: Vec<Member>,
     /// Public number of the communicator: its ranks are services named after it.
     pub nonce: u64,
+    /// Known to the ranks alone.
+    pub secret: Secret,
     pub peer_timeout: Duration,
     /// How long to try to reach a peer.
     pub dial_timeout: Duration,
@@ -128,12 +131,31 @@ impl QuicMesh {
         self.context.fault().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
-    /// Names the neighbours that there was no connection to.
-    fn unmet(&self) -> String {
+    /// Runs something until it ends. `None` if it takes longer than `limit`, an error if this communicator
+    /// fails before.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        io: impl Future<Output = T>,
+    ) -> Result<Option<T>> {
+        let bounded = {
+            let _inside = self.runtime.enter();
+            tokio::time::timeout(limit, io)
+        };
+        self.context.or_fault(bounded).await.map(|ended| ended.ok())
+    }
+
+    /// Why a communicator that is split off another is not complete in time.
+    pub fn why_incomplete(&self) -> String {
         let neighbours = neighbours(self.context.place).into_iter();
         let unmet = neighbours.filter(|peer| self.context.peer(*peer).readable().is_none());
         let names: Vec<_> = unmet.map(|peer| peer.to_string()).collect();
-        format!("{} of the new communicator cannot be reached", names.join(", "))
+        match names.is_empty() {
+            true => {
+                "a rank of the new communicator has not told whether it shares memory".to_owned()
+            }
+            false => format!("{} of the new communicator cannot be reached", names.join(", ")),
+        }
     }
 
     /// The link to read from: also one that has ended.
@@ -372,27 +394,9 @@ impl Mesh for QuicMesh {
     async fn split(&self, split: Split) -> Result<Self> {
         let members = split.members.iter().map(|rank| self.context.in_roster(*rank)).collect();
         let id = split_id(self.context.id, split.seq, split.color);
-        let mesh = {
-            let _inside = self.runtime.enter();
-            Self::new(
-                Context::new(id, Arc::clone(&self.context.links), members),
-                self.runtime.clone(),
-            )
-        };
-        let limit = self.context.links.plan.dial_timeout;
-        let connecting = {
-            let _inside = self.runtime.enter();
-            tokio::time::timeout(limit, mesh.connect_neighbours())
-        };
-        match self.context.or_fault(connecting).await? {
-            // One that has failed meanwhile is made all the same, and says so when it is used.
-            Ok(connected) if mesh.fault().is_none() => connected.map(|()| mesh),
-            Ok(_) => Ok(mesh),
-            Err(_) => {
-                let blame = mesh.unmet();
-                Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
-            }
-        }
+        let _inside = self.runtime.enter();
+        let context = Context::new(id, Arc::clone(&self.context.links), members);
+        Ok(Self::new(context, self.runtime.clone()))
     }
 
     fn renounce(&self, seq: u64, color: u32, fault: Error) {

@@ -5,10 +5,13 @@
 #![expect(unsafe_code, reason = "std cannot open a process")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::kept::Registry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -26,12 +29,18 @@ impl Process {
         Some(Self { host: host()?, number, began: began(number)? })
     }
 
-    /// Something to wait on until the process has died. `None` if it cannot be watched from here; what
-    /// is to be known about it then comes over the network. Must be called inside the runtime.
-    pub fn watch(&self) -> Option<Watched> {
+    /// Something to wait on until the process has died: one descriptor serves all communicators of this
+    /// process. `None` if it cannot be watched from here; what is to be known about it then comes over
+    /// the network. Must be called inside the runtime.
+    pub fn watch(&self) -> Option<Arc<Watched>> {
+        static KNOWN: Registry<Process, Watched> = Registry::empty();
         if host()? != self.host {
             return None;
         }
+        KNOWN.get_or_try(*self, || self.open().ok_or(())).ok()
+    }
+
+    fn open(&self) -> Option<Watched> {
         let number = libc::pid_t::try_from(self.number).ok()?;
         // SAFETY: opens a descriptor or fails; it is closed on exec.
         let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
@@ -57,8 +66,8 @@ pub struct Watched(Option<AsyncFd<OwnedFd>>);
 
 impl Watched {
     /// Returns when the process has died. Never, if the system cannot say.
-    pub async fn died(self) {
-        if let Some(process) = self.0
+    pub async fn died(&self) {
+        if let Some(process) = &self.0
             && process.readable().await.is_err()
         {
             std::future::pending::<()>().await;
@@ -107,7 +116,8 @@ mod tests {
     #[tokio::test]
     async fn a_killed_process_is_seen_and_a_living_one_is_not() {
         let (mut child, process) = child();
-        let mut died = std::pin::pin!(process.watch().unwrap().died());
+        let watched = process.watch().unwrap();
+        let mut died = std::pin::pin!(watched.died());
         assert!(timeout(Duration::from_millis(50), &mut died).await.is_err());
         child.kill().unwrap();
         timeout(Duration::from_secs(10), died).await.unwrap();
@@ -116,6 +126,17 @@ mod tests {
         if let Some(watched) = process.watch() {
             timeout(Duration::from_secs(10), watched.died()).await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn all_communicators_watch_a_process_by_one_descriptor_and_all_see_its_end() {
+        let (mut child, process) = child();
+        let [one, other] = [(); 2].map(|()| process.watch().unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
+        child.kill().unwrap();
+        timeout(Duration::from_secs(10), one.died()).await.unwrap();
+        timeout(Duration::from_secs(10), other.died()).await.unwrap();
+        child.wait().unwrap();
     }
 
     #[tokio::test]

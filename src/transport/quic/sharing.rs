@@ -11,8 +11,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tracing::info;
+use tracing::warn;
 
 use super::super::shm::{Host, Party, bell};
 use super::super::{HAS_LEFT, Header, Hosts, Lane};
@@ -22,8 +23,10 @@ use crate::error::{self, Result};
 use crate::rank::Rank;
 use crate::transport::wire::CallWords;
 
-/// How long ranks of a host wait for each other to open the memory they share.
+/// How long ranks of a host wait for each other to open the memory they share: at most this, and this
+/// part of the time that initialisation may take, so that the rest of it has time too.
 const MEETING_TIME: Duration = Duration::from_secs(10);
+const PART_OF_INIT: u32 = 4;
 
 /// So many ranks have a column each in a slot.
 const MOST_RANKS: usize = 4096;
@@ -31,13 +34,24 @@ const MOST_RANKS: usize = 4096;
 /// How long the reason takes why a rank has left, at most.
 const NEWS_TIME: Duration = Duration::from_millis(200);
 
-/// What ranks that may share memory have in common: the host since it was started, its network, where they
-/// can meet, and the name that was given to the host, if any. `None` where the system does not tell.
+/// Hash of what ranks that may share memory have in common: boot id, network namespace, user, and the name
+/// that was given to the host, if any. `None` where the system does not tell.
 pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
     let start = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     let network = std::fs::read_link("/proc/self/ns/net").ok()?;
-    let known = [&start[..], network.as_os_str().as_encoded_bytes(), b" ", name.as_bytes()];
+    let network = network.as_os_str().as_encoded_bytes();
+    let user = rustix::process::geteuid().as_raw().to_le_bytes();
+    let known = [&start[..], network, b" ", &user, b" ", name.as_bytes()];
     digest(&SHA256, &known.concat()).as_ref()[..16].try_into().ok()
+}
+
+/// A task that ends when nobody waits for it any more.
+struct EndedOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for EndedOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// How far the memory of a host is open to a rank.
@@ -92,38 +106,42 @@ impl QuicMesh {
             return Opened::Shared;
         }
         if hosts.mine().len() > MOST_RANKS {
-            info!(rank = rank.0 as u64, "{rank} is one of too many to share memory, QUIC serves");
+            warn!(rank = rank.0 as u64, "{rank} is one of too many to share memory, QUIC serves");
             return Opened::Apart;
         }
         // In a task: it needs the runtime whenever it is polled.
         let (context, limit) = (Arc::clone(&self.context), self.meeting_time());
-        let meeting = self.runtime.spawn(async move {
+        let mut meeting = EndedOnDrop(self.runtime.spawn(async move {
             let links = &context.links;
             let key = |rank: &Rank| links.member(context.in_roster(*rank)).key;
             let index = hosts.mine().iter().position(|one| *one == context.place.rank);
             let party = Party {
                 name: context.id.0,
+                secret: &links.plan.secret,
                 me: &links.plan.me,
                 index: index.expect("this rank is one of its host"),
                 keys: hosts.mine().iter().map(key).collect(),
             };
-            timeout(limit, Host::meet(&party)).await
-        });
-        let why = match meeting.await.unwrap_or_else(|panic| Ok(Err(io::Error::other(panic)))) {
-            Ok(Ok(host)) => {
+            context.or_fault(timeout(limit, Host::meet(&party))).await
+        }));
+        let met =
+            (&mut meeting.0).await.unwrap_or_else(|panic| Ok(Ok(Err(io::Error::other(panic)))));
+        let why = match met {
+            Ok(Ok(Ok(host))) => {
                 let opened = if host.reads_all() { Opened::Whole } else { Opened::Shared };
                 self.host = Some(Arc::new(host));
                 return opened;
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not all have come within {} ms", limit.as_millis()),
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(_)) => format!("not all have come within {} ms", limit.as_millis()),
+            Err(fault) => fault.to_string(),
         };
-        info!(rank = rank.0 as u64, "{rank} shares no memory with its host, QUIC serves: {why}");
+        warn!(rank = rank.0 as u64, "{rank} shares no memory with its host, QUIC serves: {why}");
         Opened::Apart
     }
 
     fn meeting_time(&self) -> Duration {
-        MEETING_TIME.min(self.context.links.plan.dial_timeout)
+        MEETING_TIME.min(self.context.links.plan.dial_timeout / PART_OF_INIT)
     }
 
     /// All ranks know how far it worked for each.

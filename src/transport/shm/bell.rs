@@ -13,8 +13,8 @@ use std::cell::Cell;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ use rustix::io::Result;
 
 use rustix::thread::{MembarrierCommand, futex, membarrier};
 
+use crate::kept::{Kept, Registry};
 use crate::memory::{Memory, Writers};
-use crate::sync::cores;
 
 const BYTES: usize = 4096;
 /// Counts how often it was rung; what sleepers wait on.
@@ -46,9 +46,12 @@ const LOOKS: u32 = 200;
 pub struct Bell(Memory);
 
 impl Bell {
-    /// The bell of a peer.
-    pub fn of_peer(descriptor: BorrowedFd<'_>) -> Result<Self> {
-        Memory::of_peer(descriptor, BYTES, Writers::Everybody).map(Self)
+    /// The bell of a peer's process, mapped once for all communicators of this process.
+    pub fn of_peer(descriptor: BorrowedFd<'_>) -> Result<Arc<Self>> {
+        static KNOWN: Registry<(u64, u64), Bell> = Registry::empty();
+        let stat = rustix::fs::fstat(descriptor)?;
+        let map = || Memory::of_peer(descriptor, BYTES, Writers::Everybody).map(Self);
+        KNOWN.get_or_try((stat.st_dev, stat.st_ino), map)
     }
 
     /// Whether who rings it needs a barrier of his own between what he has written and this.
@@ -89,17 +92,14 @@ impl Bell {
 
 /// The bell of this process, and the descriptor that peers ring it by.
 pub fn own() -> Result<(&'static Bell, BorrowedFd<'static>)> {
-    static OWN: OnceLock<Result<(Bell, OwnedFd)>> = OnceLock::new();
-    let made = OWN.get_or_init(|| {
+    static OWN: Kept<(Bell, OwnedFd)> = Kept::unmade();
+    let (bell, descriptor) = OWN.get_or_try(|| {
         let (memory, descriptor) = Memory::create("nexar-bell", BYTES, Writers::Everybody)?;
         let reached = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
         memory.word(REACHED).store(reached.into(), Ordering::Relaxed);
         Ok((Bell(memory), descriptor))
-    });
-    match made {
-        Ok((bell, descriptor)) => Ok((bell, descriptor.as_fd())),
-        Err(error) => Err(*error),
-    }
+    })?;
+    Ok((bell, descriptor.as_fd()))
 }
 
 thread_local! {
@@ -138,7 +138,7 @@ fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Ou
 /// ranks than processors share this host, so that who waits lets others go on.
 pub fn block_on<F: Future>(future: F, deadline: Instant, crowded: bool) -> Option<F::Output> {
     let mut future = pin!(future);
-    let looks = if crowded || cores() == 1 { 1 } else { LOOKS };
+    let looks = if crowded { 1 } else { LOOKS };
     let mut ringer = None;
     loop {
         // Whoever looks again anyway needs no waking.

@@ -11,6 +11,7 @@ pub mod bell;
 mod brief;
 mod distance;
 mod meeting;
+mod processors;
 mod remote;
 mod shelf;
 
@@ -19,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::arena::{self, Arena, PeerArena};
-use crate::sync::cores;
 
 use super::{Header, LANES, Label, Lane, Readers};
 use bell::Bell;
@@ -38,7 +38,7 @@ pub struct Host {
     crowded: bool,
     shelves: Vec<Shelf>,
     /// Of the others.
-    bells: Vec<Option<Bell>>,
+    bells: Vec<Option<Arc<Bell>>>,
     /// Whether the bells of some need a barrier before they are rung.
     fences: bool,
     arenas: Vec<Option<Arc<PeerArena>>>,
@@ -81,7 +81,7 @@ impl Host {
         let (mut own, met) = (Some(own?.0), met?);
         let mut host = Self {
             me: party.index,
-            crowded: party.keys.len() > cores(),
+            crowded: false,
             shelves: Vec::new(),
             bells: Vec::new(),
             fences: bell::own()?.0.needs_fence(),
@@ -106,6 +106,7 @@ impl Host {
             host.bells.push(Some(bell));
             host.arenas.push(Some(PeerArena::new(arena)?));
         }
+        host.crowded = processors::are_fewer_than(&host.shelves);
         host.signs = host.shelves.iter().map(Shelf::owner).collect();
         Ok(host)
     }
@@ -126,7 +127,7 @@ impl Host {
         if self.distance.is_far() { Readers::Far } else { Readers::Near }
     }
 
-    /// Whether there are more ranks than processors.
+    /// Whether there are more ranks than processors that they may use together.
     pub fn is_crowded(&self) -> bool {
         self.crowded
     }
@@ -346,6 +347,7 @@ fn make(arena: Option<&Arena>, ranks: usize) -> std::io::Result<(Shelf, Descript
     if let Some(sign) = remote::own() {
         shelf.sign(sign);
     }
+    shelf.set_processors(&processors::own());
     let bell = bell::own()?.1;
     // Who has no arena shows nothing in it, whatever descriptor is said to be its.
     let arena = arena.map_or(bell, Arena::descriptor);

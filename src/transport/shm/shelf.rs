@@ -7,10 +7,10 @@
 //! - what a reader is told of a line it reads once, compares with what it expects, and only then uses.
 //!
 //! ```text
-//! shelf   0      8         64       2048   2112    4096                      then      then
-//!         left   given up  passed   sign   fault   lines of lane 0, 1, ...   headers   slots
+//! shelf   0      8         64       2048   2560         2688    4096    then      then
+//!         left   given up  passed   sign   processors   fault   lines   headers   slots
 //!
-//! passed  64 bytes for each lane; headers and slots are in the order of lines
+//! passed  64 bytes for each lane; lines, headers and slots are those of lane 0, then 1, ...
 //!
 //! fault   0                   8
 //!         length, 0 if none   encoded frame
@@ -41,7 +41,8 @@ const LEFT: usize = 0;
 const GIVEN_UP: usize = 8;
 const PASSED: usize = LINE;
 const OWNER: usize = 2048;
-const FAULT_LENGTH: usize = 2112;
+const PROCESSORS: usize = 2560;
+const FAULT_LENGTH: usize = 2688;
 const FAULT_FRAME: usize = FAULT_LENGTH + 8;
 const FIRST_LINE: usize = 4096;
 /// The most bytes of a published fault.
@@ -66,6 +67,9 @@ const CHECK: usize = 8;
 const LENGTH: usize = 16;
 const PLACE: usize = 24;
 const FIRST_OF_FEW: usize = 32;
+
+/// A bit for each processor that a rank may use. All zero if the system does not tell.
+pub type Processors = [u64; 16];
 
 pub struct Shelf {
     memory: Memory,
@@ -184,6 +188,18 @@ impl Shelf {
         let word = |index: usize| self.memory.number(OWNER + 8 * index).load(Relaxed);
         let value = u128::from(word(2)) | u128::from(word(3)) << 64;
         Sign { process: word(0), address: word(1), value: value.to_le_bytes() }
+    }
+
+    /// Its owner publishes the processors that it may use.
+    pub fn set_processors(&self, processors: &Processors) {
+        for (index, word) in processors.iter().enumerate() {
+            self.memory.number(PROCESSORS + 8 * index).store(*word, Relaxed);
+        }
+    }
+
+    /// The processors that its owner may use.
+    pub fn processors(&self) -> Processors {
+        std::array::from_fn(|index| self.memory.number(PROCESSORS + 8 * index).load(Relaxed))
     }
 
     /// Its owner lays out bytes, which `fill` writes. All ranks have passed what lay there.

@@ -1,0 +1,148 @@
+/*
+ * Limits that a system sets to a process: on the size of files and on how many are open. Each case runs
+ * in new processes, before this one has used nexar.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "ranks.h"
+
+static void limit(int resource, rlim_t most) {
+  struct rlimit limits;
+  CHECK_EQ(0, getrlimit(resource, &limits));
+  limits.rlim_cur = most;
+  CHECK_EQ(0, setrlimit(resource, &limits));
+}
+
+/* Runs the function in a child, which fails if a check in it does. */
+static pid_t start(void (*function)(int number, int ids[2]), int number, int ids[2]) {
+  pid_t child = fork();
+  if (child == 0) {
+    set_deadline();
+    int before = check_failures;
+    function(number, ids);
+    exit(check_failures != before);
+  }
+  return child;
+}
+
+static void check_end(pid_t child) {
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK_EQ(0, status);
+}
+
+/* Two processes that hand an id over with a pipe. */
+static void in_two_ranks(void (*function)(int rank, int ids[2])) {
+  int ids[2];
+  CHECK_EQ(0, pipe(ids));
+  pid_t first = start(function, 0, ids), second = start(function, 1, ids);
+  check_end(first);
+  check_end(second);
+  close(ids[0]);
+  close(ids[1]);
+}
+
+static nexarComm_t join(int rank, int ids[2]) {
+  nexarUniqueId id;
+  nexarComm_t comm = NULL;
+  if (rank == 0) {
+    CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
+    CHECK_EQ(sizeof id, write(ids[1], &id, sizeof id));
+  } else {
+    CHECK_EQ(sizeof id, read(ids[0], &id, sizeof id));
+  }
+  CHECK_CODE(nexarSuccess, nexarCommInitRank(&comm, 2, id, rank));
+  return comm;
+}
+
+static const rlim_t file_sizes[] = {0, 1, 4096, 100000, 16 << 20, (rlim_t)1 << 30};
+
+static void allocate(int number, int ids[2]) {
+  (void)ids;
+  unsigned char *memory = NULL;
+  limit(RLIMIT_FSIZE, file_sizes[number]);
+  CHECK_CODE(nexarSuccess, nexarMemAlloc((void **)&memory, 1000000));
+  memset(memory, 7, 1000000);
+  CHECK_CODE(nexarSuccess, nexarMemFree(memory));
+}
+
+static void memory_is_allocated_whatever_the_limit_on_the_size_of_files(void) {
+  for (int i = 0; i < (int)COUNT_OF(file_sizes); i++) check_end(start(allocate, i, NULL));
+}
+
+static void join_and_work(int rank, int ids[2]) {
+  nexarComm_t comm = join(rank, ids);
+  check_it_works(rank, 2, comm);
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
+}
+
+static void join_with_small_files(int rank, int ids[2]) {
+  limit(RLIMIT_FSIZE, 100000);
+  join_and_work(rank, ids);
+}
+
+static void join_with_small_files_on_one_rank(int rank, int ids[2]) {
+  if (rank == 1) limit(RLIMIT_FSIZE, 1);
+  join_and_work(rank, ids);
+}
+
+static void ranks_join_and_work_whatever_the_limit_on_the_size_of_files(void) {
+  in_two_ranks(join_with_small_files);
+  in_two_ranks(join_with_small_files_on_one_rank);
+}
+
+static int open_files(void) {
+  int number = 0;
+  DIR *files = opendir("/proc/self/fd");
+  while (files && readdir(files)) number++;
+  if (files) closedir(files);
+  return number;
+}
+
+static void fail_and_raise_the_limit(int number, int ids[2]) {
+  (void)number;
+  (void)ids;
+  struct rlimit before;
+  nexarUniqueId id;
+  CHECK_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
+  limit(RLIMIT_NOFILE, 3);
+  CHECK_CODE(nexarSystemError, nexarGetUniqueId(&id));
+  CHECK_TEXT(nexarGetLastError(NULL), "Too many open files");
+  limit(RLIMIT_NOFILE, before.rlim_cur);
+  CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
+}
+
+static void what_failed_for_lack_of_files_works_once_there_are_some(void) {
+  check_end(start(fail_and_raise_the_limit, 0, NULL));
+}
+
+static void join_often(int rank, int ids[2]) {
+  enum { COMMUNICATORS = 5 };
+  nexarComm_t comms[COMMUNICATORS];
+  int before = 0;
+  for (int i = 0; i < COMMUNICATORS; i++) {
+    comms[i] = join(rank, ids);
+    for (int j = 0; j <= i; j++) check_it_works(rank, 2, comms[j]);
+    if (i == 0) before = open_files();
+  }
+  /* A communicator may close what it has joined with a moment later. */
+  for (int i = 0; i < 100 && open_files() > before; i++) check_it_works(rank, 2, comms[0]);
+  CHECK_EQ(before, open_files());
+  for (int i = 0; i < COMMUNICATORS; i++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[i]));
+}
+
+static void communicators_of_the_same_processes_share_their_descriptors(void) {
+  in_two_ranks(join_often);
+}
+
+static const struct test_case cases[] = {
+    CASE(memory_is_allocated_whatever_the_limit_on_the_size_of_files),
+    CASE(ranks_join_and_work_whatever_the_limit_on_the_size_of_files),
+    CASE(what_failed_for_lack_of_files_works_once_there_are_some),
+    CASE(communicators_of_the_same_processes_share_their_descriptors),
+};
+
+int main(void) { return RUN(cases); }

@@ -1,0 +1,52 @@
+//! Whether the ranks of a host outnumber the processors that they may use together.
+//!
+//! Each rank publishes its own processors in its segment. Ranks that are bound to a processor each have as
+//! many processors together as they are, although each of them has one. Invariant: a rank that lies changes
+//! how long others spin, and nothing else.
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::shelf::{Processors, Shelf};
+use crate::sync::cores;
+
+/// The processors that this process may use: as many of those it is bound to as its quota of time allows.
+pub fn own() -> Processors {
+    let mut own = [0; _];
+    if let Ok(bound) = sched_getaffinity(None) {
+        let usable = (0..CpuSet::MAX_CPU).filter(|processor| bound.is_set(*processor));
+        usable.take(cores()).for_each(|processor| own[processor / 64] |= 1 << (processor % 64));
+    }
+    own
+}
+
+/// Whether there are fewer processors than ranks.
+pub fn are_fewer_than(ranks: &[Shelf]) -> bool {
+    number(ranks.iter().map(Shelf::processors)) < ranks.len()
+}
+
+/// How many processors the ranks may use together.
+fn number(of_ranks: impl Iterator<Item = Processors>) -> usize {
+    let union = of_ranks.fold([0; _], |union: Processors, own| {
+        std::array::from_fn(|index| union[index] | own[index])
+    });
+    match union.iter().map(|word| word.count_ones() as usize).sum() {
+        0 => cores(),
+        known => known,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_bound_to_a_processor_each_have_one_each_and_others_share_theirs() {
+        let bound = |word: usize, bits| -> Processors {
+            std::array::from_fn(|index| if index == word { bits } else { 0 })
+        };
+        assert_eq!(number([bound(0, 1), bound(0, 4), bound(15, 1)].into_iter()), 3);
+        assert_eq!(number([bound(0, 3), bound(0, 3), bound(0, 3)].into_iter()), 2);
+        assert_eq!(number([bound(0, 0); 2].into_iter()), cores());
+        assert_eq!(number([own()].into_iter()), cores());
+    }
+}
