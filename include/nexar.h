@@ -460,9 +460,10 @@ nexarResult_t nexarCommDestroy(nexarComm_t comm);
 
 /**
  * Ends this rank's operations at once, whatever thread is inside them, and frees the
- * communicator without waiting for anybody. The operations return nexarInvalidUsage; other ranks
- * get nexarRemoteError naming this one, unless the communicator had failed before. One that is
- * being made is aborted when it has been. NULL is nexarSuccess.
+ * communicator. It waits at most 50 ms, until the other ranks know: the program may exit as soon as
+ * it returns. The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this
+ * one, unless the communicator had failed before. One that is being made is aborted when it has
+ * been. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);
 

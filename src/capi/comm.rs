@@ -302,9 +302,10 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
 }
 
 /// Ends this rank's operations at once, whatever thread is inside them, and frees the
-/// communicator without waiting for anybody. The operations return nexarInvalidUsage; other ranks
-/// get nexarRemoteError naming this one, unless the communicator had failed before. One that is
-/// being made is aborted when it has been. NULL is nexarSuccess.
+/// communicator. It waits at most 50 ms, until the other ranks know: the program may exit as soon as
+/// it returns. The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this
+/// one, unless the communicator had failed before. One that is being made is aborted when it has
+/// been. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {
