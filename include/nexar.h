@@ -476,7 +476,9 @@ nexarResult_t nexarCommAbort(nexarComm_t comm);
  * independent: either may fail, be aborted or be destroyed without the other, and each must be
  * destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config is
  * NULL or its fields are not set, it has the settings of comm, but not its name. A split counts as an
- * operation of comm; it is waited for, whatever config.blocking is.
+ * operation of comm; it is waited for, whatever config.blocking is. Once all ranks have called it, it
+ * takes NEXAR_INIT_TIMEOUT_MS at most; nexarCommAbort of comm by another thread ends it, and
+ * nexarCommDestroy of comm waits for it.
  *
  * Inside a group, newcomm is NULL until the end of the group.
  */

@@ -2,19 +2,34 @@
 //!
 //! An own `tracing` subscriber without spans: one line per event,
 //! `host:pid nexar LEVEL module: text`. Installed once per process; a Rust program that links
-//! nexar and has a subscriber of its own keeps that one.
+//! nexar and has a subscriber of its own keeps that one. Invariant: a record that cannot be written is
+//! dropped and counted. A pipe or a terminal that nobody reads delays the first such record by `PATIENCE`
+//! and the others not at all, whichever thread logs.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::config::{Config, Debug};
+
+/// How long a record waits for a pipe that is full.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Bytes that a pipe which can be written takes at once.
+const AT_ONCE: usize = 4096;
 
 /// Begins logging as the configuration says.
 pub fn start(config: &Config) {
@@ -30,6 +45,7 @@ pub fn start(config: &Config) {
         host: host_name(),
         path: config.debug_file.clone(),
         files: Mutex::new(HashMap::new()),
+        dropped: AtomicU64::new(0),
     };
     // A subscriber that is already there belongs to the program and stays.
     let _ = tracing::subscriber::set_global_default(log);
@@ -43,6 +59,8 @@ struct Log {
     path: Option<String>,
     /// Open files by their expanded names; `None` for one that could not be opened.
     files: Mutex<HashMap<String, Option<File>>>,
+    /// Records dropped since the last one that was written.
+    dropped: AtomicU64,
 }
 
 impl Subscriber for Log {
@@ -79,20 +97,81 @@ impl Subscriber for Log {
 impl Log {
     fn write(&self, rank: Option<u64>, line: &str) {
         let Some(template) = &self.path else {
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            return;
+            return self.put(std::io::stderr().as_fd(), line);
         };
         let path = expand(template, &self.host, rank);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = files
-            .entry(path)
-            .or_insert_with_key(|path| File::options().create(true).append(true).open(path).ok());
-        // A log that cannot be written must not stop the program it belongs to.
-        let _ = match file {
-            Some(file) => file.write_all(line.as_bytes()),
-            None => std::io::stderr().write_all(line.as_bytes()),
-        };
+        let file = files.entry(path).or_insert_with_key(|path| open(path).ok());
+        match file {
+            Some(file) => self.put(file.as_fd(), line),
+            None => self.put(std::io::stderr().as_fd(), line),
+        }
     }
+
+    /// Writes a record, behind a word on those that were dropped.
+    fn put(&self, file: BorrowedFd<'_>, line: &str) {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let patience = if dropped == 0 { PATIENCE } else { Duration::ZERO };
+        let written = match dropped {
+            0 => write_all(file, line.as_bytes(), patience),
+            _ => {
+                let lost =
+                    format!("nexar: {dropped} records of the log were lost, nobody read them");
+                write_all(file, format!("{lost}\n{line}").as_bytes(), patience)
+            }
+        };
+        if written.is_ok() {
+            self.dropped.fetch_sub(dropped, Ordering::Relaxed);
+        } else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Opens a file for records. Does not wait for the reader of a named pipe.
+fn open(path: &str) -> std::io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    File::options().create(true).append(true).custom_flags(flags).open(path)
+}
+
+/// Writes without waiting longer than `patience` for room in a pipe, a socket or a terminal, which the
+/// program may share: so it stays as it is, and each write asks not to wait.
+fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8], patience: Duration) -> rustix::io::Result<()> {
+    let is_regular =
+        FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode) == FileType::RegularFile;
+    while !bytes.is_empty() {
+        let written =
+            if is_regular { rustix::io::write(file, bytes) } else { write_at_once(file, bytes) };
+        match written {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if is_writable(file, patience) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn write_at_once(file: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
+    // At the file's own position, which a pipe does not have.
+    let here = u64::MAX;
+    match rustix::io::pwritev2(file, &[IoSlice::new(bytes)], here, ReadWriteFlags::NOWAIT) {
+        // A kind of file that cannot be asked: the system says beforehand whether it has room.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            if !is_writable(file, Duration::ZERO) {
+                return Err(Errno::AGAIN);
+            }
+            rustix::io::write(file, &bytes[..bytes.len().min(AT_ONCE)])
+        }
+        written => written,
+    }
+}
+
+fn is_writable(file: BorrowedFd<'_>, patience: Duration) -> bool {
+    let patience =
+        Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    let mut asked = [PollFd::from_borrowed_fd(file, PollFlags::OUT)];
+    poll(&mut asked, Some(&patience)).is_ok() && asked[0].revents().contains(PollFlags::OUT)
 }
 
 /// The first module below the crate: `nexar::transport::mem` is `transport`.
@@ -142,6 +221,42 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(expand("log.%h.%p.%r", "node7", Some(3)), format!("log.node7.{pid}.3"));
         assert_eq!(expand("%r", "node7", None), "-");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_stops_nobody_and_what_was_lost_is_counted() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let log = Log {
+            level: Level::INFO,
+            subsystems: Vec::new(),
+            host: String::new(),
+            path: None,
+            files: Mutex::default(),
+            dropped: AtomicU64::new(0),
+        };
+        let (sender, ended) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let line = format!("{}\n", "x".repeat(9999));
+                (0..50).for_each(|_| log.put(writer.as_fd(), &line));
+                let _ = sender.send(());
+            });
+            let in_time = ended.recv_timeout(Duration::from_secs(10)).is_ok();
+            let mut read = vec![0; 1 << 20];
+            let first = rustix::io::read(&reader, &mut read).unwrap();
+            if !in_time {
+                while ended.try_recv().is_err() {
+                    let _ = rustix::io::read(&reader, &mut read);
+                }
+            }
+            assert!(in_time, "a thread waits for the reader of its log");
+            let dropped = log.dropped.load(Ordering::Relaxed);
+            assert!((1..50).contains(&dropped) && first > 0, "{dropped} of 50");
+            log.put(writer.as_fd(), "the next\n");
+            let next = rustix::io::read(&reader, &mut read).unwrap();
+            let next = String::from_utf8_lossy(&read[..next]).into_owned();
+            assert!(next.contains(&format!("{dropped} records")) && next.ends_with("the next\n"));
+        });
     }
 
     #[test]

@@ -22,6 +22,31 @@ const UNSAFE: [&str; 15] = [
     "src/transport/shm/remote.rs",
     "src/transport/shm/shelf.rs",
 ];
+/// What blocks its thread, by the names it is called by. A task of the runtime must not: the thread may be
+/// the one that drives all sockets of the process.
+const BLOCKING: [&str; 16] = [
+    "connect_addr(",
+    "Stream::connect(",
+    "StdStream::",
+    "to_socket_addrs",
+    "getaddrinfo",
+    "thread::sleep",
+    "thread::park",
+    "park_timeout",
+    "flock(",
+    "lock_exclusive",
+    "recv_timeout(",
+    "blocking_",
+    "Command::new",
+    "stdin()",
+    "print!(",
+    "println!(",
+];
+/// What is called before a task is started, or cannot block as it is used.
+const DOES_NOT_BLOCK: [(&str, &str); 2] = [
+    ("src/bootstrap/address.rs", "to_socket_addrs"),
+    ("src/transport/shm/meeting.rs", "StdStream::"),
+];
 /// No file of code is longer.
 const LONGEST: usize = 600;
 /// Words that say nothing about what is in a file or behind a name.
@@ -143,6 +168,22 @@ fn unsafe_stands_only_in_the_files_named_for_it() {
             text.contains("unsafe {") || text.contains("unsafe fn") || text.contains("#[unsafe(");
         let may = path.starts_with("src/capi/") || UNSAFE.contains(&path.as_str());
         assert!(may || !opens, "{path} contains unsafe");
+    }
+}
+
+#[test]
+fn no_task_of_the_runtime_makes_a_call_that_blocks() {
+    let mut paths = files("src/transport", &["rs"]);
+    paths.extend(files("src/bootstrap", &["rs"]));
+    paths.push("src/log.rs".to_owned());
+    for path in paths {
+        let text = read(&path);
+        for (number, line) in without_tests(&text).lines().enumerate() {
+            let code = line.split("//").next().unwrap();
+            let found = BLOCKING.iter().find(|name| code.contains(**name));
+            let fine = found.is_none_or(|name| DOES_NOT_BLOCK.contains(&(&*path, *name)));
+            assert!(fine, "{path}:{}: {} blocks its thread", number + 1, found.unwrap());
+        }
     }
 }
 

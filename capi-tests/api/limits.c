@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "ranks.h"
 
@@ -119,6 +120,37 @@ static void what_failed_for_lack_of_files_works_once_there_are_some(void) {
   check_end(start(fail_and_raise_the_limit, 0, NULL));
 }
 
+/* Opens files until no more can be opened. */
+static void take_all_files(void) {
+  limit(RLIMIT_NOFILE, (rlim_t)open_files() + 20);
+  while (dup(0) >= 0) continue;
+}
+
+static void split_without_files(int rank, int ids[2], int starved) {
+  nexarComm_t first = join(rank, ids), second = NULL;
+  struct timespec began, ended;
+  check_it_works(rank, 2, first);
+  if (rank == starved) take_all_files();
+  clock_gettime(CLOCK_MONOTONIC, &began);
+  CHECK_CODE(nexarSuccess, nexarCommSplit(first, 0, rank, &second, NULL));
+  check_it_works(rank, 2, second);
+  clock_gettime(CLOCK_MONOTONIC, &ended);
+  CHECK(ended.tv_sec - began.tv_sec < 5);
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(second));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(first));
+}
+static void split_with_a_starved_first_rank(int rank, int ids[2]) {
+  split_without_files(rank, ids, 0);
+}
+static void split_with_a_starved_last_rank(int rank, int ids[2]) {
+  split_without_files(rank, ids, 1);
+}
+
+static void nobody_waits_for_the_shared_memory_of_a_rank_that_has_no_file_left(void) {
+  in_two_ranks(split_with_a_starved_first_rank);
+  in_two_ranks(split_with_a_starved_last_rank);
+}
+
 static void join_often(int rank, int ids[2]) {
   enum { COMMUNICATORS = 5 };
   nexarComm_t comms[COMMUNICATORS];
@@ -142,6 +174,7 @@ static const struct test_case cases[] = {
     CASE(memory_is_allocated_whatever_the_limit_on_the_size_of_files),
     CASE(ranks_join_and_work_whatever_the_limit_on_the_size_of_files),
     CASE(what_failed_for_lack_of_files_works_once_there_are_some),
+    CASE(nobody_waits_for_the_shared_memory_of_a_rank_that_has_no_file_left),
     CASE(communicators_of_the_same_processes_share_their_descriptors),
 };
 

@@ -22,7 +22,9 @@ mod process;
 mod rank;
 mod relay;
 mod resource;
+mod split;
 mod stranger;
+mod user;
 mod wire;
 
 use std::panic::catch_unwind;
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
-    let modules: [&[Case]; 10] = [
+    let modules: [&[Case]; 12] = [
         &join::CASES,
         &builds::CASES,
         &loss::CASES,
@@ -54,6 +56,8 @@ fn main() -> ExitCode {
         &garbage::CASES,
         &wire::CASES,
         &resource::CASES,
+        &split::CASES,
+        &user::CASES,
     ];
     // One line says where a case failed.
     std::panic::set_hook(Box::new(|panic| println!("{panic}")));

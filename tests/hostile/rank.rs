@@ -5,6 +5,8 @@
 use std::ffi::{CStr, c_char};
 use std::fs;
 use std::io::Write;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use nexar::bootstrap::World;
@@ -17,8 +19,10 @@ use nexar::capi::comm::{
     nexarCommUserRank, nexarGetUniqueId,
 };
 use nexar::capi::message::{nexarRecv, nexarSend};
+use nexar::capi::split::nexarCommSplit;
 use nexar::capi::types::{nexarComm_t, nexarUniqueId};
 use nexar::capi::version::nexarGetLastError;
+use nexar::comm::{Communicator, Wish};
 use nexar::config;
 use nexar::dtype::DataType;
 use nexar::error::Code;
@@ -34,6 +38,10 @@ struct Member {
     rank: u32,
     size: u32,
     seconds: f64,
+    /// A split that another thread makes: its code, its text and how long it took.
+    splitting: Option<JoinHandle<(Code, String, f64)>>,
+    /// One that was joined without the C border.
+    joined: Option<Arc<Communicator>>,
 }
 
 pub fn obey() {
@@ -90,6 +98,13 @@ impl Member {
                 self.comms.pop();
                 self.plain(|| nexarCommDestroy(comm))
             }
+            "begin_split" => self.begin_split(),
+            "end_split" => {
+                let (code, text, seconds) = self.splitting.take().unwrap().join().unwrap();
+                self.seconds = seconds;
+                (code, text)
+            }
+            "half_split" => self.half_split(words[1], number(2), number(3)),
             "measure" => (Code::Success, measure()),
             other => panic!("{other} is not an order"),
         }
@@ -145,6 +160,31 @@ impl Member {
         self.seconds = began.elapsed().as_secs_f64();
         communicator.close();
         (error.code(), error.to_string().replace('\n', " "))
+    }
+
+    /// Has another thread split the communicator.
+    fn begin_split(&mut self) -> (Code, String) {
+        let comm = self.comms.last().unwrap().addr();
+        self.splitting = Some(std::thread::spawn(move || {
+            let (mut split, began) = (std::ptr::null_mut(), Instant::now());
+            let (comm, config) = (std::ptr::without_provenance_mut(comm), std::ptr::null());
+            // SAFETY: `split` is a place for a handle.
+            let code = unsafe { nexarCommSplit(comm, 0, 0, &mut split, config) };
+            (code, last_error(code), began.elapsed().as_secs_f64())
+        }));
+        (Code::Success, String::new())
+    }
+
+    /// Joins a communicator and tells the others its color and key for a split, but never makes the new
+    /// communicator that they wait for.
+    fn half_split(&mut self, id: &str, rank: usize, size: usize) -> (Code, String) {
+        let world = World { rank: Rank(rank), size };
+        let communicator = nexar::comm::join(&id_of(id), world, config::get().unwrap()).unwrap();
+        let wish = Wish { color: Some(0), key: 0 }.encode();
+        let mut wishes = wish.repeat(size);
+        let told = communicator.run(Op::Split { wishes: &mut wishes });
+        self.joined = Some(communicator);
+        (told.as_ref().map_or_else(|error| error.code(), |()| Code::Success), String::new())
     }
 
     fn joined(&mut self, code: Code, comm: nexarComm_t) -> (Code, String) {
@@ -289,8 +329,9 @@ fn measure() -> String {
         ours.map(|port| u16::from_str_radix(&port, 16).unwrap()).collect()
     };
     let (udp, tcp) = (ports(["udp", "udp6"]), ports(["tcp", "tcp6"]));
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
     format!(
-        "files={} threads={} rss={} peak={} udp={} tcp={} port={}",
+        "files={} threads={} rss={} peak={} udp={} tcp={} port={} segments={}",
         targets.len(),
         field("Threads"),
         field("VmRSS"),
@@ -298,5 +339,6 @@ fn measure() -> String {
         udp.len(),
         tcp.len(),
         udp.first().unwrap_or(&0),
+        maps.matches("/memfd:nexar-shelf").count(),
     )
 }

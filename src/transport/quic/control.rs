@@ -38,6 +38,8 @@ pub enum Frame {
     Fault { context: ContextId, code: Code, text: String },
     /// Its ranks disagree; the fault will come from one of them.
     Disagreement { context: ContextId, text: String },
+    /// The sender cannot share memory in the communicator: nobody is to wait for its descriptors.
+    SharesNoMemory(ContextId),
     /// The sender has left the communicator in good order; its peers have all it sent there.
     Leave(ContextId),
     /// The sender has left all communicators of this connection; nothing follows.
@@ -74,6 +76,7 @@ impl Frame {
             }
             Self::Bye => (4, Vec::new()),
             Self::Leave(context) => (5, context.0.to_le_bytes().to_vec()),
+            Self::SharesNoMemory(context) => (7, context.0.to_le_bytes().to_vec()),
             Self::Disagreement { context, text } => {
                 (6, [&context.0.to_le_bytes()[..], text.as_bytes()].concat())
             }
@@ -118,6 +121,7 @@ impl Frame {
                 let context = ContextId(reader.u64()?);
                 Self::Disagreement { context, text: shown_text(&mut reader)? }
             }
+            7 => Self::SharesNoMemory(ContextId(reader.u64()?)),
             _ => return None,
         };
         reader.end()?;
@@ -157,6 +161,7 @@ mod tests {
             Frame::Heartbeat(Vec::new()),
             Frame::Fault { context, code: Code::RemoteError, text: text.clone() },
             Frame::Disagreement { context, text },
+            Frame::SharesNoMemory(context),
             Frame::Leave(context),
             Frame::Bye,
         ];

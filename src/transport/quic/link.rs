@@ -58,6 +58,8 @@ pub struct Streams {
     pub bodies: Bodies,
     /// The peer has left the context, and all streams it had opened are here.
     left: watch::Sender<bool>,
+    /// The peer has said that it cannot share memory in the context.
+    shares_no_memory: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -134,6 +136,7 @@ impl Link {
                 notes: Notes::default(),
                 bodies: Bodies::default(),
                 left: watch::Sender::new(false),
+                shares_no_memory: watch::Sender::new(false),
             })
         });
         Arc::clone(streams)
@@ -244,6 +247,16 @@ impl Streams {
     /// Waits until the peer has left the context.
     pub async fn left(&self) {
         let _ = self.left.subscribe().wait_for(|left| *left).await;
+    }
+
+    /// The peer cannot share memory in the context.
+    pub fn refuse_memory(&self) {
+        self.shares_no_memory.send_replace(true);
+    }
+
+    /// Waits until the peer has said that it cannot share memory in the context.
+    pub async fn memory_refused(&self) {
+        let _ = self.shares_no_memory.subscribe().wait_for(|refused| *refused).await;
     }
 
     pub fn has_left(&self) -> bool {

@@ -10,14 +10,17 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use ring::digest::{SHA256, digest};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::super::shm::{Host, Party, bell};
-use super::super::{HAS_LEFT, Header, Hosts, Lane};
+use super::super::{HAS_LEFT, Header, Hosts, Lane, Mesh};
 use super::QuicMesh;
+use super::context::Context;
+use super::control::Frame;
 use super::delivery::SharedFaults;
 use crate::error::{self, Result};
 use crate::rank::Rank;
@@ -43,6 +46,29 @@ pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
     let user = rustix::process::geteuid().as_raw().to_le_bytes();
     let known = [&start[..], network, b" ", &user, b" ", name.as_bytes()];
     digest(&SHA256, &known.concat()).as_ref()[..16].try_into().ok()
+}
+
+/// Where it failed to open the memory of a host.
+enum Failed {
+    Here(io::Error),
+    There(Rank),
+}
+
+/// Waits until one of these ranks says that it cannot share memory.
+async fn refused(context: &Context, ranks: &[Rank]) -> Rank {
+    let refusal = |rank: &Rank| {
+        let (rank, peer) = (*rank, context.peer(*rank));
+        async move {
+            match peer.linked().await {
+                Ok(link) => link.streams(context.id).memory_refused().await,
+                // Its end is another's to tell.
+                Err(_) => std::future::pending().await,
+            }
+            rank
+        }
+    };
+    let mut refusals: FuturesUnordered<_> = ranks.iter().map(refusal).collect();
+    refusals.next().await.unwrap_or(context.place.rank)
 }
 
 /// A task that ends when nobody waits for it any more.
@@ -109,35 +135,65 @@ impl QuicMesh {
             warn!(rank = rank.0 as u64, "{rank} is one of too many to share memory, QUIC serves");
             return Opened::Apart;
         }
+        // The first rank waits for all others, and they for it.
+        let (first, others) = hosts.mine().split_first().expect("this rank is one of its host");
+        let awaited = if *first == rank { others.to_vec() } else { vec![*first] };
+        let told = awaited.clone();
         // In a task: it needs the runtime whenever it is polled.
         let (context, limit) = (Arc::clone(&self.context), self.meeting_time());
         let mut meeting = EndedOnDrop(self.runtime.spawn(async move {
             let links = &context.links;
             let key = |rank: &Rank| links.member(context.in_roster(*rank)).key;
             let index = hosts.mine().iter().position(|one| *one == context.place.rank);
+            let index = index.expect("this rank is one of its host");
             let party = Party {
                 name: context.id.0,
                 secret: &links.plan.secret,
                 me: &links.plan.me,
-                index: index.expect("this rank is one of its host"),
+                index,
                 keys: hosts.mine().iter().map(key).collect(),
             };
-            context.or_fault(timeout(limit, Host::meet(&party))).await
+            let meeting = async {
+                tokio::select! {
+                    met = Host::meet(&party) => met.map_err(Failed::Here),
+                    peer = refused(&context, &awaited) => Err(Failed::There(peer)),
+                }
+            };
+            context.or_fault(timeout(limit, meeting)).await
         }));
-        let met =
-            (&mut meeting.0).await.unwrap_or_else(|panic| Ok(Ok(Err(io::Error::other(panic)))));
-        let why = match met {
+        let panicked = |panic| Ok(Ok(Err(Failed::Here(io::Error::other(panic)))));
+        let why = match (&mut meeting.0).await.unwrap_or_else(panicked) {
             Ok(Ok(Ok(host))) => {
                 let opened = if host.reads_all() { Opened::Whole } else { Opened::Shared };
                 self.host = Some(Arc::new(host));
                 return opened;
             }
-            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Ok(Err(Failed::Here(error)))) => {
+                self.refuse_memory(&told);
+                error.to_string()
+            }
+            Ok(Ok(Err(Failed::There(peer)))) => {
+                self.refuse_memory(&told);
+                format!("{peer} has none to share")
+            }
             Ok(Err(_)) => format!("not all have come within {} ms", limit.as_millis()),
             Err(fault) => fault.to_string(),
         };
         warn!(rank = rank.0 as u64, "{rank} shares no memory with its host, QUIC serves: {why}");
         Opened::Apart
+    }
+
+    /// Tells ranks that wait for this one's descriptors that they will not come.
+    fn refuse_memory(&self, ranks: &[Rank]) {
+        for rank in ranks.iter().copied() {
+            self.connect(rank);
+            let context = Arc::clone(&self.context);
+            self.runtime.spawn(async move {
+                if let Ok(link) = context.linked(rank).await {
+                    let _ = link.control.send(Frame::SharesNoMemory(context.id));
+                }
+            });
+        }
     }
 
     fn meeting_time(&self) -> Duration {

@@ -83,7 +83,7 @@ pub(super) async fn attend(
     let listen = |control| {
         let (links, link, leave) = (Arc::clone(&links), Arc::clone(&link), leave.clone());
         tokio::spawn(async move {
-            let heard = listen(&links, peer, control, &leave).await;
+            let heard = listen(&links, peer, &link, control, &leave).await;
             if heard.is_ok() {
                 link.note_bye();
             }
@@ -156,6 +156,7 @@ pub(super) async fn attend(
 async fn listen(
     links: &Links,
     peer: Rank,
+    link: &Link,
     mut control: RecvStream,
     leave: &mpsc::Sender<ContextId>,
 ) -> Result<(), LinkError> {
@@ -181,6 +182,8 @@ async fn listen(
                     None => links.told(peer, context, told),
                 }
             }
+            Frame::SharesNoMemory(context) if links.has_left(context) => {}
+            Frame::SharesNoMemory(context) => link.streams_of_peer(context)?.refuse_memory(),
             Frame::Leave(context) => {
                 // They are taken as fast as they come, unless the peer holds back what it began before.
                 match leave.send_timeout(context, LEAVES_PATIENCE).await {

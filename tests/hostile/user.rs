@@ -1,0 +1,136 @@
+//! Ranks of ordinary users: with the system's limits, and of different users on one host.
+//!
+//! Where the tests do not run as root, the user is the one that runs them.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use super::process::{Process, ask_all, join_all, slowest};
+use super::{Case, report, row, times};
+
+pub const CASES: [Case; 4] = [
+    ("an_ordinary_user_shares_memory_between_many_ranks", many),
+    ("ranks_of_different_users_join_as_fast_as_others", users),
+    ("a_log_that_nobody_reads_stops_nobody", unread_log),
+    ("other_cases_hold_for_an_ordinary_user", again),
+];
+
+/// The user and the group "nobody" of most systems.
+const NOBODY: u32 = 65534;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Has a command run as an ordinary user.
+fn as_user(mut command: Command) -> Command {
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+/// Whether an ordinary user can start this program.
+fn can_start() -> bool {
+    let mut readable = Command::new("test");
+    readable.arg("-x").arg(std::env::current_exe().unwrap());
+    as_user(readable).status().is_ok_and(|status| status.success())
+}
+
+/// This program again, with the limits that most systems set.
+fn ordinary() -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 1024 && exec \"$0\""]).arg(std::env::current_exe().unwrap());
+    as_user(command)
+}
+
+const SHARING: [(&str, &str); 2] = [("NEXAR_SHM_DISABLE", "0"), ("NEXAR_DEBUG", "WARN")];
+
+fn many() {
+    if !can_start() {
+        return report("skipped: an ordinary user cannot read this program".to_owned());
+    }
+    for size in [24, 48, 64].into_iter().skip(times(2, 0)) {
+        let mut lost = Vec::new();
+        for _ in 0..times(1, 20) {
+            let start = |_| Process::start_by(ordinary(), &SHARING);
+            let mut ranks: Vec<_> = (0..size).map(start).collect();
+            let began = Instant::now();
+            join_all(&mut ranks);
+            report(format!("{size} ranks joined after {:.1?}", began.elapsed()));
+            let apart = ranks.iter_mut().filter_map(|rank| {
+                let measured = rank.measure();
+                (measured["segments"] != size).then_some(measured["segments"])
+            });
+            lost.push(apart.count() as f64);
+        }
+        let name = format!("{size} ranks of an ordinary user: ranks without shared memory");
+        row(&name, lost.len(), 0.0, "ranks", &lost);
+    }
+}
+
+fn users() {
+    if !is_root() || !can_start() {
+        return report("skipped: needs root, and a program that others can read".to_owned());
+    }
+    let own = || Command::new(std::env::current_exe().unwrap());
+    let mut ranks =
+        [own(), as_user(own()), own()].map(|command| Process::start_by(command, &SHARING));
+    let began = Instant::now();
+    join_all(&mut ranks);
+    let joined = began.elapsed();
+    for answer in ask_all(&mut ranks, "allreduce 1000") {
+        assert_eq!(answer.succeeded().text, "exact");
+    }
+    ask_all(&mut ranks, "begin_split").into_iter().for_each(|answer| drop(answer.succeeded()));
+    let split = ask_all(&mut ranks, "end_split");
+    report(format!("joined after {joined:.0?}, split after {:.0} ms", slowest(&split)));
+    for answer in split {
+        answer.succeeded().within(5000.0);
+    }
+    assert!(joined.as_secs() < 5, "{joined:.1?}");
+}
+
+fn unread_log() {
+    let environment = [("NEXAR_DEBUG", "TRACE"), ("NEXAR_PEER_TIMEOUT_MS", "5000")];
+    let mut pipes = Vec::new();
+    let mut start = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        pipes.push(reader);
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.stderr(Stdio::from(writer));
+        Process::start_by(command, &environment)
+    };
+    let mut ranks = vec![start(), start()];
+    join_all(&mut ranks);
+    // Each call is a line or more, and a pipe has room for some hundred.
+    for _ in 0..2000 {
+        for answer in ask_all(&mut ranks, "allreduce 10") {
+            assert_eq!(answer.succeeded().text, "exact");
+        }
+    }
+    ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
+}
+
+/// Cases that take little time, of each kind.
+const AGAIN: [&str; 6] = [
+    "an_id_makes_one_communicator",
+    "an_abort_of_the_parent_ends_a_split_at_once",
+    "an_abort_ends_the_operations_of_the_others",
+    "a_rank_killed_inside_a_long_message",
+    "different_counts_are_told_to_all",
+    "ranks_meet_over_ipv6_loopback",
+];
+
+fn again() {
+    if !is_root() || !can_start() {
+        return report("skipped: needs root, and a program that others can read".to_owned());
+    }
+    let mut command = as_user(Command::new(std::env::current_exe().unwrap()));
+    let output = command.args(AGAIN).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let verdict = text.lines().filter(|line| line.contains(" ... ")).collect::<Vec<_>>();
+    verdict.iter().for_each(|line| report((*line).to_owned()));
+    assert!(output.status.success() && verdict.len() == AGAIN.len(), "{text}");
+}
