@@ -65,9 +65,16 @@ impl Control {
 }
 
 impl Control {
+    #[inline(always)]
     fn is_default(self) -> bool {
         self.0 & Self::CONTROL == Self::DEFAULT.0
     }
+}
+
+/// Whether this thread has the default environment.
+#[inline(always)]
+pub(super) fn is_default() -> bool {
+    Control::read().is_default()
 }
 
 /// Restores the environment of the caller, also when a fold panics.

@@ -20,6 +20,10 @@ impl<L: Layout> Elements for Floats<L> {
         in_default(|| fold::<L>(isa, redop, arrays));
     }
 
+    fn fold_few(&self, redop: RedOp, into: &mut [u8], from: &[u8]) {
+        fold::<L>(Isa::Baseline, redop, Arrays::InPlace { into, from });
+    }
+
     fn prepares(&self, redop: RedOp, size: usize) -> bool {
         // A rank alone folds nothing, but its NaNs become canonical as they would by folding.
         redop == RedOp::Avg || size == 1

@@ -35,11 +35,11 @@ pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
     elements(fold.dtype()).fold(Isa::best(), fold.redop(), Arrays::InPlace { into, from });
 }
 
-/// As `fold`, with the instructions that every CPU has.
+/// As `fold`, with the instructions that every CPU has, where `Reducer::can_fold_few`.
 #[inline]
 pub fn fold_few(fold: Fold, into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "folded arrays are equally long");
-    elements(fold.dtype()).fold(Isa::Baseline, fold.redop(), Arrays::InPlace { into, from });
+    elements(fold.dtype()).fold_few(fold.redop(), into, from);
 }
 
 /// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size,
@@ -83,6 +83,10 @@ pub fn identity(fold: Fold, data: &mut [u8]) {
 /// What can be done to arrays of one type.
 trait Elements {
     fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>);
+    /// In the floating-point environment of the caller, which is the default one.
+    fn fold_few(&self, redop: RedOp, into: &mut [u8], from: &[u8]) {
+        self.fold(Isa::Baseline, redop, Arrays::InPlace { into, from });
+    }
     fn prepares(&self, redop: RedOp, size: usize) -> bool;
     fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize);
     fn finishes(&self, redop: RedOp) -> bool;

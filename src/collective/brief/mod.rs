@@ -29,6 +29,15 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
         | Op::Reduce { reducer: Reducer::User { .. }, .. }
         | Op::Scan { reducer: Reducer::User { .. }, .. }
         | Op::ReduceScatter { reducer: Reducer::User { .. }, .. } => return None,
+        // In another environment the general path folds.
+        Op::AllReduce { reducer, .. }
+        | Op::Reduce { reducer, .. }
+        | Op::Scan { reducer, .. }
+        | Op::ReduceScatter { reducer, .. }
+            if !reducer.can_fold_few() =>
+        {
+            return None;
+        }
         Op::AllReduce { count, reducer, .. }
         | Op::Reduce { count, reducer, .. }
         | Op::Scan { count, reducer, .. } => count * reducer.dtype().size(),

@@ -1,6 +1,7 @@
 //! The environment of the caller changes no bit of a result, and no result changes it.
 
 use super::*;
+use crate::op::Reducer;
 use crate::reduce::environment::tests::{OTHERS, in_environment};
 use crate::reduce::stores::{Stores, fold_into_with};
 
@@ -47,5 +48,17 @@ fn the_environment_of_the_caller_changes_no_bit_of_a_float_reduction() {
                 same_bits_everywhere(&name("identity"), &left, identity);
             }
         }
+    }
+}
+
+#[test]
+fn few_floats_are_folded_without_a_look_in_the_default_environment_alone() {
+    let reducer = |dtype| Reducer::Known(Fold::new(dtype, RedOp::Sum).unwrap());
+    let (float, integer) = (reducer(DataType::Float32), reducer(DataType::Int32));
+    assert!(float.can_fold_few() && integer.can_fold_few());
+    for environment in OTHERS {
+        let mut can = [true; 2];
+        in_environment(environment, || can = [float.can_fold_few(), integer.can_fold_few()]);
+        assert_eq!(can, [false, true], "{environment:x?}");
     }
 }
