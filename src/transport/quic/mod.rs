@@ -14,6 +14,7 @@ mod context;
 pub mod control;
 mod diary;
 pub mod endpoint;
+mod handshakes;
 pub mod key;
 mod link;
 mod links;
