@@ -92,7 +92,7 @@ fn garbage() {
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -13,6 +13,7 @@
 mod builds;
 mod forger;
 mod garbage;
+mod initials;
 mod join;
 mod loss;
 mod member;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
-    let modules: [&[Case]; 12] = [
+    let modules: [&[Case]; 13] = [
         &join::CASES,
         &builds::CASES,
         &loss::CASES,
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         &member::CASES,
         &stranger::CASES,
         &garbage::CASES,
+        &initials::CASES,
         &wire::CASES,
         &resource::CASES,
         &split::CASES,

@@ -118,20 +118,27 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 
 #[test]
 fn every_rank_finds_itself_and_the_others_in_the_environment() {
-    let script = "echo $NEXAR_RANK of $NEXAR_NRANKS at $NEXAR_COMM_ID with $NEXAR_COMM_SECRET";
+    let script = "echo $NEXAR_RANK of $NEXAR_NRANKS at $NEXAR_COMM_ID with $NEXAR_COMM_SECRET \
+                  in $NEXAR_JOB_ID";
     let ended = Run::script(&["-n", "3"], script).end();
     assert_eq!(ended.code, Some(0));
     let lines = sorted(ended.stdout);
     assert_eq!(lines.len(), 3);
     let shared = lines[0].strip_prefix("[0] 0 of 3 at 127.0.0.1:").expect(&lines[0]);
     let (port, secret) = shared.split_once(" with ").unwrap();
+    let (secret, job) = secret.split_once(" in ").unwrap();
     assert_ne!(port.parse::<u16>().unwrap(), 0);
-    assert!(secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    for random in [secret, job] {
+        assert!(random.len() == 64 && random.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    }
     assert_eq!(lines[1], format!("[1] 1 of 3 at 127.0.0.1:{shared}"));
     assert_eq!(lines[2], format!("[2] 2 of 3 at 127.0.0.1:{shared}"));
 
-    let again = Run::script(&["-n", "1"], "echo $NEXAR_COMM_SECRET").end();
-    assert_ne!(again.stdout, [format!("[0] {secret}")], "a secret serves one run");
+    let again = Run::script(&["-n", "1"], "echo $NEXAR_COMM_SECRET; echo $NEXAR_JOB_ID").end();
+    assert_eq!(again.stdout.len(), 2);
+    for used in [secret, job] {
+        assert!(!again.stdout.contains(&format!("[0] {used}")), "{used} serves one run");
+    }
 }
 
 #[test]

@@ -9,12 +9,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use quinn::{Connection, ConnectionError, Incoming, TransportConfig, VarInt};
+use quinn::{Connecting, Connection, ConnectionError, TransportConfig, VarInt};
 use rustls::sign::CertifiedKey;
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
@@ -22,17 +23,16 @@ use crate::error::{Error, Result};
 
 use super::super::LANES;
 use super::bodies::BODIES;
+use super::handshakes::{Admission, HandshakeGuard, Handshakes};
 use super::key::{Identity, PublicKey};
 use super::socket::Socket;
-use super::{lock, tls};
+use super::tls;
 
-/// Connections whose handshake is under way, at most.
-const HANDSHAKES: usize = 128;
-/// Of these, from one address that has not proved itself. Loopback is not limited.
-const HANDSHAKES_PER_ADDRESS: usize = 16;
 /// How often a connection that has nothing to send sends a ping.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
-/// Time for a handshake.
+/// Time for the first flight of a dialler, which is one datagram.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for the rest of a handshake, and for all of it where this process dials.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Data a peer may have sent that was not read yet, per stream. A connection has for each context as
 /// many streams as lanes, some of bodies and one of notes, and the control stream: its window holds
@@ -230,38 +230,64 @@ impl From<ConnectionError> for DialError {
 }
 
 async fn accept(endpoint: quinn::Endpoint, services: Arc<Table>) {
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-    let by_address: Arc<Mutex<HashMap<IpAddr, usize>>> = Arc::default();
+    let handshakes: Arc<Handshakes> = Arc::default();
     while let Some(incoming) = endpoint.accept().await {
-        let ip = incoming.remote_address().ip().to_canonical();
-        // A forged source address costs a token here, not memory.
-        if !incoming.remote_address_validated() && !ip.is_loopback() {
-            let _ = incoming.retry();
-            continue;
-        }
-        let Ok(permit) = Arc::clone(&handshakes).try_acquire_owned() else {
-            incoming.refuse();
-            continue;
-        };
-        let Some(place) = Place::take(&by_address, ip) else {
-            incoming.refuse();
-            continue;
+        let from = incoming.remote_address();
+        let place = match handshakes.admit(from, incoming.remote_address_validated()) {
+            Admission::Ignore => {
+                incoming.ignore();
+                continue;
+            }
+            // A forged source address costs a token here, not memory.
+            Admission::Retry => {
+                let _ = incoming.retry();
+                continue;
+            }
+            Admission::Refuse => {
+                incoming.refuse();
+                continue;
+            }
+            Admission::Take(place) => place,
         };
         let services = Arc::clone(&services);
+        let connecting = incoming.accept();
         tokio::spawn(async move {
-            match timeout(HANDSHAKE_TIMEOUT, welcome(incoming, &services)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => debug!("connection from {ip} refused: {why}"),
-                Err(_) => debug!("connection from {ip} refused: handshake too slow"),
+            if let Err(why) = attend(connecting, place, &services).await {
+                debug!("connection from {} refused: {why}", from.ip().to_canonical());
             }
-            drop((permit, place));
         });
+        // An honest dialler's ClientHello is read before the next one is counted.
+        yield_now().await;
+    }
+}
+
+/// A handshake, as long as it has a place.
+async fn attend(
+    connecting: std::result::Result<Connecting, ConnectionError>,
+    mut place: HandshakeGuard,
+    services: &Table,
+) -> std::result::Result<(), String> {
+    let mut connecting = connecting.map_err(|error| error.to_string())?;
+    let hello = async { connecting.handshake_data().await.map(drop) };
+    tokio::select! {
+        () = place.lost() => return Err("others came while it did not go on".to_owned()),
+        said = timeout(HELLO_TIMEOUT, hello) => match said {
+            Ok(said) => said.map_err(|error| error.to_string())?,
+            Err(_) => return Err("it did not say whom it calls".to_owned()),
+        },
+    }
+    place.proceed();
+    tokio::select! {
+        () = place.lost() => Err("others came while it was slow".to_owned()),
+        welcomed = timeout(HANDSHAKE_TIMEOUT, welcome(connecting, services)) => {
+            welcomed.unwrap_or_else(|_| Err("handshake too slow".to_owned()))
+        }
     }
 }
 
 /// Completes a handshake and hands the connection to the service it is for.
-async fn welcome(incoming: Incoming, services: &Table) -> std::result::Result<(), String> {
-    let connection = incoming.await.map_err(|error| error.to_string())?;
+async fn welcome(connecting: Connecting, services: &Table) -> std::result::Result<(), String> {
+    let connection = connecting.await.map_err(|error| error.to_string())?;
     let refuse = |why: &str| {
         connection.close(VarInt::from_u32(0), b"");
         Err(why.to_owned())
@@ -274,43 +300,6 @@ async fn welcome(incoming: Incoming, services: &Table) -> std::result::Result<()
     };
     let gone = arrivals.send(Arrival { key, connection: connection.clone() }).is_err();
     if gone { refuse("the service has ended") } else { Ok(()) }
-}
-
-/// One of the handshakes an address may have under way.
-struct Place {
-    table: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    ip: IpAddr,
-}
-
-impl Place {
-    fn take(table: &Arc<Mutex<HashMap<IpAddr, usize>>>, ip: IpAddr) -> Option<Self> {
-        // One subscriber has a whole /64 of IPv6 addresses.
-        let ip = match ip {
-            IpAddr::V6(ip) if !ip.is_loopback() => {
-                IpAddr::V6(Ipv6Addr::from(u128::from(ip) >> 64 << 64))
-            }
-            ip => ip,
-        };
-        let mut counts = lock(table);
-        let count = counts.entry(ip).or_default();
-        if *count >= HANDSHAKES_PER_ADDRESS && !ip.is_loopback() {
-            return None;
-        }
-        *count += 1;
-        Some(Self { table: Arc::clone(table), ip })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = lock(&self.table);
-        if let Some(count) = counts.get_mut(&self.ip) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.ip);
-            }
-        }
-    }
 }
 
 /// The limits of a connection until it is a link.

@@ -16,6 +16,7 @@ pub mod control;
 mod delivery;
 mod diary;
 pub mod endpoint;
+mod handshakes;
 pub mod key;
 mod link;
 mod links;

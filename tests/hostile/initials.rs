@@ -1,0 +1,216 @@
+//! Handshakes that strangers begin and do not go on with: well-formed QUIC Initials, each with the first
+//! bytes of a long ClientHello. They need no key, and each takes a place among the handshakes.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustls::Side;
+use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::quic::Version;
+
+use super::garbage::median;
+use super::process::{Process, ask_all, slowest};
+use super::relay::Dice;
+use super::{Case, report, row, times};
+
+pub const CASES: [Case; 2] = [
+    ("handshakes_that_do_not_go_on_disturb_nobody", one_address),
+    ("handshakes_of_many_addresses_that_do_not_go_on_disturb_nobody", many_addresses),
+];
+
+/// Initials a second, all to the port of the root.
+const FLOOD: f64 = 10_000.0;
+/// Where the strangers' other addresses are, in a network namespace of their own.
+const SOURCES: &str = "HOSTILE_SOURCES";
+
+fn one_address() {
+    flooded("Initials from the same host", &[Ipv4Addr::LOCALHOST.into()]);
+}
+
+/// As root this program starts itself again in a network that has 13 addresses: one of the ranks, the
+/// rest of strangers.
+fn many_addresses() {
+    const NAME: &str = "handshakes_of_many_addresses";
+    if std::env::var_os(SOURCES).is_some() {
+        let sources: Vec<IpAddr> = (2..=13).map(|last| [10, 79, 0, last].into()).collect();
+        return flooded("Initials from 12 addresses", &sources);
+    }
+    let network = "ip link set lo up && for i in $(seq 13); do ip addr add 10.79.0.$i/32 dev lo \
+                   || exit; done; exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-n", "sh", "-c", network]).arg(std::env::current_exe().unwrap()).arg(NAME);
+    let Some(ran) = command.env(SOURCES, "1").output().ok().filter(|ran| !ran.stdout.is_empty())
+    else {
+        return report("skipped: only root can make a network".to_owned());
+    };
+    let text = String::from_utf8_lossy(&ran.stdout);
+    text.lines()
+        .filter(|line| line.starts_with(' '))
+        .for_each(|line| report(line.trim().to_owned()));
+    assert!(ran.status.success(), "{text}");
+}
+
+/// Quiet and flooded rounds in turn: how long three ranks take to find each other and to reduce.
+fn flooded(name: &str, sources: &[IpAddr]) {
+    let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
+    // Making an id opens the socket.
+    ranks.iter_mut().for_each(|rank| drop(rank.id()));
+    let target = ranks[0].address();
+    let mut joins: [Vec<f64>; 2] = Default::default();
+    let mut reductions: [Vec<f64>; 2] = Default::default();
+    let mut sent = 0;
+    for _ in 0..times(3, 80) {
+        for is_flooded in [false, true] {
+            let flood = is_flooded.then(|| Flood::start(target, sources));
+            let hex = ranks[0].id();
+            for (number, rank) in ranks.iter_mut().enumerate() {
+                rank.tell(&format!("join {hex} {number} 3"));
+            }
+            let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+            let mut spans = Vec::new();
+            for _ in 0..4 {
+                let answers = ask_all(&mut ranks, "allreduce 1000000");
+                assert!(answers.iter().all(|answer| answer.text == "exact"), "{answers:?}");
+                spans.push(slowest(&answers));
+            }
+            ask_all(&mut ranks, "destroy");
+            sent += flood.map_or(0, Flood::end);
+            joins[usize::from(is_flooded)].push(slowest(&joined));
+            reductions[usize::from(is_flooded)].push(median(spans));
+        }
+    }
+    let rounds = joins[0].len();
+    let longest = joins[1].iter().copied().fold(0.0, f64::max);
+    report(format!("{sent} Initials sent"));
+    report(format!("to join, quiet, flooded: {:.1?} ms", joins.clone().map(median)));
+    report(format!("to join, flooded, at most: {longest:.1} ms"));
+    report(format!("4 MB all-reduce, quiet, flooded: {:.1?} ms", reductions.map(median)));
+    let ratio =
+        median(joins[1].iter().zip(&joins[0]).map(|(flooded, quiet)| flooded / quiet).collect());
+    row(&format!("{name}, 10,000 a second: time to join"), rounds, 200.0, "%", &[100.0 * ratio]);
+    row(&format!("{name}, 10,000 a second: longest time to join"), rounds, 1000.0, "ms", &joins[1]);
+    // Generous, because a busy machine is slow: it was 20 s before there was a bound.
+    assert!(longest < 5000.0, "{longest} ms to join");
+    ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
+}
+
+/// Made before they are sent, so that making them takes no time from the ranks. Two seconds of them: each is
+/// forgotten before it comes again.
+static INITIALS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let mut dice = Dice::new(7);
+    (0..2 * FLOOD as usize).map(|_| initial(&mut dice, None)).collect()
+});
+
+/// Strangers that send Initials at a steady pace until they are ended.
+struct Flood {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+impl Flood {
+    /// Returns when the first 2,000 are under way: more than there are places.
+    fn start(target: SocketAddr, sources: &[IpAddr]) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&ended);
+        let socket = |ip: &IpAddr| {
+            let socket = UdpSocket::bind((*ip, 0)).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        };
+        let sockets: Vec<_> = sources.iter().map(socket).collect();
+        let (many, many_sent) = channel();
+        let initials = &*INITIALS;
+        let thread = std::thread::spawn(move || {
+            let (began, mut sent, mut dice) = (Instant::now(), 0, Dice::new(8));
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+                let due = (began.elapsed().as_secs_f64() * FLOOD) as usize;
+                for number in sent..due {
+                    let socket = &sockets[number % sockets.len()];
+                    let _ = socket.send_to(&initials[number % initials.len()], target);
+                }
+                sent = due;
+                if sent >= 2000 {
+                    let _ = many.send(());
+                }
+                for socket in &sockets {
+                    prove_address(socket, target, &mut dice);
+                }
+            }
+            sent
+        });
+        many_sent.recv().unwrap();
+        Self { ended, thread }
+    }
+
+    fn end(self) -> usize {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Answers what the target has sent so far: a Retry asks for a token back, from that very address.
+fn prove_address(socket: &UdpSocket, target: SocketAddr, dice: &mut Dice) {
+    let mut datagram = [0; 2048];
+    while let Ok(length) = socket.recv(&mut datagram) {
+        if let Some(retry) = Retry::parse(&datagram[..length]) {
+            let _ = socket.send_to(&initial(dice, Some(retry)), target);
+        }
+    }
+}
+
+/// RFC 9000, 17.2.5: what the server calls itself, and the token it wants back.
+struct Retry<'a> {
+    server: &'a [u8],
+    token: &'a [u8],
+}
+
+impl<'a> Retry<'a> {
+    fn parse(datagram: &'a [u8]) -> Option<Self> {
+        let (head, rest) = datagram.split_at_checked(5)?;
+        (head[0] & 0xf0 == 0xf0).then_some(())?;
+        let (length, rest) = rest.split_first()?;
+        let (length, rest) = rest.get(usize::from(*length)..)?.split_first()?;
+        let (server, rest) = rest.split_at_checked(usize::from(*length))?;
+        Some(Self { server, token: rest.get(..rest.len().checked_sub(16)?)? })
+    }
+}
+
+/// A datagram of 1,200 bytes that begins a handshake, as RFC 9000, 17.2.2 and RFC 9001, 5 say.
+fn initial(dice: &mut Dice, retry: Option<Retry<'_>>) -> Vec<u8> {
+    const NUMBER_BYTES: usize = 4;
+    const TAG_BYTES: usize = 16;
+    let mut random = |count: usize| (0..count).map(|_| dice.below(256) as u8).collect::<Vec<_>>();
+    let (own, first) = (random(8), random(8));
+    let (server, token) = retry.map_or((&first[..], &[][..]), |retry| (retry.server, retry.token));
+    let mut packet = vec![0xc3, 0, 0, 0, 1, server.len() as u8];
+    packet.extend(server);
+    packet.push(own.len() as u8);
+    packet.extend(own);
+    packet.extend((0x4000 | token.len() as u16).to_be_bytes());
+    packet.extend(token);
+    let rest = 1200 - packet.len() - 2;
+    packet.extend((0x4000 | rest as u16).to_be_bytes());
+    let number = packet.len();
+    packet.extend([0; NUMBER_BYTES]);
+    // A CRYPTO frame of 38 bytes: a ClientHello of 1,024, its version and its random number.
+    let mut payload = vec![6, 0, 38, 1, 0, 4, 0, 3, 3];
+    payload.extend(random(32));
+    payload.resize(rest - NUMBER_BYTES - TAG_BYTES, 0);
+
+    let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap().quic_suite().unwrap();
+    let keys = suite.keys(server, Side::Client, Version::V1).local;
+    let tag = keys.packet.encrypt_in_place(0, &packet, &mut payload).unwrap();
+    packet.extend(payload);
+    packet.extend(tag.as_ref());
+    let (head, body) = packet.split_at_mut(number + NUMBER_BYTES);
+    let (first, head) = head.split_first_mut().unwrap();
+    let number = &mut head[number - 1..];
+    keys.header.encrypt_in_place(&body[..16], first, number).unwrap();
+    packet
+}
