@@ -27,7 +27,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::config::{Config, Debug};
 
 /// How long a record waits for a pipe that is full.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(250);
 /// Bytes that a pipe which can be written takes at once.
 const AT_ONCE: usize = 4096;
 
