@@ -24,6 +24,7 @@ import joins
 import load
 import mismatches
 import soak
+import users
 from table import LINE, Table
 from world import WAYS, World
 
@@ -60,6 +61,7 @@ def main():
         exits,
         mismatches,
         joins,
+        users,
         hostile,
         calls,
         load,
