@@ -145,7 +145,7 @@ def pauses_of_all(options, seconds, on_hosts):
         with Hosts(4) as hosts:
             return pause(options, random.choice(COLLECTIVES), seconds, range(4), hosts, own)
 
-    return together(4, [case] * options.repeat(40, quick=1))
+    return together(8, [case] * options.repeat(40, quick=1))
 
 
 def starved_observers(options, seconds):
@@ -156,7 +156,7 @@ def starved_observers(options, seconds):
         own = [patience(options, 5000 if rank == observer else 20000) for rank in range(4)]
         return pause(options, random.choice(COLLECTIVES), seconds, [observer], own=own)
 
-    return together(4, [case] * options.repeat(40, quick=1))
+    return together(8, [case] * options.repeat(40, quick=1))
 
 
 def cuts(options):
