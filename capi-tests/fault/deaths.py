@@ -132,7 +132,7 @@ def pauses(options):
 
 def patience(options, ms):
     """NEXAR_PEER_TIMEOUT_MS of a rank; a quick run has no time for the usual one."""
-    return {"NEXAR_PEER_TIMEOUT_MS": str(options.tries(ms, quick=ms // 5))}
+    return {"NEXAR_PEER_TIMEOUT_MS": str(options.tries(ms, quick=ms // 10))}
 
 
 def pauses_of_all(options, seconds, on_hosts):
@@ -173,10 +173,10 @@ def add_rows(table, options):
     settings = {"NEXAR_PEER_TIMEOUT_MS": "1000"}
     table.row("SIGSTOP, 4 ranks, NEXAR_PEER_TIMEOUT_MS=1000", 1500, stops(options, settings))
     table.row("SIGSTOP for 3 s, 4 ranks", 0, pauses(options), unit="lost")
-    seconds = options.tries(6, quick=2)
+    seconds = options.tries(6, quick=1)
     name = f"SIGSTOP for {seconds} s of a rank that is less patient than the others, 4 ranks"
     table.row(name, 0, starved_observers(options, seconds), unit="lost")
-    seconds = options.tries(10, quick=2)
+    seconds = options.tries(10, quick=1)
     name = f"SIGSTOP of all ranks for {seconds} s, 4 ranks of"
     table.row(f"{name} one host", 0, pauses_of_all(options, seconds, on_hosts=False), unit="lost")
     if can_make_hosts():
