@@ -1,5 +1,6 @@
 """Ranks that are killed, stand still or are cut off while all are inside a collective."""
 
+import contextlib
 import itertools
 import os
 import random
@@ -17,10 +18,10 @@ ALL_TALK = ["allreduce", "allgather", "alltoall", "barrier"]
 REMOTE_ERROR = 6
 
 
-def begun(options, size, collective, hosts=None, settings=()):
+def begun(options, size, collective, hosts=None, settings=(), own=None):
     """A world in which all ranks have worked."""
     command = [options.program("rank"), collective, random.choice([2, 1000, 100_000])]
-    world = World(size, command, hosts, settings)
+    world = World(size, command, hosts, settings, own)
     try:
         for rank, line in world.lines().items():
             if line != "ready":
@@ -55,19 +56,26 @@ def end(options, size, collective, victim, hosts=None, how=signal.SIGKILL, setti
         return errors(world, survivors, began, [victim])
 
 
-def pause(options, collective, victim):
-    """A rank that stands still for 3 s is waited for: no error, until it is killed. How often it was
-    taken for lost: never, or this fails."""
-    with begun(options, 4, collective) as world:
-        process = world.process_of(victim)
-        os.kill(process, signal.SIGSTOP)
-        time.sleep(3)
-        os.kill(process, signal.SIGCONT)
-        time.sleep(0.2)
+def pause(options, collective, seconds, stopped, hosts=None, own=None):
+    """Ranks that stand still for a time are lost by nobody, and lose nobody: no error, until one of the
+    others, or any if there are none, is killed. How many ranks had another error."""
+    victim = random.choice([rank for rank in range(4) if rank not in stopped] or range(4))
+    with begun(options, 4, collective, hosts, own=own) as world:
+        processes = [world.process_of(rank) for rank in range(4)]
+        for how in (signal.SIGSTOP, signal.SIGCONT):
+            for rank in stopped:
+                os.kill(processes[rank], how)
+            time.sleep(seconds if how == signal.SIGSTOP else 0.5)
         began = time.monotonic_ns()
-        os.kill(process, signal.SIGKILL)
-        errors(world, [rank for rank in range(4) if rank != victim], began, [victim])
-        return [0]
+        with contextlib.suppress(ProcessLookupError):  # one that has ended is counted
+            os.kill(processes[victim], signal.SIGKILL)
+        lost = 0
+        for rank, line in world.lines([rank for rank in range(4) if rank != victim]).items():
+            moment, _, text = line.split(" ", 2)
+            if int(moment) < began or f"rank {victim} " not in text:
+                lost += 1
+                print(f"  {collective}, ranks {list(stopped)} stood still: rank {rank}: {text}", flush=True)
+        return [lost]
 
 
 def cut(options, hosts, one, other, worlds):
@@ -117,9 +125,38 @@ def stops(options, settings=()):
 
 def pauses(options):
     def case(collective, victim):
-        return lambda: pause(options, collective, victim)
+        return lambda: pause(options, collective, 3, [victim])
 
     return together(4, (case(*cell) for cell in cells(options, 4, quick=1)))
+
+
+def patience(options, ms):
+    """NEXAR_PEER_TIMEOUT_MS of a rank; a quick run has no time for the usual one."""
+    return {"NEXAR_PEER_TIMEOUT_MS": str(options.tries(ms, quick=ms // 10))}
+
+
+def pauses_of_all(options, seconds, on_hosts):
+    """All ranks stand still together, as on a machine that is suspended."""
+    own = [patience(options, 5000)] * 4
+
+    def case():
+        if not on_hosts:
+            return pause(options, random.choice(COLLECTIVES), seconds, range(4), own=own)
+        with Hosts(4) as hosts:
+            return pause(options, random.choice(COLLECTIVES), seconds, range(4), hosts, own)
+
+    return together(8, [case] * options.repeat(40, quick=1))
+
+
+def starved_observers(options, seconds):
+    """A rank that does not run for longer than its own patience, but not for longer than the others'."""
+
+    def case():
+        observer = random.randrange(4)
+        own = [patience(options, 5000 if rank == observer else 20000) for rank in range(4)]
+        return pause(options, random.choice(COLLECTIVES), seconds, [observer], own=own)
+
+    return together(8, [case] * options.repeat(40, quick=1))
 
 
 def cuts(options):
@@ -136,7 +173,14 @@ def add_rows(table, options):
     settings = {"NEXAR_PEER_TIMEOUT_MS": "1000"}
     table.row("SIGSTOP, 4 ranks, NEXAR_PEER_TIMEOUT_MS=1000", 1500, stops(options, settings))
     table.row("SIGSTOP for 3 s, 4 ranks", 0, pauses(options), unit="lost")
+    seconds = options.tries(6, quick=1)
+    name = f"SIGSTOP for {seconds} s of a rank that is less patient than the others, 4 ranks"
+    table.row(name, 0, starved_observers(options, seconds), unit="lost")
+    seconds = options.tries(10, quick=1)
+    name = f"SIGSTOP of all ranks for {seconds} s, 4 ranks of"
+    table.row(f"{name} one host", 0, pauses_of_all(options, seconds, on_hosts=False), unit="lost")
     if can_make_hosts():
+        table.row(f"{name} 4 hosts", 0, pauses_of_all(options, seconds, on_hosts=True), unit="lost")
         table.row("kill -9, 4 ranks of 4 hosts", 1000, kills_between_hosts(options))
         table.row("cable cut between 2 of 4 hosts", 6000, cuts(options))
     else:

@@ -27,8 +27,9 @@ DIFFERENCES = (
     "count",
     "count of 0",
 )
-# Worlds side by side, by their number of ranks: most of them wait for a moment.
+# Worlds side by side, by their number of ranks: most of them wait for a moment, or for hosts to be made.
 AT_ONCE = {2: 4, 4: 2, 8: 1}
+AT_ONCE_ON_HOSTS = {2: 4, 4: 4, 8: 2}
 # Before the reason: the function, and of a call that was under way the rank's own place.
 PLACE = re.compile(r"nexar\w+: (rank \d+, .+? #\d+: )?")
 
@@ -100,7 +101,8 @@ def tries(options, size, faults, on_hosts):
             return [(fault, wrong_blames(options, size, fault, hosts)) for fault in mine]
 
     batches = [drawn[begin : begin + 10] for begin in range(0, count, 10)]
-    running = together(AT_ONCE[size], [lambda mine=mine: batch(mine) for mine in batches])
+    at_once = (AT_ONCE_ON_HOSTS if on_hosts else AT_ONCE)[size]
+    running = together(at_once, [lambda mine=mine: batch(mine) for mine in batches])
     for number, done in enumerate(running, 1):
         for fault, wrong in done:
             yield tally.count(fault, wrong)
@@ -111,7 +113,9 @@ def tries(options, size, faults, on_hosts):
 
 def add_rows(table, options):
     causes = {"kill -9": ["kill"], "nexarCommAbort": ["abort"], "a mismatch": DIFFERENCES}
-    for cause, on_hosts, size in itertools.product(causes, (False, True), (2, 4, 8)):
+    sizes = {False: (2, 4, 8), True: options.tries((2, 4, 8), quick=(4,))}
+    places = [(on_hosts, size) for on_hosts in sizes for size in sizes[on_hosts]]
+    for cause, (on_hosts, size) in itertools.product(causes, places):
         where = f"{size} hosts" if on_hosts else "one host"
         name = f"exit at once after {cause}, {size} ranks of {where}"
         if on_hosts and not can_make_hosts():

@@ -25,6 +25,7 @@ import joins
 import load
 import mismatches
 import soak
+import users
 from table import LINE, Table
 from world import WAYS, World
 
@@ -62,6 +63,7 @@ def main():
         mismatches,
         joins,
         builds,
+        users,
         hostile,
         calls,
         load,

@@ -103,11 +103,11 @@ WAYS = {
 
 class World:
     """The ranks of one case: processes of one program with the same arguments. `own` has settings of
-    each process alone."""
+    each process alone; `wrapper` gives what a rank is started by."""
 
     over_by_default = over = "memory"
 
-    def __init__(self, size, command, hosts=None, settings=(), own=None):
+    def __init__(self, size, command, hosts=None, settings=(), own=None, wrapper=None):
         self.size = size
         self.settings = {
             "NEXAR_NRANKS": str(size),
@@ -117,10 +117,11 @@ class World:
         }
         shared = {**os.environ, **self.settings}
         self.ranks = []
+        wrapper = hosts.command if hosts else wrapper or (lambda rank: [])
         for rank in range(size):
             with STARTING:
                 process = subprocess.Popen(
-                    (hosts.command(rank) if hosts else []) + [str(word) for word in command],
+                    wrapper(rank) + [str(word) for word in command],
                     env={
                         **shared,
                         "NEXAR_RANK": str(rank),

@@ -20,8 +20,8 @@ impl<L: Layout> Elements for Floats<L> {
         in_default(|| fold::<L>(isa, redop, arrays));
     }
 
-    fn fold_few(&self, redop: RedOp, into: &mut [u8], from: &[u8]) {
-        fold::<L>(Isa::Baseline, redop, Arrays::InPlace { into, from });
+    fn fold_here(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
+        fold::<L>(isa, redop, arrays);
     }
 
     fn prepares(&self, redop: RedOp, size: usize) -> bool {

@@ -39,7 +39,7 @@ pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
 #[inline]
 pub fn fold_few(fold: Fold, into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "folded arrays are equally long");
-    elements(fold.dtype()).fold_few(fold.redop(), into, from);
+    elements(fold.dtype()).fold_here(Isa::Baseline, fold.redop(), Arrays::InPlace { into, from });
 }
 
 /// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size,
@@ -84,8 +84,8 @@ pub fn identity(fold: Fold, data: &mut [u8]) {
 trait Elements {
     fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>);
     /// In the floating-point environment of the caller, which is the default one.
-    fn fold_few(&self, redop: RedOp, into: &mut [u8], from: &[u8]) {
-        self.fold(Isa::Baseline, redop, Arrays::InPlace { into, from });
+    fn fold_here(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
+        self.fold(isa, redop, arrays);
     }
     fn prepares(&self, redop: RedOp, size: usize) -> bool;
     fn prepare(&self, isa: Isa, redop: RedOp, data: &mut [u8], size: usize);
