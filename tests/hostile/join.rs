@@ -4,19 +4,21 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use nexar::error::Code;
+use nexar::transport::quic::key::Identity;
 
 use super::Case;
-use super::member::{Member, OTHERS};
+use super::member::{ENTRY_BYTES, Member, OTHERS, message, present};
 use super::process::{Answer, Process, ask_all, join_all, slowest, world};
 use super::report;
-use super::stranger::{Id, runtime};
+use super::stranger::{Id, open_endpoint, runtime};
 
-pub const CASES: [Case; 13] = [
+pub const CASES: [Case; 14] = [
     ("a_changed_id_is_refused_before_any_packet", changed_id),
     ("a_rank_with_another_secret_is_refused_and_the_others_wait_for_the_right_one", wrong_secret),
     ("a_rank_that_has_a_secret_refuses_an_id_that_was_made_without_it", ignored_secret),
     ("a_rank_of_another_job_at_the_same_address_is_refused", another_job),
     ("initialisation_ends_at_its_deadline_in_whichever_part_it_is", one_deadline),
+    ("a_root_holds_one_table_for_all_ranks", one_table),
     ("a_rank_that_comes_twice_ends_the_initialisation_for_all", duplicate),
     ("ranks_that_disagree_on_their_number_are_all_told", different_nranks),
     ("ranks_that_differ_in_their_algorithms_are_all_told", different_algorithms),
@@ -128,6 +130,32 @@ fn one_deadline() {
             answer.within(3000.0);
         }
     });
+}
+
+/// None of the ranks takes what the root has for it, until all are in.
+fn one_table() {
+    const RANKS: usize = 400;
+    const COPIES_KIB: i64 = (RANKS * RANKS * ENTRY_BYTES / 1024) as i64;
+    let mut root = Process::start(&[]);
+    let (id, address) = (Id::parse(&root.id()), root.address());
+    let grown = runtime().block_on(async {
+        let endpoint = open_endpoint();
+        let mut ranks = Vec::new();
+        for rank in 0..RANKS - 1 {
+            let me = Identity::random().unwrap();
+            ranks.push(present(&endpoint, &me, &id, address, rank, RANKS).await);
+        }
+        root.forget_most_resident();
+        let before = root.most_resident();
+        let me = Identity::random().unwrap();
+        ranks.push(present(&endpoint, &me, &id, address, RANKS - 1, RANKS).await);
+        for (_, _, recv) in &mut ranks {
+            assert_eq!(message(recv).await.1.len(), RANKS * ENTRY_BYTES);
+        }
+        root.most_resident() - before
+    });
+    report(format!("{grown} KiB more to hand out {RANKS} tables of {COPIES_KIB} KiB in all"));
+    assert!(grown < COPIES_KIB, "{grown} KiB");
 }
 
 fn duplicate() {

@@ -31,7 +31,7 @@ pub const CASES: [Case; 3] = [
 /// Ranks besides the member. Each of them is its neighbour.
 pub const OTHERS: usize = 3;
 /// A rank in the table: its key, how many addresses it has, room for two, its process, its host, and whether it has CUDA.
-const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16 + 1;
+pub const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16 + 1;
 /// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as much of
 /// the control stream, and a sixth more.
 const WINDOW_KIB: f64 = ((8 * 4096 + 2 * 64) * 7 / 6) as f64;
@@ -53,32 +53,11 @@ struct Link {
 }
 
 impl Member {
-    /// Joins as rank 0, as `src/bootstrap/message.rs` draws it, and connects to all others.
+    /// Joins as rank 0, and connects to all others.
     pub async fn join(id: &Id, root: SocketAddr) -> Self {
         let (endpoint, me) = (open_endpoint(), Identity::random().unwrap());
-        let key = id.join_identity();
-        let dialled = endpoint.dial(root, &id.service(), &key, id.root(), Some(PATIENCE)).await;
-        let connection = dialled.expect("the key of the id is taken");
-        let (mut send, mut recv) = connection.accept_bi().await.unwrap();
-        assert_eq!(message(&mut recv).await.0, 1, "Hello");
-        let introduction = Introduction { rank: 0, build: Build::of_this() };
-        let mut fields = introduction.encode().to_vec();
-        fields.extend((1 + OTHERS as u32).to_le_bytes());
-        fields.extend(30_000_u32.to_le_bytes());
-        fields.extend(&sha256(format!("{THIS_BUILD} algo ").as_bytes())[..8]);
-        let mut entry = [0; ENTRY_BYTES];
-        entry[..32].copy_from_slice(me.public().bytes());
-        entry[32] = 1;
-        entry[33..49].copy_from_slice(&std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets());
-        entry[49..51].copy_from_slice(&endpoint.port().to_le_bytes());
-        fields.extend(entry);
-        let mut binding = [0; 32];
-        connection
-            .export_keying_material(&mut binding, b"EXPORTER-nexar-join-1", &id.nonce())
-            .unwrap();
-        let signature = me.sign(&[&b"nexar/1 join"[..], &binding, &fields].concat());
-        let body = [&fields[..], &signature].concat();
-        send.write_all(&[&[2, 0, 0, 0][..], &length(&body), &body].concat()).await.unwrap();
+        let (connection, mut send, mut recv) =
+            present(&endpoint, &me, id, root, 0, 1 + OTHERS).await;
         let (kind, table) = message(&mut recv).await;
         assert_eq!((kind, table.len()), (4, ENTRY_BYTES * (1 + OTHERS)), "Table");
         let hash = sha256(&table);
@@ -144,6 +123,39 @@ impl Member {
     }
 }
 
+/// Dials the root and says who wants in, as `src/bootstrap/message.rs` draws it. What follows is the table.
+pub async fn present(
+    endpoint: &Endpoint,
+    me: &Identity,
+    id: &Id,
+    root: SocketAddr,
+    rank: usize,
+    size: usize,
+) -> (Connection, SendStream, RecvStream) {
+    let key = id.join_identity();
+    let dialled = endpoint.dial(root, &id.service(), &key, id.root(), Some(PATIENCE)).await;
+    let connection = dialled.expect("the key of the id is taken");
+    let (mut send, mut recv) = connection.accept_bi().await.unwrap();
+    assert_eq!(message(&mut recv).await.0, 1, "Hello");
+    let mut fields = Introduction { rank, build: Build::of_this() }.encode().to_vec();
+    fields.extend((size as u32).to_le_bytes());
+    fields.extend(30_000_u32.to_le_bytes());
+    fields.extend(&sha256(format!("{THIS_BUILD} algo ").as_bytes())[..8]);
+    let mut entry = [0; ENTRY_BYTES];
+    entry[..32].copy_from_slice(me.public().bytes());
+    entry[32] = 1;
+    entry[33..49].copy_from_slice(&std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets());
+    entry[49..51].copy_from_slice(&endpoint.port().to_le_bytes());
+    fields.extend(entry);
+    let mut binding = [0; 32];
+    let label = b"EXPORTER-nexar-join-1";
+    connection.export_keying_material(&mut binding, label, &id.nonce()).unwrap();
+    let signature = me.sign(&[&b"nexar/1 join"[..], &binding, &fields].concat());
+    let body = [&fields[..], &signature].concat();
+    send.write_all(&[&[2, 0, 0, 0][..], &length(&body), &body].concat()).await.unwrap();
+    (connection, send, recv)
+}
+
 const CONTROL: u8 = 1;
 const DATA: u8 = 2;
 const NOTES: u8 = 3;
@@ -163,7 +175,7 @@ fn length(body: &[u8]) -> [u8; 4] {
     (body.len() as u32).to_le_bytes()
 }
 
-async fn message(recv: &mut RecvStream) -> (u8, Vec<u8>) {
+pub async fn message(recv: &mut RecvStream) -> (u8, Vec<u8>) {
     let mut head = [0; 8];
     recv.read_exact(&mut head).await.unwrap();
     let mut body = vec![0; u32::from_le_bytes(head[4..].try_into().unwrap()) as usize];
