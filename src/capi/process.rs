@@ -130,15 +130,30 @@ fn watch_for_fork() {
         return;
     }
     // SAFETY: exactly this was just mapped.
-    let failed = unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) };
-    if failed != 0 {
-        warn!("MADV_WIPEONFORK failed: use in a forked child will not be noticed");
-        return;
-    }
+    let is_wiped = unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } == 0;
     let page: *mut AtomicBool = page.cast();
     // SAFETY: the page is mapped, zeroed and known to nobody else yet.
     unsafe { page.write(AtomicBool::new(true)) };
     IS_PARENT.store(page, Ordering::Relaxed);
+    if !is_wiped {
+        wipe_by_handler();
+    }
+}
+
+/// Where the kernel does not wipe the page, as in some sandboxes: a handler sees fork, but not clone.
+fn wipe_by_handler() {
+    extern "C" fn in_child() {
+        // SAFETY: null, or a page that is never unmapped.
+        if let Some(is_parent) = unsafe { IS_PARENT.load(Ordering::Relaxed).as_ref() } {
+            is_parent.store(false, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: the handler only stores to an atomic, which is allowed in a forked child, and its
+    // code stays mapped because the library is linked with -z nodelete.
+    let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    if failed != 0 {
+        warn!("pthread_atfork failed ({failed}): use in a forked child will not be noticed");
+    }
 }
 
 /// Peers still get what finished operations have sent if the program ends without destroying its
