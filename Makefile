@@ -68,7 +68,7 @@ FAULT = cargo test --quiet --locked --test hostile --no-run; hostile=$(HOSTILE);
   python3 capi-tests/fault/fault.py $(BUILD)/capi-tests --hostile "$$hostile" \
   --page RELIABILITY.md
 
-fault: build ## Do to ranks what the world does, hundreds of times, and renew the table of RELIABILITY.md (70 min)
+fault: build ## Do to ranks what the world does, hundreds of times, and renew the table of RELIABILITY.md (90 min)
 	@$(FAULT)
 
 soak: build ## The last row of that alone: random programs over bad links, and their memory (30 min)

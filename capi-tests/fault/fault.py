@@ -7,8 +7,8 @@
 PROGRAMS is the directory of what is built from capi-tests. One row for each kind of fault: how often
 it was tried, the median, the 99th percentile and the longest of the times from the fault to the error of
 each rank, and the bound. WORDS choose the rows whose name has one of them. The exit code is 1 if a rank
-blamed another, got anything but its error, or never got it; and, but for a quick run, if a bound was
-missed.
+blamed another, got anything but its error, or never got it; and if a bound was missed, in a quick run one
+of a count.
 """
 
 import argparse

@@ -26,7 +26,10 @@ CASES = {
     "a_member_takes_no_more_memory": ["malicious member: memory that its unread data takes"],
     "a_member_that_reads_nothing": ["malicious member: memory for what it does not read"],
     "a_network_that_does_anything": ["network, "],
-    "a_panic_inside": ["a panic inside an operation"],
+    "a_panic_inside_an": ["a panic inside an operation, 4 ranks"],
+    "a_panic_inside_is": [
+        f"a panic inside an operation, {size} ranks, each exits at once" for size in (2, 4, 8)
+    ],
     "an_ordinary_user_shares_memory": ["ranks of an ordinary user"],
     "ranks_of_different_users": ["ranks of different users"],
 }

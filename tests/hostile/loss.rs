@@ -9,12 +9,13 @@ use super::Case;
 use super::process::{Answer, Process, ask_all, slowest, world};
 use super::{report, row, times};
 
-pub const CASES: [Case; 11] = [
+pub const CASES: [Case; 12] = [
     ("a_rank_killed_inside_an_all_reduce_is_named_by_the_others", killed),
     ("a_rank_that_stops_is_lost_after_the_peer_timeout", stopped),
     ("a_short_stop_is_no_loss", stopped_shortly),
     ("an_abort_ends_the_operations_of_the_others", aborted),
     ("a_panic_inside_an_operation_is_an_internal_error_on_every_rank", panicked),
+    ("a_panic_inside_is_named_by_ranks_that_exit_at_once", panicked_and_exited),
     ("a_rank_that_left_is_named_by_who_still_needs_it", left),
     ("a_process_that_ends_after_its_last_collective_takes_no_result_with_it", ended_together),
     ("a_result_outlives_the_process_that_sent_it", ended_first),
@@ -132,6 +133,31 @@ fn panicked() {
         }
     }
     row("a panic inside an operation, 4 ranks", tries, 100.0, "ms", &times_of_all);
+}
+
+/// A rank that exits after its error is no culprit.
+fn panicked_and_exited() {
+    for size in [2, 4, 8] {
+        let tries = times(4, 100);
+        let mut wrong = vec![0.0; tries];
+        for (turn, wrong) in wrong.iter_mut().enumerate() {
+            let mut ranks: Vec<_> = (0..size).map(|_| Process::start(&[])).collect();
+            let (id, culprit) = (ranks[0].id(), turn % size);
+            for (rank, process) in ranks.iter_mut().enumerate() {
+                process.tell(&format!("panic {id} {rank} {size} {culprit} exit"));
+            }
+            let words = format!("rank {culprit}, AllReduce(2 x int32, sum) #1: a panic inside");
+            for rank in &mut ranks {
+                let answer = rank.hear();
+                if answer.code != Code::InternalError || !answer.text.contains(&words) {
+                    *wrong += 1.0;
+                    report(format!("rank {culprit} of {size} panicked: {}", answer.text));
+                }
+            }
+        }
+        let name = format!("a panic inside an operation, {size} ranks, each exits at once");
+        row(&name, tries, 0.0, "wrong blames", &wrong);
+    }
 }
 
 fn left() {

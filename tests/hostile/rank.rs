@@ -92,7 +92,10 @@ impl Member {
             "broadcast" => self.broadcast(number(1), number(2)),
             // SAFETY: a barrier has no buffers.
             "barrier" => self.plain(|| unsafe { nexarBarrier(comm, std::ptr::null_mut()) }),
-            "panic" => self.panic(words[1], number(2), number(3), number(4)),
+            "panic" => {
+                let exits = words.get(5) == Some(&"exit");
+                self.panic(words[1], number(2), number(3), number(4), exits)
+            }
             "abort" => self.plain(|| nexarCommAbort(comm)),
             "destroy" => {
                 self.comms.pop();
@@ -141,8 +144,15 @@ impl Member {
     }
 
     /// Joins a communicator, works with it once, and makes a call in which the culprit panics: its buffers
-    /// break a rule that no C call can break.
-    fn panic(&mut self, id: &str, rank: usize, size: usize, culprit: usize) -> (Code, String) {
+    /// break a rule that no C call can break. With `exits` the process answers, aborts and exits at once.
+    fn panic(
+        &mut self,
+        id: &str,
+        rank: usize,
+        size: usize,
+        culprit: usize,
+        exits: bool,
+    ) -> (Code, String) {
         std::panic::set_hook(Box::new(|_| ())); // the error tells it
         let world = World { rank: Rank(rank), size };
         let communicator = nexar::comm::join(&id_of(id), world, config::get().unwrap()).unwrap();
@@ -158,8 +168,15 @@ impl Member {
         });
         let error = panicked.unwrap_err();
         self.seconds = began.elapsed().as_secs_f64();
+        let text = error.to_string().replace('\n', " ");
+        if exits {
+            say(error.code(), self.seconds, &text);
+            communicator.abort();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) };
+        }
         communicator.close();
-        (error.code(), error.to_string().replace('\n', " "))
+        (error.code(), text)
     }
 
     /// Has another thread split the communicator.
