@@ -25,7 +25,6 @@ import joins
 import load
 import mismatches
 import soak
-import users
 from table import LINE, Table
 from world import WAYS, World
 
@@ -63,7 +62,6 @@ def main():
         mismatches,
         joins,
         builds,
-        users,
         hostile,
         calls,
         load,

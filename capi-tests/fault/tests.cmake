@@ -1,7 +1,7 @@
 # Ranks that die, stand still, are cut off, contradict each other or leave: a few of each kind. `make fault`
 # tries all.
 
-foreach(name IN ITEMS rank mismatch quit parts join leave handles fork renew steady)
+foreach(name IN ITEMS rank mismatch quit join leave handles fork renew steady)
   nexar_program(fault ${name} fault/${name}.c)
   target_link_libraries(fault.${name} PRIVATE nexar::nexar Threads::Threads)
 endforeach()

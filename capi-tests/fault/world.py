@@ -103,21 +103,21 @@ WAYS = {
 
 class World:
     """The ranks of one case: processes of one program with the same arguments. `own` has settings of
-    each process alone; `wrapper` gives what a rank is started by."""
+    each process alone."""
 
     over_by_default = over = "memory"
 
-    def __init__(self, size, command, hosts=None, settings=(), own=None, wrapper=None):
+    def __init__(self, size, command, hosts=None, settings=(), own=None):
         self.size = size
         self.settings = {
             "NEXAR_NRANKS": str(size),
             "NEXAR_COMM_ID": free_address(hosts),
-            "NEXAR_COMM_SECRET": secrets.token_hex(16),
+            "NEXAR_COMM_SECRET": secrets.token_hex(32),
             **dict(settings),
         }
         shared = {**os.environ, **self.settings}
         self.ranks = []
-        wrapper = hosts.command if hosts else wrapper or (lambda rank: [])
+        wrapper = hosts.command if hosts else lambda rank: []
         for rank in range(size):
             with STARTING:
                 process = subprocess.Popen(
