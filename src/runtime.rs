@@ -2,7 +2,10 @@
 //!
 //! Leaves to `parker` how a thread waits that drives nothing. Invariant: somebody drives while there
 //! is something to send or to receive.
-#![expect(unsafe_code, reason = "signals are blocked in the threads started here")]
+#![expect(
+    unsafe_code,
+    reason = "signals are blocked in the threads started here, and processors are counted"
+)]
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,7 +21,6 @@ use tokio::time::MissedTickBehavior;
 use crate::error::{Error, Result};
 use crate::kept::Kept;
 use crate::parker::block_on;
-use crate::sync::cores;
 
 thread_local! {
     /// Gone when the thread's variables are being destroyed. Made after those of the runtime, so
@@ -259,7 +261,7 @@ impl Network {
         if wheel.io_drives {
             self.wanted.notify_one();
         }
-        let stays_awake = wheel.last_was_short && cores() > 1;
+        let stays_awake = wheel.last_was_short && host_has_processors();
         let drives_alone = wheel.calls == 1 && !wheel.io_drives;
         drop(wheel);
         DRIVES.with(|drives| drives.set(true));
@@ -342,6 +344,14 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Whether a peer can run beside this thread. Counts the processors of the host, not those of this
+/// process: a rank that is bound to one waits for ranks that are bound to others.
+fn host_has_processors() -> bool {
+    static MORE_THAN_ONE: OnceLock<bool> = OnceLock::new();
+    // SAFETY: asks for a number.
+    *MORE_THAN_ONE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } > 1)
 }
 
 /// Signals of the program are for its own threads.
