@@ -239,8 +239,8 @@ fn another_job(address: SocketAddr, job: Option<&Job>) -> Error {
         None => "this rank has no job id".to_owned(),
     };
     Error::Usage(format!(
-        "the process at {address} has another NEXAR_COMM_SECRET or is of another job: {mine}; \
-         set NEXAR_JOB_ID alike on all ranks"
+        "the process at {address} has another NEXAR_COMM_SECRET or is of another job, or runs an \
+         older nexar: {mine}; set NEXAR_JOB_ID alike on all ranks"
     ))
 }
 

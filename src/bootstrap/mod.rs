@@ -144,7 +144,8 @@ pub fn join_at(
     join_id(id, world, &config, deadline, true)
 }
 
-/// What follows from an address, a secret and the job, the same on all ranks.
+/// What follows from an address, a secret and the job, the same on all ranks and in every build: two
+/// builds must connect to learn that they differ.
 struct Meeting {
     id: UniqueId,
     root: Identity,
