@@ -44,23 +44,12 @@ fn garbage() {
                 Flood::Elsewhere => Some(Flooder::start(&elsewhere, &garbage)),
                 Flood::AtRanks => Some(Flooder::start(&ports, &garbage)),
             };
-            let hex = ranks[0].id();
-            for (number, rank) in ranks.iter_mut().enumerate() {
-                rank.tell(&format!("join {hex} {number} 3"));
-            }
-            let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
-            let mut spans = Vec::new();
-            for _ in 0..4 {
-                let answers = ask_all(&mut ranks, "allreduce 1000000");
-                assert!(answers.iter().all(|answer| answer.text == "exact"), "{answers:?}");
-                spans.push(slowest(&answers));
-            }
-            ask_all(&mut ranks, "destroy");
+            let (joined, reduced) = join_and_reduce(&mut ranks);
             sent += flooder.map_or(0, Flooder::end);
             // The first round is for the memory that a rank has anyway.
             if round > 0 {
-                joins[flood as usize].push(slowest(&joined));
-                reductions[flood as usize].push(median(spans));
+                joins[flood as usize].push(joined);
+                reductions[flood as usize].push(reduced);
             }
         }
         if round == 0 {
@@ -90,6 +79,24 @@ fn garbage() {
     }
     row("garbage at every port, 10,000 a second in all: memory", rounds, 16384.0, "KiB", &grown);
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
+}
+
+/// Three ranks make a communicator, reduce 4 MB four times, and destroy it. How long the slowest took
+/// to join and, as a median, for a reduction, in ms.
+pub fn join_and_reduce(ranks: &mut [Process]) -> (f64, f64) {
+    let hex = ranks[0].id();
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.tell(&format!("join {hex} {number} 3"));
+    }
+    let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+    let mut spans = Vec::new();
+    for _ in 0..4 {
+        let answers = ask_all(ranks, "allreduce 1000000");
+        assert!(answers.iter().all(|answer| answer.text == "exact"), "{answers:?}");
+        spans.push(slowest(&answers));
+    }
+    ask_all(ranks, "destroy");
+    (slowest(&joined), median(spans))
 }
 
 pub fn median(mut values: Vec<f64>) -> f64 {

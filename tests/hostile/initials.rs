@@ -13,8 +13,8 @@ use rustls::Side;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::Version;
 
-use super::garbage::median;
-use super::process::{Process, ask_all, slowest};
+use super::garbage::{join_and_reduce, median};
+use super::process::Process;
 use super::relay::Dice;
 use super::{Case, report, row, times};
 
@@ -67,21 +67,10 @@ fn flooded(name: &str, sources: &[IpAddr]) {
     for _ in 0..times(3, 80) {
         for is_flooded in [false, true] {
             let flood = is_flooded.then(|| Flood::start(target, sources));
-            let hex = ranks[0].id();
-            for (number, rank) in ranks.iter_mut().enumerate() {
-                rank.tell(&format!("join {hex} {number} 3"));
-            }
-            let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
-            let mut spans = Vec::new();
-            for _ in 0..4 {
-                let answers = ask_all(&mut ranks, "allreduce 1000000");
-                assert!(answers.iter().all(|answer| answer.text == "exact"), "{answers:?}");
-                spans.push(slowest(&answers));
-            }
-            ask_all(&mut ranks, "destroy");
+            let (joined, reduced) = join_and_reduce(&mut ranks);
             sent += flood.map_or(0, Flood::end);
-            joins[usize::from(is_flooded)].push(slowest(&joined));
-            reductions[usize::from(is_flooded)].push(median(spans));
+            joins[usize::from(is_flooded)].push(joined);
+            reductions[usize::from(is_flooded)].push(reduced);
         }
     }
     let rounds = joins[0].len();

@@ -38,7 +38,7 @@ const QUIC_BIT: u8 = 0x40;
 const HEAD_BYTES: usize = 17;
 const LABEL: &[u8] = b"EXPORTER-nexar-beacon-1";
 const KEY_BYTES: usize = 32;
-/// Of each direction: an id and a key.
+/// Each direction has an id and a key.
 const SECRET_BYTES: usize = 8 + KEY_BYTES;
 
 /// How often heartbeats are sent while the network stands still.

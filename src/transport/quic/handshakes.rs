@@ -16,7 +16,7 @@ use super::lock;
 
 /// Handshakes under way, at most.
 const MOST: usize = 128;
-/// Of these, from one address. Loopback is not limited: all ranks of a host share it.
+/// The most from one address. Loopback is not limited: all ranks of a host share it.
 const MOST_OF_ADDRESS: usize = 16;
 /// Handshakes of one socket that may be opening. A process has one socket, and its handshakes do not
 /// stay in this state; what else comes from such a socket is not worth an answer.
