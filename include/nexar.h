@@ -37,7 +37,9 @@
  * contents of the receive buffer of a failed operation are undefined; other memory is untouched.
  * No call waits for ever: an operation that gets no answer within NEXAR_OP_TIMEOUT_MS is
  * nexarTimeout, and the text names the ranks that are known not to have come. A rank
- * that dies or cannot be reached is nexarRemoteError within NEXAR_PEER_TIMEOUT_MS.
+ * that dies or cannot be reached is nexarRemoteError soon after NEXAR_PEER_TIMEOUT_MS. A call returns
+ * an error, and nexarCommGetAsyncError a failure, when the peers know of it, at most 50 ms later: the
+ * program may exit at once.
  *
  * Buffers. Plain pointers to host memory, or to memory of a CUDA device, of any alignment; each buffer of a
  * call may be either. The caller owns them and neither
@@ -68,15 +70,16 @@
  * in the order in which they start; several may run at once and end in any order. Threads that share
  * a rank must start them in the same order as on the other ranks. A thread that is cancelled ends
  * after its call. The library starts a thread for the network when ranks are processes, one for each
- * stream, and one for each communicator that is made in the background or in a group; it starts no
- * process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
+ * stream, one for each communicator that is made in the background or in a group, and one while a host
+ * name is resolved; it starts no process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
  *
  * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
  * nexarInvalidArgument. nexarCommFinalize, nexarCommDestroy, nexarCommAbort, nexarStreamDestroy and
  * nexarMemFree take NULL and do nothing.
  *
  * Network. Ranks in several processes are joined by QUIC over one UDP port per process, encrypted
- * and authenticated by keys that come with the unique id; nothing has to be set up.
+ * and authenticated by keys that come with the unique id; nothing has to be set up. All ranks must
+ * run one build of nexar: another is nexarInvalidUsage on all ranks, and the text names both.
  *
  * fork. A child of a process that has used nexar cannot use it: every call is nexarInvalidUsage.
  */
@@ -325,7 +328,7 @@ typedef struct {
    */
   int opTimeoutMs;
   /**
-   * A rank not heard of for this long is lost, in milliseconds.
+   * A rank not heard from for this long is lost, in milliseconds.
    */
   int peerTimeoutMs;
   /**
@@ -440,7 +443,8 @@ nexarResult_t nexarCommCuDevice(nexarComm_t comm,
 
 /**
  * Gives nexarSuccess while the communicator works, or what it failed with: the result its
- * operations return from then on. nexarInProgress while it is being made.
+ * operations return from then on, at most 50 ms after the failure. nexarInProgress while it is
+ * being made.
  */
 nexarResult_t nexarCommGetAsyncError(nexarComm_t comm,
                                      nexarResult_t *asyncError);
@@ -462,8 +466,8 @@ nexarResult_t nexarCommDestroy(nexarComm_t comm);
  * Ends this rank's operations at once, whatever thread is inside them, and frees the
  * communicator. It waits at most 50 ms, until the other ranks know: the program may exit as soon as
  * it returns. The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this
- * one, unless the communicator had failed before. One that is being made is aborted when it has
- * been. NULL is nexarSuccess.
+ * one, unless the communicator had failed before. A communicator that is still being made is
+ * aborted as soon as it has been made. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);
 

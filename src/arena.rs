@@ -20,8 +20,6 @@ use crate::memory::{Memory, Writers};
 
 const PAGE: usize = 4096;
 
-const LIMITED: &str = "the limit on the size of files (ulimit -f) is below this host's memory";
-
 /// The arena of this process.
 pub struct Arena {
     descriptor: OwnedFd,
@@ -56,7 +54,10 @@ impl Arena {
             return Err(Errno::FBIG);
         }
         if bytes < whole {
-            warn!("{LIMITED}: nexarMemAlloc shares {bytes} bytes at most with other ranks");
+            warn!(
+                "the limit on the size of files (ulimit -f) is below this host's memory: \
+                 nexarMemAlloc shares {bytes} bytes at most with other ranks"
+            );
         }
         let descriptor = Memory::unmapped("nexar-arena", bytes)?;
         Ok(Self { descriptor, bytes, blocks: Mutex::default(), count: AtomicUsize::new(0) })

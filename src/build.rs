@@ -5,13 +5,14 @@ use std::{env, fs};
 
 /// Sources on which no other rank depends: they write logs, or serve the devices of this process.
 /// All other sources are the protocol: frames, layouts of shared memory, constants, the choice of
-/// algorithms and the order in which they reduce. A new file is part of it until it stands here.
+/// algorithms and the order in which they reduce. A new file is part of it until it stands here. Unit
+/// tests in directories of their own are not; neither are dependencies, whose versions Cargo.lock fixes.
 const LOCAL: [&str; 3] = ["build.rs", "device", "log.rs"];
 
 fn main() {
     let source = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("src");
     println!("cargo::rerun-if-changed=src");
-    println!("cargo::rustc-env=NEXAR_PROTOCOL={:016x}", fingerprint(&source));
+    println!("cargo::rustc-env=PROTOCOL_FINGERPRINT={:016x}", fingerprint(&source));
     let major = env::var("CARGO_PKG_VERSION_MAJOR").expect("cargo sets the package version");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnexar.so.{major}");
     // dlclose leaves the code mapped: thread-local destructors and library threads may still run it.
@@ -51,7 +52,9 @@ fn fingerprint(source: &Path) -> u64 {
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("the sources can be listed") {
         let path = entry.expect("an entry of the sources").path();
-        if path.is_dir() {
+        if path.ends_with("tests") {
+            continue;
+        } else if path.is_dir() {
             collect(&path, files);
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             files.push(path);

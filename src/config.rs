@@ -34,7 +34,7 @@ pub const NAMES: [(&str, &str); 23] = [
     ("NEXAR_JOB_ID", "name of this run of a job, the same on all ranks; the launcher's by default"),
     ("NEXAR_NRANKS", "number of ranks, for nexarCommInitFromEnv"),
     ("NEXAR_OP_TIMEOUT_MS", "longest time one operation may take, 600000 by default"),
-    ("NEXAR_PEER_TIMEOUT_MS", "a rank not heard of for this long is lost, 5000 by default"),
+    ("NEXAR_PEER_TIMEOUT_MS", "a rank not heard from for this long is lost, 5000 by default"),
     ("NEXAR_PORT", "UDP port of this process; any free one by default"),
     ("NEXAR_PORT_RANGE", "UDP ports to choose from: 40000-40099"),
     ("NEXAR_RANK", "rank of this process, for nexarCommInitFromEnv"),

@@ -9,6 +9,9 @@ compile_error!("nexar exchanges little-endian data and has not been taught to sw
 // A handle is a 64-bit table key carried in a C pointer.
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("nexar needs 64-bit pointers");
+// Reductions set the floating-point environment, which each architecture has in another register.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("nexar knows the floating-point environment of x86-64 and aarch64 alone");
 
 pub mod arena;
 pub mod blocks;

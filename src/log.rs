@@ -108,19 +108,15 @@ impl Log {
         }
     }
 
-    /// Writes a record, behind a word on those that were dropped.
+    /// Writes a record, after a notice of those that were dropped.
     fn put(&self, file: BorrowedFd<'_>, line: &str) {
         let dropped = self.dropped.load(Ordering::Relaxed);
         let patience = if dropped == 0 { PATIENCE } else { Duration::ZERO };
-        let written = match dropped {
-            0 => write_all(file, line.as_bytes(), patience),
-            _ => {
-                let lost =
-                    format!("nexar: {dropped} records of the log were lost, nobody read them");
-                write_all(file, format!("{lost}\n{line}").as_bytes(), patience)
-            }
+        let notice = match dropped {
+            0 => String::new(),
+            _ => format!("nexar: {dropped} log records were dropped because nobody read the log\n"),
         };
-        if written.is_ok() {
+        if write_all(file, format!("{notice}{line}").as_bytes(), patience).is_ok() {
             self.dropped.fetch_sub(dropped, Ordering::Relaxed);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);

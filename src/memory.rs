@@ -1,7 +1,8 @@
 //! Memory that processes of one host share: made by one of them, mapped by the others.
 //!
-//! Leaves to others what lies where in it. Invariants: its length never changes, so no access to it can
-//! fault; a forked child does not inherit it; it has no name, and who has a descriptor was given it; what a peer wrote is never trusted.
+//! Leaves to others what lies where in it. Invariants: its length never changes, so no access to it
+//! can fault; a forked child does not inherit it; it has no name, and a process has a descriptor only
+//! if it was handed one; what a peer wrote is never trusted.
 #![expect(unsafe_code, reason = "memory is mapped here, and seen as atomics and bytes")]
 
 use std::ops::Range;

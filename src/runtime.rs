@@ -160,8 +160,8 @@ pub fn hand_over() {
     }
 }
 
-/// Whether this thread is inside `drive`: in a signal handler, or in a function that a destructor
-/// of the program has called.
+/// Whether a call on this thread drives the network: true in a signal handler that interrupted one,
+/// and in exit handlers that run from there.
 pub fn drives_here() -> bool {
     DRIVES.try_with(Cell::get).unwrap_or(false)
 }
@@ -261,7 +261,7 @@ impl Network {
         if wheel.io_drives {
             self.wanted.notify_one();
         }
-        let stays_awake = wheel.last_was_short && host_has_processors();
+        let stays_awake = wheel.last_was_short && host_is_multiprocessor();
         let drives_alone = wheel.calls == 1 && !wheel.io_drives;
         drop(wheel);
         DRIVES.with(|drives| drives.set(true));
@@ -348,7 +348,7 @@ impl Drop for Awake {
 
 /// Whether a peer can run beside this thread. Counts the processors of the host, not those of this
 /// process: a rank that is bound to one waits for ranks that are bound to others.
-fn host_has_processors() -> bool {
+fn host_is_multiprocessor() -> bool {
     static MORE_THAN_ONE: OnceLock<bool> = OnceLock::new();
     // SAFETY: asks for a number.
     *MORE_THAN_ONE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } > 1)

@@ -69,7 +69,7 @@ pub fn resolve(text: &str, config: &Config, deadline: Instant) -> Result<Vec<Soc
         Err(_) => answer_until(deadline, ask)?
             .ok_or_else(|| Error::Timeout {
                 limit_ms: config.init_timeout.as_millis(),
-                blame: format!("no name server has said what the address of {text} is"),
+                blame: format!("{text} was not resolved: no answer from a name server"),
             })?
             .map_err(|error| Error::System(format!("{text} cannot be resolved: {error}")))?,
     };

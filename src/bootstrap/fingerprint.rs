@@ -21,7 +21,7 @@ const VERSION_BYTES: usize = 16;
 
 /// Version and fingerprint of this library, as it stands in the binary and in the log.
 pub const THIS_BUILD: &str =
-    concat!("nexar build ", env!("CARGO_PKG_VERSION"), "/", env!("NEXAR_PROTOCOL"));
+    concat!("nexar build ", env!("CARGO_PKG_VERSION"), "/", env!("PROTOCOL_FINGERPRINT"));
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Build {
@@ -38,7 +38,7 @@ pub struct Introduction {
 
 impl Build {
     pub fn of_this() -> Self {
-        const FINGERPRINT: u64 = match u64::from_str_radix(env!("NEXAR_PROTOCOL"), 16) {
+        const FINGERPRINT: u64 = match u64::from_str_radix(env!("PROTOCOL_FINGERPRINT"), 16) {
             Ok(fingerprint) => fingerprint,
             Err(_) => panic!("src/build.rs writes 16 hexadecimal digits"),
         };

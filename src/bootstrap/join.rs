@@ -21,7 +21,7 @@ use super::id::UniqueId;
 use super::message::{Join, Message, encode_table};
 use super::{Settings, World};
 
-/// A root that was not heard of for this long is lost.
+/// A root that was not heard from for this long is lost.
 const ROOT_SILENCE: Duration = Duration::from_secs(5);
 /// The root tells the reason of a missed deadline; this is how long it is waited for.
 pub const GRACE: Duration = Duration::from_millis(500);
@@ -240,7 +240,7 @@ fn another_job(address: SocketAddr, job: Option<&Job>) -> Error {
     };
     Error::Usage(format!(
         "the process at {address} has another NEXAR_COMM_SECRET or is of another job, or runs an \
-         older nexar: {mine}; set NEXAR_JOB_ID alike on all ranks"
+         older nexar: {mine}; set the same NEXAR_COMM_SECRET and NEXAR_JOB_ID on all ranks"
     ))
 }
 

@@ -51,7 +51,7 @@ pub async fn idle() {
     let _ = BUSY.subscribe().wait_for(|count| *count == 0).await;
 }
 
-/// Whom a root has at the other end of a connection.
+/// The connection and the stream of a process that dialled the root.
 struct Caller {
     connection: Connection,
     send: SendStream,

@@ -241,7 +241,8 @@ pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int
 }
 
 /// Gives nexarSuccess while the communicator works, or what it failed with: the result its
-/// operations return from then on. nexarInProgress while it is being made.
+/// operations return from then on, at most 50 ms after the failure. nexarInProgress while it is
+/// being made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *mut Code) -> Code {
     const NAME: &str = "nexarCommGetAsyncError";
@@ -261,7 +262,9 @@ pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *
         }
         with_communicator(NAME, comm, |communicator| {
             let (result, fault) = (result?, communicator.fault());
-            fault.is_some().then(deliver_faults);
+            if fault.is_some() {
+                deliver_faults();
+            }
             result.set(fault.map_or(Code::Success, |fault| fault.code()));
             Ok(())
         })
@@ -304,8 +307,8 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
 /// Ends this rank's operations at once, whatever thread is inside them, and frees the
 /// communicator. It waits at most 50 ms, until the other ranks know: the program may exit as soon as
 /// it returns. The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this
-/// one, unless the communicator had failed before. One that is being made is aborted when it has
-/// been. NULL is nexarSuccess.
+/// one, unless the communicator had failed before. A communicator that is still being made is
+/// aborted as soon as it has been made. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {

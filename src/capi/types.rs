@@ -56,7 +56,7 @@ pub struct nexarConfig_t {
     pub initTimeoutMs: c_int,
     /// Longest time for one operation, in milliseconds.
     pub opTimeoutMs: c_int,
-    /// A rank not heard of for this long is lost, in milliseconds.
+    /// A rank not heard from for this long is lost, in milliseconds.
     pub peerTimeoutMs: c_int,
     /// 0 or 1; has no effect, as communicators made by a split always share connections.
     pub splitShare: c_int,

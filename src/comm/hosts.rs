@@ -12,7 +12,7 @@ use crate::transport::{AnyMesh, Lane, Mesh, Past};
 /// Stands before the first call of a communicator.
 const BEFORE_ALL: u64 = u64::MAX;
 
-/// Connects the ranks of a communicator that was split off another, as far as they are not.
+/// Connects the neighbours of a split-off communicator, then agrees on shared memory.
 pub(super) async fn form(mesh: &mut AnyMesh) -> Result<()> {
     if let AnyMesh::Quic(quic) = mesh {
         quic.connect_neighbours().await?;

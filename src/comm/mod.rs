@@ -438,7 +438,7 @@ impl Communicator {
     }
 }
 
-/// Finalizing and closing its communicator wait for it.
+/// Counts as a running operation until dropped: finalizing and closing wait for it.
 struct Running(Arc<Communicator>);
 
 impl Drop for Running {

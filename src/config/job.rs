@@ -1,8 +1,8 @@
 //! The job that this process is a rank of, as `NEXAR_JOB_ID` or a launcher names it.
 //!
-//! Invariant: a name of a launcher is the same on all ranks that it started, and another in its next
-//! run. Of several launchers inside each other the innermost counts, because the outer ones may have
-//! started only some of its ranks.
+//! Invariant: a launcher's name is the same on all ranks that it started. It may repeat in a later
+//! run. If launchers start each other, the innermost counts, because the outer ones may have started
+//! only some of its ranks.
 
 /// Variables of launchers, the innermost first.
 const NAMES: [&str; 4] =
@@ -11,7 +11,7 @@ const NAMES: [&str; 4] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     pub id: String,
-    /// The variable that has told it.
+    /// The variable that it was read from.
     pub source: &'static str,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn of_launcher(variables: &[(String, String)]) -> Option<Job> {
     let named = |source| value(source).map(|id| Job { id: id.to_owned(), source });
     NAMES.into_iter().find_map(named).or_else(|| {
         let job = named("SLURM_HET_JOB_ID").or_else(|| named("SLURM_JOB_ID"))?;
-        // Under MPICH's mpiexec the ranks of other hosts are of a step, those of this host are not.
+        // MPICH's mpiexec starts remote ranks through srun, which sets a step, and local ones without.
         let step = value("SLURM_STEP_ID").filter(|_| value("PMI_RANK").is_none());
         let id = step.map_or(job.id.clone(), |step| format!("{}.{step}", job.id));
         Some(Job { id, ..job })

@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use futures_util::future;
-use nexar::bootstrap::fingerprint::{Build, Introduction, THIS_BUILD};
+use nexar::bootstrap::fingerprint::{Build, Introduction};
 use nexar::dtype::DataType;
 use nexar::error::Code;
 use nexar::op::Call;
@@ -140,7 +140,7 @@ pub async fn present(
     let mut fields = Introduction { rank, build: Build::of_this() }.encode().to_vec();
     fields.extend((size as u32).to_le_bytes());
     fields.extend(30_000_u32.to_le_bytes());
-    fields.extend(&sha256(format!("{THIS_BUILD} algo ").as_bytes())[..8]);
+    fields.extend(&sha256(b"algo ")[..8]);
     let mut entry = [0; ENTRY_BYTES];
     entry[..32].copy_from_slice(me.public().bytes());
     entry[32] = 1;

@@ -329,9 +329,12 @@ fn replayed_join() {
     let log = [("NEXAR_DEBUG", "TRACE"), ("NEXAR_DEBUG_FILE", "/dev/stdout")];
     let mut root = Process::start(&[&log[..], &[("NEXAR_ADVERTISE_ADDR", &address)]].concat());
     root.tell("id\nmeasure");
-    let last_word = |line: String| line.rsplit(' ').next().unwrap().to_owned();
-    let hex = last_word(root.line_with(" 4e585231")); // NXR1, with which ids begin
-    let port = last_word(root.line_with(" port=")).split_once('=').unwrap().1.parse().unwrap();
+    let word = |line: String, beginning: &str| {
+        let found = line.split(' ').find(|word| word.starts_with(beginning));
+        found.unwrap().to_owned()
+    };
+    let hex = word(root.line_with(" 4e585231"), "4e585231"); // NXR1, with which ids begin
+    let port = word(root.line_with(" port="), "port=")["port=".len()..].parse().unwrap();
     let target = SocketAddr::from(([127, 0, 0, 1], port));
     relay.lead_to(target);
     let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();

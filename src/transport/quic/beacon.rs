@@ -99,7 +99,7 @@ impl Beacon {
         Some(beacon)
     }
 
-    /// How many were taken from the peer, at least: grows with each.
+    /// The number of the newest beacon taken; it grows with each.
     pub fn heard(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }

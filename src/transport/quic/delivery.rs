@@ -60,7 +60,7 @@ impl Context {
     }
 
     /// A member of the roster knows that the communicator has failed: it has said so itself.
-    pub fn is_known_to(&self, member: Rank) {
+    pub fn note_informed(&self, member: Rank) {
         lock(&self.informed).insert(member);
     }
 

@@ -92,8 +92,8 @@ impl Endpoint {
         let crypto = tls::server(Arc::clone(&services) as _)
             .map_err(|error| Error::System(format!("TLS cannot be set up: {error}")))?;
         let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        // The shorter of both sides' patience counts. A root's guests have one; `silence` watches
-        // links.
+        // QUIC applies the shorter idle timeout of both ends. Ranks that dial a root set one; links
+        // are watched by `silence`.
         server.transport_config(transport(None));
         server.migration(false);
         server.max_incoming(256);
@@ -270,15 +270,15 @@ async fn attend(
     let mut connecting = connecting.map_err(|error| error.to_string())?;
     let hello = async { connecting.handshake_data().await.map(drop) };
     tokio::select! {
-        () = place.lost() => return Err("others came while it did not go on".to_owned()),
+        () = place.lost() => return Err("dropped for a newcomer: its ClientHello is incomplete".to_owned()),
         said = timeout(HELLO_TIMEOUT, hello) => match said {
             Ok(said) => said.map_err(|error| error.to_string())?,
-            Err(_) => return Err("it did not say whom it calls".to_owned()),
+            Err(_) => return Err("no complete ClientHello in time".to_owned()),
         },
     }
     place.proceed();
     tokio::select! {
-        () = place.lost() => Err("others came while it was slow".to_owned()),
+        () = place.lost() => Err("dropped for a newcomer: handshake too slow".to_owned()),
         welcomed = timeout(HANDSHAKE_TIMEOUT, welcome(connecting, services)) => {
             welcomed.unwrap_or_else(|_| Err("handshake too slow".to_owned()))
         }

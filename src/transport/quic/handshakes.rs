@@ -2,8 +2,8 @@
 //!
 //! Any stranger can begin a handshake, and need not go on with it. A handshake is *opening* until its
 //! ClientHello is complete, which for an honest dialler is its first datagram; from then on it is
-//! *proceeding*. Invariant: when places are short, those who hold many without going on lose theirs to
-//! newcomers, and a handshake that proceeds at an honest pace keeps its own.
+//! *proceeding*. Invariant: when there are too many, sources that hold many stalled handshakes lose
+//! them to newcomers, and a handshake that proceeds at an honest pace goes on.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -263,7 +263,7 @@ impl Links {
         if let Some(context) = contexts.open.get(&id).and_then(Weak::upgrade) {
             drop(contexts);
             if context.rank_of(peer).is_some() {
-                context.is_known_to(peer);
+                context.note_informed(peer);
                 context.learn(fault);
             }
             return;
@@ -447,7 +447,9 @@ impl Links {
         self.forget(peer);
         for context in self.contexts_with(peer) {
             let rank = context.rank_of(peer).expect("asked for contexts with it");
-            context.published_by(rank).map(|fault| context.learn(fault));
+            if let Some(fault) = context.published_by(rank) {
+                context.learn(fault);
+            }
         }
         self.peers[peer.0].end(how.to_owned());
         if self.peers[peer.0].readable().is_none() {

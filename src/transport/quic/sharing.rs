@@ -132,7 +132,10 @@ impl QuicMesh {
             return Opened::Shared;
         }
         if hosts.mine().len() > MOST_RANKS {
-            warn!(rank = rank.0 as u64, "{rank} is one of too many to share memory, QUIC serves");
+            warn!(
+                rank = rank.0 as u64,
+                "{rank} uses QUIC inside its host: too many ranks to share memory"
+            );
             return Opened::Apart;
         }
         // The first rank waits for all others, and they for it.
@@ -174,12 +177,15 @@ impl QuicMesh {
             }
             Ok(Ok(Err(Failed::There(peer)))) => {
                 self.refuse_memory(&told);
-                format!("{peer} has none to share")
+                format!("{peer} cannot share memory")
             }
-            Ok(Err(_)) => format!("not all have come within {} ms", limit.as_millis()),
+            Ok(Err(_)) => format!("not all ranks of the host came within {} ms", limit.as_millis()),
             Err(fault) => fault.to_string(),
         };
-        warn!(rank = rank.0 as u64, "{rank} shares no memory with its host, QUIC serves: {why}");
+        warn!(
+            rank = rank.0 as u64,
+            "{rank} uses QUIC inside its host instead of shared memory: {why}"
+        );
         Opened::Apart
     }
 

@@ -1,4 +1,4 @@
-//! A peer that is not heard of for its timeout is lost.
+//! A peer that is not heard from for its timeout is lost.
 //!
 //! Silence is measured in the time in which this process ran. A process that was stopped, suspended
 //! or starved has heard nobody, and holds that against nobody: a tick of its clock counts as one
@@ -68,7 +68,7 @@ impl Silence {
 
 impl Links {
     fn give_up_silent(&self, peer: Rank, link: &Link, peer_timeout: Duration) {
-        let how = format!("was not heard of for {} ms", peer_timeout.as_millis());
+        let how = format!("was not heard from for {} ms", peer_timeout.as_millis());
         debug!("{peer} of the roster {how}");
         match link.has_said_bye() || self.is_closing() {
             true => self.end(peer),
