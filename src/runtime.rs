@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,9 +27,6 @@ thread_local! {
     /// Gone when the thread's variables are being destroyed. Made after those of the runtime, so
     /// that it goes before them.
     static CAN_DRIVE: Box<()> = Box::new(());
-
-    /// Whether a call on this thread drives the network.
-    static DRIVES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The network of this process, started at first need and kept.
@@ -55,7 +53,7 @@ struct Network {
 pub struct Watchdog {
     /// Called every few milliseconds while nothing drives.
     pub on_stall: fn(),
-    /// Called once, when the program exits on a thread that drives.
+    /// Called once, when the program exits inside a call, or while nothing drives.
     pub on_exit: fn(),
 }
 
@@ -69,11 +67,12 @@ pub fn set_watchdog(watchdog: Watchdog) {
 const PULSE: Duration = Duration::from_millis(100);
 const STALLED: Duration = Duration::from_millis(300);
 
-/// How far `on_exit` is.
+/// How far `on_exit` is. Set and read without a lock: see `tell_of_exit`.
 static EXIT: AtomicU8 = AtomicU8::new(EXIT_NOT_WANTED);
 const EXIT_NOT_WANTED: u8 = 0;
 const EXIT_WANTED: u8 = 1;
-const EXIT_DONE: u8 = 2;
+const EXIT_BEGUN: u8 = 2;
+const EXIT_DONE: u8 = 3;
 
 /// How long a program that exits waits for it.
 const EXIT_PATIENCE: Duration = Duration::from_millis(150);
@@ -160,20 +159,36 @@ pub fn hand_over() {
     }
 }
 
-/// Whether a call on this thread drives the network: true in a signal handler that interrupted one,
-/// and in exit handlers that run from there.
-pub fn drives_here() -> bool {
-    DRIVES.try_with(Cell::get).unwrap_or(false)
-}
-
-/// The program exits on a thread that is inside `drive`: the network will never be driven again.
-/// Waits a moment while `nexar-io` says so to the peers. Takes no lock and no memory, since the
-/// frames below may hold any.
-pub fn exit_while_driving() {
+/// The program exits inside a call, in a signal handler as a rule, or while nothing drives. Waits a
+/// moment while another thread tells the peers. Takes no lock and no memory, since the frames below
+/// may hold any.
+pub fn tell_of_exit() {
     let deadline = Instant::now() + EXIT_PATIENCE;
     EXIT.store(EXIT_WANTED, Ordering::Release);
     while EXIT.load(Ordering::Acquire) != EXIT_DONE && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Polls a future on this thread until it ends. Gives up at the deadline, and when nothing has driven
+/// the network for a while: then false.
+pub fn wait_while_driven(future: impl Future, deadline: Instant) -> bool {
+    let mut future = pin!(future);
+    let pulse = || NETWORK.get().map_or(0, |network| network.pulse.load(Ordering::Relaxed));
+    let mut seen = (pulse(), Instant::now());
+    loop {
+        let now = Instant::now();
+        if block_on(future.as_mut(), deadline.min(now + PULSE)).is_some() {
+            return true;
+        }
+        if pulse() != seen.0 {
+            seen = (pulse(), now);
+        } else if now - seen.1 >= STALLED {
+            return false;
+        }
+        if now >= deadline {
+            return false;
+        }
     }
 }
 
@@ -190,8 +205,8 @@ impl Network {
         let runtime = built.map_err(cannot)?;
         if calls_drive {
             start_thread(IO_THREAD, Self::drive_between_calls)?;
-            runtime.spawn(Self::beat());
         }
+        runtime.spawn(Self::beat());
         let wheel = Wheel {
             calls: 0,
             io_drives: false,
@@ -209,7 +224,7 @@ impl Network {
         })
     }
 
-    /// Shows that the network is driven.
+    /// Shows that the network is driven, and looks after an exit.
     async fn beat() {
         let network = NETWORK.wait();
         let mut clock = tokio::time::interval(PULSE);
@@ -217,6 +232,7 @@ impl Network {
         loop {
             clock.tick().await;
             network.pulse.fetch_add(1, Ordering::Relaxed);
+            Self::heed_exit();
         }
     }
 
@@ -244,7 +260,6 @@ impl Network {
         impl Drop for Driving<'_> {
             fn drop(&mut self) {
                 let now = Instant::now();
-                DRIVES.with(|drives| drives.set(false));
                 let mut wheel = self.network.wheel();
                 wheel.calls -= 1;
                 wheel.last_end = now;
@@ -264,7 +279,6 @@ impl Network {
         let stays_awake = wheel.last_was_short && host_is_multiprocessor();
         let drives_alone = wheel.calls == 1 && !wheel.io_drives;
         drop(wheel);
-        DRIVES.with(|drives| drives.set(true));
         let _driving = Driving { network: self, start, leaves_work };
         self.runtime.block_on(async {
             let _awake = stays_awake.then(|| Awake::until(start + SHORT));
@@ -304,13 +318,21 @@ impl Network {
         }
     }
 
+    /// Calls the watchdog, once, if the program exits inside a call.
+    fn heed_exit() {
+        let take = |from, to| EXIT.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        if take(EXIT_WANTED, EXIT_BEGUN).is_ok() {
+            if let Some(watchdog) = WATCHDOG.get() {
+                (watchdog.on_exit)();
+            }
+            EXIT.store(EXIT_DONE, Ordering::Release);
+        }
+    }
+
     /// Calls the watchdog if the calls that should drive do not. `seen`: the last pulse, and when.
     fn watch(&self, seen: &mut (u64, Instant)) {
         let Some(watchdog) = WATCHDOG.get() else { return };
-        if EXIT.load(Ordering::Acquire) == EXIT_WANTED {
-            (watchdog.on_exit)();
-            EXIT.store(EXIT_DONE, Ordering::Release);
-        }
+        Self::heed_exit();
         let pulse = self.pulse.load(Ordering::Relaxed);
         if pulse != seen.0 {
             *seen = (pulse, Instant::now());

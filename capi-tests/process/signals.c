@@ -13,7 +13,7 @@
 #include "check.h"
 
 /* Longer than peers are silent before they are lost. */
-enum { HANDLER_MS = 2200, PEER_TIMEOUT_MS = 1000, EXIT_CODE = 7, LONGEST_EXIT_MS = 2000 };
+enum { HANDLER_MS = 2200, PEER_TIMEOUT_MS = 1000, EXIT_CODE = 7, LONGEST_EXIT_MS = 1500 };
 
 static long long now_ms(void) {
   struct timespec now;
@@ -50,9 +50,10 @@ static void leave(int signal) {
 }
 
 /* Has the handler run on this thread when it waits. */
+static int soon_us = 100000;
 static void interrupt_soon(void (*handler)(int)) {
   struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-  struct itimerval soon = {.it_value = {.tv_usec = 100000}};
+  struct itimerval soon = {.it_value = {.tv_usec = soon_us}};
   CHECK_EQ(0, sigaction(SIGALRM, &action, NULL));
   CHECK_EQ(0, setitimer(ITIMER_REAL, &soon, NULL));
 }
@@ -175,6 +176,66 @@ static void an_exit_in_a_signal_handler_is_quick_and_heard_of(void) {
   CHECK(now_ms() - begin < 2 * LONGEST_EXIT_MS);
 }
 
+/* Calls in shared memory, wherever the signal finds them. */
+static void be_interrupted_in_collectives(void) {
+  float data[2] = {1, 2}, sum[2];
+  interrupt_soon(leave);
+  while (nexarAllReduce(data, sum, 2, nexarFloat32, nexarSum, comm, NULL) == nexarSuccess) continue;
+  CHECK(!"the handler exits");
+}
+
+static void go_on_until_the_exit(void) {
+  float data[2] = {1, 2}, sum[2];
+  while (nexarAllReduce(data, sum, 2, nexarFloat32, nexarSum, comm, NULL) == nexarSuccess) continue;
+  CHECK_TEXT(nexarGetLastError(comm), "rank 0 has "); /* left or, if nobody could say so, died */
+  CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
+}
+
+static void an_exit_in_a_handler_is_quick_wherever_it_interrupts_a_collective(void) {
+  for (int i = 0; i < 8; i++) {
+    long long begin = now_ms();
+    soon_us = 20000 + 7919 * i;
+    CHECK_EQ(EXIT_CODE, run_both(be_interrupted_in_collectives, go_on_until_the_exit, NULL));
+    CHECK(now_ms() - begin < LONGEST_EXIT_MS);
+  }
+  soon_us = 100000;
+}
+
+static void *be_interrupted_in_a_thread(void *unused) {
+  sigset_t alarm_only;
+  sigemptyset(&alarm_only);
+  sigaddset(&alarm_only, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+  int data = 0;
+  interrupt_soon(take_long);
+  nexarRecv(&data, 1, nexarInt32, 1, comm, NULL);
+  return unused;
+}
+
+static void exit_while_a_handler_runs(void) {
+  pthread_t other;
+  sigset_t alarm_only;
+  sigemptyset(&alarm_only);
+  sigaddset(&alarm_only, SIGALRM);
+  pthread_sigmask(SIG_BLOCK, &alarm_only, NULL);
+  CHECK_EQ(0, pthread_create(&other, NULL, be_interrupted_in_a_thread, NULL));
+  when_it_has_begun();
+  exit(EXIT_CODE);
+}
+
+static void hear_of_an_exit(void) {
+  int data = 0;
+  CHECK_CODE(nexarRemoteError, nexarRecv(&data, 1, nexarInt32, 0, comm, NULL));
+  CHECK_TEXT(nexarGetLastError(comm), "rank 0 has left the communicator");
+  CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
+}
+
+static void an_exit_is_quick_while_a_handler_holds_up_the_thread_that_drives(void) {
+  long long begin = now_ms();
+  CHECK_EQ(EXIT_CODE, run_both(exit_while_a_handler_runs, hear_of_an_exit, NULL));
+  CHECK(now_ms() - begin < HANDLER_MS);
+}
+
 static int go_on[2]; /* a pipe: a byte for each rank when both run again */
 
 static void be_stopped(void) {
@@ -209,6 +270,8 @@ static const struct test_case cases[] = {
     CASE(a_rank_in_a_long_signal_handler_is_not_lost),
     CASE(an_abort_is_heard_while_a_handler_holds_up_the_thread_that_drives),
     CASE(an_exit_in_a_signal_handler_is_quick_and_heard_of),
+    CASE(an_exit_in_a_handler_is_quick_wherever_it_interrupts_a_collective),
+    CASE(an_exit_is_quick_while_a_handler_holds_up_the_thread_that_drives),
 };
 
 int main(void) {

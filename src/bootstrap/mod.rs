@@ -99,6 +99,11 @@ pub async fn leave() {
     }
 }
 
+/// Whether a root of this process is telling ranks something.
+pub fn is_telling() -> bool {
+    root::is_busy()
+}
+
 /// Takes an id out of service if this process serves it: a rank alone needs no root.
 pub fn retire(id: &[u8; BYTES]) -> Result<()> {
     let id = UniqueId::decode(id)?;

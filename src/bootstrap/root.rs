@@ -58,6 +58,11 @@ struct Caller {
     recv: RecvStream,
 }
 
+/// Whether a root of this process has something to tell.
+pub fn is_busy() -> bool {
+    *BUSY.borrow() > 0
+}
+
 /// A rank that has said who it is.
 struct Joined {
     join: Join,

@@ -162,7 +162,10 @@ fn leave_at_exit() {
     extern "C" fn leave() {
         // A forked child has no part in its parent's communicators.
         if !is_forked_child() {
-            let _ = std::panic::catch_unwind(|| inside(|_| uncancelled(comm::leave_all)));
+            let is_inside = |place: &Cell<Where>| place.get() != Where::Outside;
+            let inside_a_call = WHERE.try_with(is_inside).unwrap_or(false);
+            let leave = || inside(|_| uncancelled(|| comm::leave_all(inside_a_call)));
+            let _ = std::panic::catch_unwind(leave);
         }
     }
     // SAFETY: the handler catches every panic, and its code stays mapped (-z nodelete).

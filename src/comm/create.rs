@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::info;
 
@@ -19,7 +19,10 @@ use crate::transport::AnyMesh;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::QuicMesh;
 
-use super::{Communicator, hosts};
+use super::{Communicator, DELIVERY_LOOK, hosts};
+
+/// How long an initialisation that has failed waits until the other ranks know why.
+const REFUSAL_DELIVERY: Duration = Duration::from_millis(50);
 
 /// `size` communicators whose ranks are threads of this process, in rank order.
 pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
@@ -84,7 +87,7 @@ fn create(
     let began = Instant::now();
     let limit = config.init_timeout;
     let deadline = began + limit;
-    let mut mesh = AnyMesh::Quic(mesh(deadline)?);
+    let mut mesh = AnyMesh::Quic(mesh(deadline).inspect_err(|_| deliver_refusals())?);
     let met = runtime::drive(hosts::meet(&mut mesh), deadline + bootstrap::GRACE, false);
     let late = || Error::Timeout {
         limit_ms: limit.as_millis(),
@@ -95,6 +98,15 @@ fn create(
     let ms = began.elapsed().as_millis();
     info!(rank = rank.0 as u64, "communicator {name}: {rank} of {} after {ms} ms", world.size);
     Communicator::new(&name, mesh, config)
+}
+
+/// If the root is in this process, the other ranks are told why before the program can exit.
+fn deliver_refusals() {
+    let deadline = Instant::now() + REFUSAL_DELIVERY;
+    runtime::hand_over();
+    while bootstrap::is_telling() && Instant::now() < deadline {
+        std::thread::sleep(DELIVERY_LOOK);
+    }
 }
 
 fn new_name(config: &Config) -> String {

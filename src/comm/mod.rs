@@ -41,7 +41,6 @@ use crate::device;
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
 use crate::op::Call;
-use crate::parker;
 use crate::rank::Place;
 use crate::runtime;
 use crate::transport::quic;
@@ -130,16 +129,18 @@ enum Stage {
 }
 
 /// Lets what finished operations have sent arrive, where a process ends without destroying its
-/// communicators. Bounded.
-pub fn leave_all() {
-    if runtime::drives_here() {
-        runtime::exit_while_driving();
+/// communicators. Bounded; short if the process exits inside a call, whose locks this thread may hold.
+pub fn leave_all(inside_a_call: bool) {
+    if inside_a_call {
+        runtime::tell_of_exit();
     } else if let Some(io) = runtime::io_if_started() {
         let leaving = io.spawn(async {
             quic::leave_all().await;
             bootstrap::leave().await;
         });
-        let _ = parker::block_on(leaving, Instant::now() + LEAVE_TIMEOUT);
+        if !runtime::wait_while_driven(leaving, Instant::now() + LEAVE_TIMEOUT) {
+            runtime::tell_of_exit();
+        }
     }
     cuda::release_all();
 }

@@ -199,13 +199,15 @@ pub fn on_stall() {
     send_all();
 }
 
-/// The program exits while its own thread holds the network: nobody will drive it any more. Tells
-/// the peers that this rank is gone.
+/// The program exits inside a call or while nothing drives: it will not leave in good order. Tells the
+/// peers that this rank is gone.
 pub fn on_exit() {
     for context in live().iter().filter_map(Weak::upgrade) {
         let peer = context.place.rank;
         context.learn(Error::PeerLost { peer, how: HAS_LEFT.to_owned() });
     }
+    // Nobody will repeat one that is lost.
+    send_all();
     send_all();
 }
 
@@ -214,9 +216,7 @@ fn send_all() {
     for beacon in all {
         beacon.send(&Frame::Heartbeat(Vec::new()));
         let Some(links) = beacon.links.upgrade() else { continue };
-        let news = links.news_for(beacon.peer);
-        let faults = news.iter().filter(|frame| matches!(frame, Frame::Fault { .. }));
-        faults.for_each(|fault| beacon.send(fault));
+        links.short_faults_for(beacon.peer).iter().for_each(|fault| beacon.send(fault));
     }
 }
 

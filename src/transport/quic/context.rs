@@ -220,10 +220,11 @@ impl Context {
         let mut first = false;
         let fault = self.fault.get_or_init(|| {
             first = true;
+            // Before the fault can be seen: a call that reports it waits for its delivery.
+            let _ = self.failed_at.set(Instant::now());
             fault
         });
         if first {
-            let _ = self.failed_at.set(Instant::now());
             beacon::note_fault();
             self.publish(fault);
             self.failed.notify_waiters();
@@ -340,10 +341,6 @@ impl Context {
         }
         self.links.leave(&self, failed).await;
         self.is_gone.send_replace(true);
-    }
-
-    pub fn has_begun_to_leave(&self) -> bool {
-        self.has_left.load(Ordering::Acquire)
     }
 
     /// Waits until a leave that has begun is complete.

@@ -68,7 +68,7 @@ impl Context {
     /// knows.
     fn is_delivering(&self) -> bool {
         let is_late = |at: &Instant| at.elapsed() >= DELIVERY;
-        if self.failed_at.get().is_none_or(is_late) || self.has_begun_to_leave() {
+        if self.failed_at.get().is_none_or(is_late) {
             return false;
         }
         let informed = lock(&self.informed);

@@ -160,8 +160,10 @@ impl Links {
                 break;
             }
         }
-        if !self.peers[peer.0].has_ended() && !self.is_closing() {
-            self.declare_dead(peer, &link);
+        match self.peers[peer.0].has_ended() {
+            true => {}
+            false if self.is_closing() => link.connection.close(peer::LEFT, b""),
+            false => self.declare_dead(peer, &link),
         }
     }
 
@@ -231,13 +233,23 @@ impl Links {
         news
     }
 
-    /// The faults among them, for a peer to whom there will be no link.
+    /// The faults among them, each short enough for one packet.
+    pub fn short_faults_for(&self, peer: Rank) -> Vec<Frame> {
+        let short = |frame| match frame {
+            Frame::Fault { context, code, text } => {
+                let text = text.chars().take(MOST_LAST_CHARS).collect();
+                Some(Frame::Fault { context, code, text })
+            }
+            _ => None,
+        };
+        self.news_for(peer).into_iter().filter_map(short).collect()
+    }
+
+    /// The same as bytes, for a peer to whom there will be no link.
     pub fn last_words(&self, peer: Rank) -> Vec<u8> {
         let mut words = Vec::new();
-        for frame in self.news_for(peer) {
-            let Frame::Fault { context, code, text } = frame else { continue };
-            let text = text.chars().take(MOST_LAST_CHARS).collect();
-            let encoded = Frame::Fault { context, code, text }.encode();
+        for fault in self.short_faults_for(peer) {
+            let encoded = fault.encode();
             if words.len() + encoded.len() <= MOST_LAST_WORDS {
                 words.extend(encoded);
             }
@@ -380,12 +392,6 @@ impl Links {
     /// Tells all peers, behind all that they were told before, and ends the connections.
     async fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
-        let tasks = std::mem::take(&mut *lock(&self.tasks));
-        for task in tasks {
-            task.abort();
-            // Only then is closed what it had open.
-            let _ = task.await;
-        }
         let links: Vec<_> = self.peers.iter().filter_map(Peer::link).collect();
         for link in &links {
             let _ = link.control.send(Frame::Bye);
@@ -398,6 +404,13 @@ impl Links {
         };
         if !self.while_it_flows(&links, self.is_hurried(), closed).await {
             debug!("{} leaves without its peers' acknowledgement", self.place.rank);
+        }
+        // Until now they have seen peers die, for which nobody need wait any more.
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        for task in tasks {
+            task.abort();
+            // Only then is closed what it had open.
+            let _ = task.await;
         }
         for (rank, peer) in self.peers.iter().enumerate() {
             if let Some(link) = peer.link() {
