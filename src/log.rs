@@ -251,7 +251,9 @@ mod tests {
             log.put(writer.as_fd(), "the next\n");
             let next = rustix::io::read(&reader, &mut read).unwrap();
             let next = String::from_utf8_lossy(&read[..next]).into_owned();
-            assert!(next.contains(&format!("{dropped} records")) && next.ends_with("the next\n"));
+            assert!(
+                next.contains(&format!("{dropped} log records")) && next.ends_with("the next\n")
+            );
         });
     }
 
