@@ -94,7 +94,7 @@ pub async fn join(
         Ok(connected) => connected.map(|()| mesh),
         Err(_) => Err(Error::Timeout {
             limit_ms: settings.config.init_timeout.as_millis(),
-            blame: "a neighbour could not be reached".to_owned(),
+            blame: mesh.why_incomplete(),
         }),
     }
 }
@@ -120,14 +120,14 @@ fn not_mine(rank: Rank) -> Error {
 }
 
 /// The root, after its first word.
-struct Root {
+struct RootConnection {
     address: SocketAddr,
     connection: Connection,
     send: SendStream,
     recv: RecvStream,
 }
 
-impl Root {
+impl RootConnection {
     /// A root that closes the connection after a Join cannot read it. One of this build can, and one
     /// that knows introductions says that the build is another.
     fn why_closed(&self, error: Error) -> Error {
@@ -147,7 +147,7 @@ async fn reach(
     id: &UniqueId,
     settings: &Settings,
     deadline: Instant,
-) -> Result<Root> {
+) -> Result<RootConnection> {
     let mut last = Error::Usage("the unique id has no address".to_owned());
     let service = id.service();
     loop {
@@ -206,7 +206,7 @@ async fn reach(
 }
 
 /// Waits for the root's first word: until then it may still refuse our key.
-async fn greeted(address: SocketAddr, connection: Connection) -> Result<Root> {
+async fn greeted(address: SocketAddr, connection: Connection) -> Result<RootConnection> {
     let (send, mut recv) = connection.accept_bi().await.map_err(|error| match error {
         ConnectionError::ConnectionClosed(_) => Error::Usage(format!(
             "the root at {address} rejected our credentials: unique id or NEXAR_COMM_SECRET differs"
@@ -217,7 +217,7 @@ async fn greeted(address: SocketAddr, connection: Connection) -> Result<Root> {
         },
     })?;
     match Message::read(&mut recv, 0).await? {
-        Message::Hello => Ok(Root { address, connection, send, recv }),
+        Message::Hello => Ok(RootConnection { address, connection, send, recv }),
         other => Err(unexpected(other)),
     }
 }

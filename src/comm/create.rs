@@ -89,10 +89,7 @@ fn create(
     let deadline = began + limit;
     let mut mesh = AnyMesh::Quic(mesh(deadline).inspect_err(|_| deliver_refusals())?);
     let met = runtime::drive(hosts::meet(&mut mesh), deadline + bootstrap::GRACE, false);
-    let late = || Error::Timeout {
-        limit_ms: limit.as_millis(),
-        blame: "a rank has not told whether it shares memory".to_owned(),
-    };
+    let late = || Error::Timeout { limit_ms: limit.as_millis(), blame: mesh.why_incomplete() };
     met.ok_or_else(late)??;
     let (name, rank) = (new_name(config), world.rank);
     let ms = began.elapsed().as_millis();

@@ -146,16 +146,14 @@ impl QuicMesh {
         self.context.or_fault(bounded).await.map(|ended| ended.ok())
     }
 
-    /// Why a communicator that is split off another is not complete in time.
+    /// Why a communicator is not complete in time.
     pub fn why_incomplete(&self) -> String {
         let neighbours = neighbours(self.context.place).into_iter();
         let unmet = neighbours.filter(|peer| self.context.peer(*peer).readable().is_none());
         let names: Vec<_> = unmet.map(|peer| peer.to_string()).collect();
         match names.is_empty() {
-            true => {
-                "a rank of the new communicator has not told whether it shares memory".to_owned()
-            }
-            false => format!("{} of the new communicator cannot be reached", names.join(", ")),
+            true => "a rank has not told whether it shares memory".to_owned(),
+            false => format!("{} cannot be reached", names.join(", ")),
         }
     }
 

@@ -49,7 +49,7 @@ pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
 }
 
 /// Where it failed to open the memory of a host.
-enum Failed {
+enum NotShared {
     Here(io::Error),
     There(Rank),
 }
@@ -158,24 +158,24 @@ impl QuicMesh {
             };
             let meeting = async {
                 tokio::select! {
-                    met = Host::meet(&party) => met.map_err(Failed::Here),
-                    peer = refused(&context, &awaited) => Err(Failed::There(peer)),
+                    met = Host::meet(&party) => met.map_err(NotShared::Here),
+                    peer = refused(&context, &awaited) => Err(NotShared::There(peer)),
                 }
             };
             context.or_fault(timeout(limit, meeting)).await
         }));
-        let panicked = |panic| Ok(Ok(Err(Failed::Here(io::Error::other(panic)))));
+        let panicked = |panic| Ok(Ok(Err(NotShared::Here(io::Error::other(panic)))));
         let why = match (&mut meeting.0).await.unwrap_or_else(panicked) {
             Ok(Ok(Ok(host))) => {
                 let opened = if host.reads_all() { Opened::Whole } else { Opened::Shared };
                 self.host = Some(Arc::new(host));
                 return opened;
             }
-            Ok(Ok(Err(Failed::Here(error)))) => {
+            Ok(Ok(Err(NotShared::Here(error)))) => {
                 self.refuse_memory(&told);
                 error.to_string()
             }
-            Ok(Ok(Err(Failed::There(peer)))) => {
+            Ok(Ok(Err(NotShared::There(peer)))) => {
                 self.refuse_memory(&told);
                 format!("{peer} cannot share memory")
             }
