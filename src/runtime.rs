@@ -67,6 +67,9 @@ pub fn set_watchdog(watchdog: Watchdog) {
 const PULSE: Duration = Duration::from_millis(100);
 const STALLED: Duration = Duration::from_millis(300);
 
+/// Pulses that a process which exits waits for in vain before it stops waiting for the network.
+const MOST_MISSED: u32 = 8;
+
 /// How far `on_exit` is. Set and read without a lock: see `tell_of_exit`.
 static EXIT: AtomicU8 = AtomicU8::new(EXIT_NOT_WANTED);
 const EXIT_NOT_WANTED: u8 = 0;
@@ -163,6 +166,9 @@ pub fn hand_over() {
 /// moment while another thread tells the peers. Takes no lock and no memory, since the frames below
 /// may hold any.
 pub fn tell_of_exit() {
+    if NETWORK.get().is_none() {
+        return;
+    }
     let deadline = Instant::now() + EXIT_PATIENCE;
     EXIT.store(EXIT_WANTED, Ordering::Release);
     while EXIT.load(Ordering::Acquire) != EXIT_DONE && Instant::now() < deadline {
@@ -170,26 +176,21 @@ pub fn tell_of_exit() {
     }
 }
 
-/// Polls a future on this thread until it ends. Gives up at the deadline, and when nothing has driven
-/// the network for a while: then false.
+/// Polls a future on this thread until it ends. Gives up at the deadline, and when it has waited for
+/// several pulses of the network in vain: then false. They are counted rather than timed: a process that
+/// was stopped or starved has missed none.
 pub fn wait_while_driven(future: impl Future, deadline: Instant) -> bool {
     let mut future = pin!(future);
     let pulse = || NETWORK.get().map_or(0, |network| network.pulse.load(Ordering::Relaxed));
-    let mut seen = (pulse(), Instant::now());
-    loop {
-        let now = Instant::now();
-        if block_on(future.as_mut(), deadline.min(now + PULSE)).is_some() {
+    let (mut seen, mut missed) = (pulse(), 0);
+    while missed < MOST_MISSED && Instant::now() < deadline {
+        if block_on(future.as_mut(), deadline.min(Instant::now() + PULSE)).is_some() {
             return true;
         }
-        if pulse() != seen.0 {
-            seen = (pulse(), now);
-        } else if now - seen.1 >= STALLED {
-            return false;
-        }
-        if now >= deadline {
-            return false;
-        }
+        missed = if pulse() == seen { missed + 1 } else { 0 };
+        seen = pulse();
     }
+    false
 }
 
 impl Network {
