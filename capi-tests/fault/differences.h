@@ -75,11 +75,13 @@ static bool exists(struct cell cell) {
 }
 
 /* The two calls move data along the same paths. */
+/* ALL_TO_ALL_V takes the network where ALL_TO_ALL takes shared memory: their data does not meet. */
 static inline bool meets(struct cell cell) {
   switch (cell.difference) {
     case KIND:
     case ORDER:
-      return cell.count == FEW && cell.function != GATHER_V && cell.function != SCATTER_V;
+      return cell.count == FEW && cell.function != GATHER_V && cell.function != SCATTER_V &&
+             cell.function != ALL_TO_ALL_V;
     case OPPOSITE_KIND:
     case SPLIT:
     case ROOT:

@@ -18,6 +18,7 @@ use crate::transport::shm::{Host, LONGEST_FAULT};
 
 use super::context::Context;
 use super::control::Frame;
+use super::link::Link;
 use super::{live, lock};
 
 /// How long a fault may keep the calls that report it from returning, from when it was learned.
@@ -72,10 +73,11 @@ impl Context {
             return false;
         }
         let informed = lock(&self.informed);
+        let may_answer =
+            |link: Arc<Link>| !link.has_left(self.id) && link.connection.close_reason().is_none();
         self.members().iter().any(|member| {
             let uninformed = *member != self.links.place.rank && !informed.contains(member);
-            uninformed
-                && self.links.peers[member.0].link().is_some_and(|link| !link.has_left(self.id))
+            uninformed && self.links.peers[member.0].link().is_some_and(may_answer)
         })
     }
 }
