@@ -49,6 +49,14 @@ static void leave(int signal) {
   exit(EXIT_CODE);
 }
 
+/* Decides whether this thread may run the handler. */
+static void mask_alarm(int how) {
+  sigset_t alarm_only;
+  sigemptyset(&alarm_only);
+  sigaddset(&alarm_only, SIGALRM);
+  CHECK_EQ(0, pthread_sigmask(how, &alarm_only, NULL));
+}
+
 /* Has the handler run on this thread when it waits. */
 static int soon_us = 100000;
 static void interrupt_soon(void (*handler)(int)) {
@@ -131,12 +139,9 @@ static void *abort_during_the_handler(void *unused) {
 static void be_interrupted_and_aborted(void) {
   int data = 0;
   pthread_t other;
-  sigset_t alarm_only;
-  sigemptyset(&alarm_only);
-  sigaddset(&alarm_only, SIGALRM);
-  pthread_sigmask(SIG_BLOCK, &alarm_only, NULL);
+  mask_alarm(SIG_BLOCK);
   CHECK_EQ(0, pthread_create(&other, NULL, abort_during_the_handler, NULL));
-  pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+  mask_alarm(SIG_UNBLOCK);
   interrupt_soon(take_long);
   CHECK_CODE(nexarInvalidUsage, nexarRecv(&data, 1, nexarInt32, 1, comm, NULL));
   CHECK_EQ(0, pthread_join(other, NULL));
@@ -202,10 +207,7 @@ static void an_exit_in_a_handler_is_quick_wherever_it_interrupts_a_collective(vo
 }
 
 static void *be_interrupted_in_a_thread(void *unused) {
-  sigset_t alarm_only;
-  sigemptyset(&alarm_only);
-  sigaddset(&alarm_only, SIGALRM);
-  pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+  mask_alarm(SIG_UNBLOCK);
   int data = 0;
   interrupt_soon(take_long);
   nexarRecv(&data, 1, nexarInt32, 1, comm, NULL);
@@ -214,10 +216,7 @@ static void *be_interrupted_in_a_thread(void *unused) {
 
 static void exit_while_a_handler_runs(void) {
   pthread_t other;
-  sigset_t alarm_only;
-  sigemptyset(&alarm_only);
-  sigaddset(&alarm_only, SIGALRM);
-  pthread_sigmask(SIG_BLOCK, &alarm_only, NULL);
+  mask_alarm(SIG_BLOCK);
   CHECK_EQ(0, pthread_create(&other, NULL, be_interrupted_in_a_thread, NULL));
   when_it_has_begun();
   exit(EXIT_CODE);
