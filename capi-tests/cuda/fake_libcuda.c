@@ -36,6 +36,8 @@
  *     QUEUE_DEPTH=1000     operations of a stream that have not ended; one more has to wait
  *     ALLOC_SYNC=all       whose calls that allocate, free or make streams wait for the work of the
  *                          device: all, library (not the test's own), off
+ *     ALLOC_SYNC_DEVICES=own   all: they wait for the work of every device, as the calls that free
+ *                          or unregister host memory do in any case
  *     STALL_MS=20000       how long such a call waits before the process is ended with a message
  *     NO_MEMOPS=0          1: memory operations are not supported (801)
  *     FORBID_THREADS=nexar      names of threads that must make no CUDA call begin so: a list

@@ -16,7 +16,8 @@ foreach(variant IN ITEMS driver driver_without_memops)
 endforeach()
 target_compile_definitions(fake_cuda_driver_without_memops PRIVATE FAKE_WITHOUT_MEMOPS)
 
-foreach(name IN ITEMS fake_selftest fake_selftest_capture fake_selftest_faults)
+foreach(name IN ITEMS fake_selftest fake_selftest_programs fake_selftest_capture
+                      fake_selftest_faults)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})

@@ -90,16 +90,32 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return enqueue(stream, operation);
 }
 
-CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
-  BEGIN(cuMemHostAlloc);
-  unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                   CU_MEMHOSTALLOC_WRITECOMBINED;
-  if (flags & ~known) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
+  BEGIN(cuMemGetInfo_v2);
+  if (!unused || !total) return CUDA_ERROR_INVALID_VALUE;
+  *total = memory_of_device();
+  *unused = *total - memory_in_use(current_context()->device);
+  return CUDA_SUCCESS;
+}
+
+static CUresult allocate_pinned(void **address, size_t bytes) {
   struct range *range;
   CUresult code = begin_allocation(address, bytes);
   if (code == CUDA_SUCCESS) code = make_range(PINNED_MEMORY, bytes, &range);
   if (code == CUDA_SUCCESS) *address = range->host_base;
   return code;
+}
+
+CUresult cuMemAllocHost_v2(void **address, size_t bytes) {
+  BEGIN(cuMemAllocHost_v2);
+  return allocate_pinned(address, bytes);
+}
+
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
+  BEGIN(cuMemHostAlloc);
+  unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                   CU_MEMHOSTALLOC_WRITECOMBINED;
+  return flags & ~known ? CUDA_ERROR_INVALID_VALUE : allocate_pinned(address, bytes);
 }
 
 CUresult cuMemFreeHost(void *address) {

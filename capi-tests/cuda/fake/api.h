@@ -161,6 +161,10 @@ typedef struct {
   size_t WidthInBytes, Height;
 } CUDA_MEMCPY2D;
 
+typedef struct {
+  char bytes[16];
+} CUuuid;
+
 CUDA_EXPORT CUresult cuInit(unsigned flags);
 CUDA_EXPORT CUresult cuDriverGetVersion(int *version);
 CUDA_EXPORT CUresult cuGetErrorName(CUresult code, const char **name);
@@ -171,21 +175,30 @@ CUDA_EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUDA_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
                                           CUdevice device);
 CUDA_EXPORT CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device);
+CUDA_EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device);
+CUDA_EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
+CUDA_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
+CUDA_EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
+CUDA_EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
 
 CUDA_EXPORT CUresult cuCtxGetCurrent(CUcontext *context);
+CUDA_EXPORT CUresult cuCtxSetCurrent(CUcontext context);
 CUDA_EXPORT CUresult cuCtxGetDevice(CUdevice *device);
 CUDA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUDA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUDA_EXPORT CUresult cuCtxSynchronize(void);
+CUDA_EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 
 CUDA_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUDA_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags);
 CUDA_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream);
 CUDA_EXPORT CUresult cuMemFree_v2(CUdeviceptr address);
 CUDA_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream);
+CUDA_EXPORT CUresult cuMemGetInfo_v2(size_t *unused, size_t *total);
+CUDA_EXPORT CUresult cuMemAllocHost_v2(void **address, size_t bytes);
 CUDA_EXPORT CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
 CUDA_EXPORT CUresult cuMemFreeHost(void *address);
 CUDA_EXPORT CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags);
@@ -197,6 +210,12 @@ CUDA_EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute 
                                             void **values, CUdeviceptr address);
 
 CUDA_EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
+CUDA_EXPORT CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+CUDA_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+CUDA_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                                          CUstream stream);
+CUDA_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                                       CUcontext from_context, size_t bytes, CUstream stream);
 CUDA_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
 CUDA_EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
 CUDA_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
@@ -207,14 +226,17 @@ CUDA_EXPORT CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stre
 CUDA_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count);
 CUDA_EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count,
                                      CUstream stream);
+CUDA_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count);
 CUDA_EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count,
                                       CUstream stream);
 
 CUDA_EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags);
+CUDA_EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority);
 CUDA_EXPORT CUresult cuStreamDestroy_v2(CUstream stream);
 CUDA_EXPORT CUresult cuStreamSynchronize(CUstream stream);
 CUDA_EXPORT CUresult cuStreamQuery(CUstream stream);
 CUDA_EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *context);
+CUDA_EXPORT CUresult cuStreamGetPriority(CUstream stream, int *priority);
 CUDA_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
 CUDA_EXPORT CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address,
                                              cuuint32_t value, unsigned flags);
@@ -227,6 +249,7 @@ CUDA_EXPORT CUresult cuEventDestroy_v2(CUevent event);
 CUDA_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream);
 CUDA_EXPORT CUresult cuEventQuery(CUevent event);
 CUDA_EXPORT CUresult cuEventSynchronize(CUevent event);
+CUDA_EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
 
 CUDA_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
 CUDA_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);

@@ -24,19 +24,28 @@ enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
   X(cuDeviceGet, BY_LIBRARY, DRIVER)                                                               \
   X(cuDeviceGetAttribute, BY_TESTS, DRIVER)                                                        \
   X(cuDeviceGetPCIBusId, BY_TESTS, DRIVER)                                                         \
+  X(cuDeviceGetName, BY_TESTS, DRIVER)                                                             \
+  X(cuDeviceGetUuid, BY_TESTS, DRIVER)                                                             \
+  X(cuDeviceGetUuid_v2, BY_TESTS, DRIVER)                                                          \
+  X(cuDeviceTotalMem_v2, BY_TESTS, DRIVER)                                                         \
+  X(cuDeviceCanAccessPeer, BY_TESTS, DRIVER)                                                       \
   X(cuDevicePrimaryCtxGetState, BY_LIBRARY, DRIVER)                                                \
   X(cuDevicePrimaryCtxRetain, BY_LIBRARY, DRIVER)                                                  \
   X(cuDevicePrimaryCtxRelease_v2, BY_LIBRARY, DRIVER)                                              \
   X(cuCtxGetCurrent, BY_LIBRARY, DRIVER)                                                           \
+  X(cuCtxSetCurrent, BY_TESTS, DRIVER)                                                             \
   X(cuCtxGetDevice, BY_LIBRARY, DRIVER)                                                            \
   X(cuCtxPushCurrent_v2, BY_LIBRARY, DRIVER)                                                       \
   X(cuCtxPopCurrent_v2, BY_LIBRARY, DRIVER)                                                        \
   X(cuCtxSynchronize, BY_TESTS, CONTEXT)                                                           \
+  X(cuCtxGetStreamPriorityRange, BY_TESTS, CONTEXT)                                                \
   X(cuMemAlloc_v2, BY_TESTS, CONTEXT)                                                              \
   X(cuMemAllocManaged, BY_TESTS, CONTEXT)                                                          \
   X(cuMemAllocAsync, BY_TESTS, CONTEXT)                                                            \
   X(cuMemFree_v2, BY_TESTS, CONTEXT)                                                               \
   X(cuMemFreeAsync, BY_TESTS, CONTEXT)                                                             \
+  X(cuMemGetInfo_v2, BY_TESTS, CONTEXT)                                                            \
+  X(cuMemAllocHost_v2, BY_TESTS, CONTEXT)                                                          \
   X(cuMemHostAlloc, BY_LIBRARY, CONTEXT)                                                           \
   X(cuMemFreeHost, BY_LIBRARY, CONTEXT)                                                            \
   X(cuMemHostRegister_v2, BY_TESTS, CONTEXT)                                                       \
@@ -45,6 +54,10 @@ enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
   X(cuPointerGetAttribute, BY_TESTS, CONTEXT)                                                      \
   X(cuPointerGetAttributes, BY_LIBRARY, CONTEXT)                                                   \
   X(cuMemcpyAsync, BY_LIBRARY, CONTEXT)                                                            \
+  X(cuMemcpy, BY_TESTS, CONTEXT)                                                                   \
+  X(cuMemcpyDtoD_v2, BY_TESTS, CONTEXT)                                                            \
+  X(cuMemcpyDtoDAsync_v2, BY_TESTS, CONTEXT)                                                       \
+  X(cuMemcpyPeerAsync, BY_TESTS, CONTEXT)                                                          \
   X(cuMemcpyHtoD_v2, BY_TESTS, CONTEXT)                                                            \
   X(cuMemcpyDtoH_v2, BY_TESTS, CONTEXT)                                                            \
   X(cuMemcpyHtoDAsync_v2, BY_TESTS, CONTEXT)                                                       \
@@ -52,12 +65,15 @@ enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
   X(cuMemcpy2DAsync_v2, BY_LIBRARY, CONTEXT)                                                       \
   X(cuMemsetD8_v2, BY_TESTS, CONTEXT)                                                              \
   X(cuMemsetD8Async, BY_TESTS, CONTEXT)                                                            \
+  X(cuMemsetD32_v2, BY_TESTS, CONTEXT)                                                             \
   X(cuMemsetD32Async, BY_TESTS, CONTEXT)                                                           \
   X(cuStreamCreate, BY_LIBRARY, CONTEXT)                                                           \
+  X(cuStreamCreateWithPriority, BY_TESTS, CONTEXT)                                                 \
   X(cuStreamDestroy_v2, BY_LIBRARY, CONTEXT)                                                       \
   X(cuStreamSynchronize, BY_LIBRARY, CONTEXT)                                                      \
   X(cuStreamQuery, BY_LIBRARY, CONTEXT)                                                            \
   X(cuStreamGetCtx, BY_TESTS, CONTEXT)                                                             \
+  X(cuStreamGetPriority, BY_TESTS, CONTEXT)                                                        \
   X(cuStreamWaitEvent, BY_LIBRARY, CONTEXT)                                                        \
   X(cuStreamWriteValue32_v2, BY_LIBRARY, CONTEXT)                                                  \
   X(cuStreamWaitValue32_v2, BY_LIBRARY, CONTEXT)                                                   \
@@ -67,6 +83,7 @@ enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
   X(cuEventRecord, BY_LIBRARY, CONTEXT)                                                            \
   X(cuEventQuery, BY_LIBRARY, CONTEXT)                                                             \
   X(cuEventSynchronize, BY_TESTS, CONTEXT)                                                         \
+  X(cuEventElapsedTime, BY_TESTS, CONTEXT)                                                         \
   X(cuStreamBeginCapture_v2, BY_TESTS, CONTEXT)                                                    \
   X(cuStreamEndCapture, BY_TESTS, CONTEXT)                                                         \
   X(cuStreamIsCapturing, BY_LIBRARY, CONTEXT)                                                      \

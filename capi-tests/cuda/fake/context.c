@@ -122,7 +122,7 @@ CUresult cuCtxGetDevice(CUdevice *device) {
   return CUDA_SUCCESS;
 }
 
-static CUresult check_context(CUcontext context) {
+CUresult check_context(CUcontext context) {
   if (!is_context(context)) return CUDA_ERROR_INVALID_CONTEXT;
   return atomic_load(&context->retains) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -143,6 +143,21 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
   if (context) *context = current_context();
   this_thread.depth--;
   if (!this_thread.mine) this_thread.pushed_by_library--;
+  return CUDA_SUCCESS;
+}
+
+/* Replaces the top of the stack, or pops it if the context is NULL. It has no counterpart as a push
+   has, so a thread that ends with such a context has forgotten nothing. */
+CUresult cuCtxSetCurrent(CUcontext context) {
+  BEGIN(cuCtxSetCurrent);
+  if (!context) {
+    if (this_thread.depth) this_thread.depth--;
+    return CUDA_SUCCESS;
+  }
+  CUresult code = check_context(context);
+  if (code != CUDA_SUCCESS) return code;
+  if (!this_thread.depth) this_thread.depth = 1;
+  this_thread.contexts[this_thread.depth - 1] = context;
   return CUDA_SUCCESS;
 }
 

@@ -17,6 +17,8 @@ struct CUctx_st {
 };
 
 bool is_context(CUcontext context);
+/* Whether a call may name it: INVALID_CONTEXT or CONTEXT_IS_DESTROYED if not. */
+CUresult check_context(CUcontext context);
 CUcontext context_of_device(CUdevice device);
 /* NULL without one. */
 CUcontext current_context(void);

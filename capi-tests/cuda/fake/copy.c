@@ -112,6 +112,48 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
   return copy_bytes(to, from, bytes, stream, false);
 }
 
+/* Between two allocations of devices, also of two. */
+static CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  CUresult code = check_device_side(to, bytes);
+  if (code == CUDA_SUCCESS) code = check_device_side(from, bytes);
+  return code != CUDA_SUCCESS ? code : copy_bytes(to, from, bytes, stream, false);
+}
+
+/* A copy between allocations of devices is not waited for, also by a call without a stream. */
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  BEGIN(cuMemcpyDtoD_v2);
+  CUresult code = check_unsafe_call();
+  return code != CUDA_SUCCESS ? code : copy_on_devices(to, from, bytes, CU_STREAM_LEGACY);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  BEGIN(cuMemcpyDtoDAsync_v2);
+  return copy_on_devices(to, from, bytes, stream);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                           CUcontext from_context, size_t bytes, CUstream stream) {
+  BEGIN(cuMemcpyPeerAsync);
+  CUresult code = check_context(to_context);
+  if (code == CUDA_SUCCESS) code = check_context(from_context);
+  return code != CUDA_SUCCESS ? code : copy_on_devices(to, from, bytes, stream);
+}
+
+static bool is_on_devices(CUdeviceptr address) {
+  struct range *range = find_range(address);
+  bool is = is_on_device(range);
+  drop_range(range);
+  return is;
+}
+
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  BEGIN(cuMemcpy);
+  CUresult code = check_unsafe_call();
+  if (code != CUDA_SUCCESS) return code;
+  bool wait = !is_on_devices(to) || !is_on_devices(from);
+  return copy_bytes(to, from, bytes, CU_STREAM_LEGACY, wait);
+}
+
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
   BEGIN(cuMemcpyHtoDAsync_v2);
   CUresult code = check_device_side(to, bytes);
@@ -195,15 +237,29 @@ static CUresult enqueue_set(CUdeviceptr to, uint32_t value, size_t unit, size_t 
   return wait ? enqueue_and_wait(stream, operation) : enqueue(stream, operation);
 }
 
+/* A fill without a stream is waited for only if the target is pinned or managed memory. */
+static CUresult set_without_stream(CUdeviceptr to, uint32_t value, size_t unit, size_t count) {
+  CUresult code = check_unsafe_call();
+  if (code != CUDA_SUCCESS) return code;
+  struct range *range = find_range(to);
+  bool wait = range && range->kind >= MANAGED_MEMORY;
+  drop_range(range);
+  return enqueue_set(to, value, unit, count, CU_STREAM_LEGACY, wait);
+}
+
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
   BEGIN(cuMemsetD8_v2);
-  CUresult code = check_unsafe_call();
-  return code != CUDA_SUCCESS ? code : enqueue_set(to, value, 1, count, CU_STREAM_LEGACY, true);
+  return set_without_stream(to, value, 1, count);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
   BEGIN(cuMemsetD8Async);
   return enqueue_set(to, value, 1, count, stream, false);
+}
+
+CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
+  BEGIN(cuMemsetD32_v2);
+  return set_without_stream(to, value, 4, count);
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {

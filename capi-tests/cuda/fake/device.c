@@ -4,10 +4,14 @@
  * Nothing here changes after the beginning.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "context.h"
+#include "memory.h"
 
 enum { NEWEST_ATTRIBUTE = 200 };
+
+static const char name_of_all[] = "Fake CUDA device";
 
 CUresult cuInit(unsigned flags) {
   BEGIN(cuInit);
@@ -81,5 +85,51 @@ CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
   if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (!id || length < 13) return CUDA_ERROR_INVALID_VALUE;
   snprintf(id, (size_t)length, "0000:%02X:00.0", (unsigned)device + 1);
+  return CUDA_SUCCESS;
+}
+
+/* As much of the name as there is room for, with the zero at its end. */
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+  BEGIN(cuDeviceGetName);
+  if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!name || length < 1) return CUDA_ERROR_INVALID_VALUE;
+  snprintf(name, (size_t)length, "%s", name_of_all);
+  return CUDA_SUCCESS;
+}
+
+/* The same in every process, and another one for each device. */
+static CUresult get_uuid(CUuuid *uuid, CUdevice device) {
+  if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!uuid) return CUDA_ERROR_INVALID_VALUE;
+  memset(uuid->bytes, 0x5A, sizeof uuid->bytes);
+  uuid->bytes[sizeof uuid->bytes - 1] = (char)device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+  BEGIN(cuDeviceGetUuid);
+  return get_uuid(uuid, device);
+}
+
+/* Differs from the first version only on devices that are divided. */
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+  BEGIN(cuDeviceGetUuid_v2);
+  return get_uuid(uuid, device);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  BEGIN(cuDeviceTotalMem_v2);
+  if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+  *bytes = memory_of_device();
+  return CUDA_SUCCESS;
+}
+
+/* These devices reach their own memory alone. */
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+  BEGIN(cuDeviceCanAccessPeer);
+  if (!context_of_device(device) || !context_of_device(peer)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!can) return CUDA_ERROR_INVALID_VALUE;
+  *can = 0;
   return CUDA_SUCCESS;
 }

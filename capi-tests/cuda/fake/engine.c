@@ -120,7 +120,8 @@ CUresult wait_for_context(CUcontext context, enum patience patience) {
 void wait_as_a_driver_may(CUcontext context) {
   const char *who = text_setting(SETTING_ALLOC_SYNC);
   if (strcmp(who, "off") == 0 || (strcmp(who, "library") == 0 && this_thread.mine)) return;
-  wait_for_context(context, WAIT_OR_DIE);
+  bool all = strcmp(text_setting(SETTING_ALLOC_SYNC_DEVICES), "all") == 0;
+  wait_for_context(all ? NULL : context, WAIT_OR_DIE);
 }
 
 /* Operations. */

@@ -6,6 +6,7 @@
 #define FAKE_ENGINE_H
 
 #include <pthread.h>
+#include <time.h>
 
 #include "context.h"
 #include "memory.h"
@@ -56,6 +57,7 @@ struct CUstream_st {
   int64_t id;
   CUcontext context;
   bool blocking, alive, mine;
+  int priority; /* a hint, which nothing here heeds */
   unsigned holders;
   uint64_t enqueued, completed;
   const struct operation *first; /* that has not ended */
@@ -69,6 +71,7 @@ struct CUevent_st {
   unsigned flags;
   bool mine;
   struct point point;      /* of the last record; no stream before the first */
+  struct timespec time;    /* when the stream was there, once the point is reached */
   struct capture *capture; /* that the last record was part of */
   CUevent next;
 };
@@ -94,7 +97,8 @@ enum patience { WAIT_FOR_EVER, WAIT_OR_DIE };
 CUresult wait_for_point(struct point point, enum patience patience);
 /* For all that is on the streams of a context; NULL: of all contexts. */
 CUresult wait_for_context(CUcontext context, enum patience patience);
-/* The same, if FAKECUDA_ALLOC_SYNC means this caller. */
+/* The same, if FAKECUDA_ALLOC_SYNC means this caller. For those of all contexts if
+   FAKECUDA_ALLOC_SYNC_DEVICES says so. */
 void wait_as_a_driver_may(CUcontext context);
 /* The operation waits for it too. */
 void add_after(struct operation *operation, struct point point);

@@ -59,6 +59,19 @@ CUresult cuEventDestroy_v2(CUevent event) {
   return code;
 }
 
+/* Events that were recorded again since then have another point. */
+static CUresult run_record(struct operation *operation) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  lock_engine();
+  for (CUevent event = events; event; event = event->next) {
+    struct point point = event->point;
+    if (point.stream == operation->stream && point.number == operation->number) event->time = now;
+  }
+  unlock_engine();
+  return CUDA_SUCCESS;
+}
+
 static CUresult record(CUevent event, CUstream handle, struct operation *operation) {
   CUstream stream;
   struct point point;
@@ -76,7 +89,7 @@ static CUresult record(CUevent event, CUstream handle, struct operation *operati
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   BEGIN(cuEventRecord);
-  struct operation *operation = new_operation("record", run_nothing);
+  struct operation *operation = new_operation("record", run_record);
   lock_engine();
   CUresult code = record(event, stream, operation);
   unlock_engine();
@@ -135,6 +148,35 @@ CUresult cuEventSynchronize(CUevent event) {
   lock_engine();
   code = find_for_asking(event);
   if (code == CUDA_SUCCESS) code = wait_for_point(event->point, WAIT_FOR_EVER);
+  unlock_engine();
+  return code;
+}
+
+/* With the lock. */
+static CUresult find_for_timing(CUevent event) {
+  CUresult code = find_for_asking(event);
+  if (code != CUDA_SUCCESS) return code;
+  bool has_time = event->point.stream && !(event->flags & CU_EVENT_DISABLE_TIMING);
+  return has_time ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult elapsed_time(float *milliseconds, CUevent start, CUevent end) {
+  CUresult code = find_for_timing(start);
+  if (code == CUDA_SUCCESS) code = find_for_timing(end);
+  if (code != CUDA_SUCCESS) return code;
+  if (start->context != end->context) return CUDA_ERROR_INVALID_HANDLE;
+  if (!point_is_reached(start->point) || !point_is_reached(end->point)) return CUDA_ERROR_NOT_READY;
+  double seconds = (double)(end->time.tv_sec - start->time.tv_sec);
+  double nanoseconds = (double)(end->time.tv_nsec - start->time.tv_nsec);
+  *milliseconds = (float)(seconds * 1e3 + nanoseconds / 1e6);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+  BEGIN(cuEventElapsedTime);
+  if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
+  lock_engine();
+  CUresult code = elapsed_time(milliseconds, start, end);
   unlock_engine();
   return code;
 }

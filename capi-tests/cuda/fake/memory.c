@@ -186,8 +186,17 @@ void drop_place(struct place *place) {
   place->range = NULL;
 }
 
+size_t memory_of_device(void) { return (size_t)number_setting(SETTING_MEMORY_MB) << 20; }
+
+size_t memory_in_use(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  size_t bytes = in_use[device];
+  pthread_mutex_unlock(&lock);
+  return bytes;
+}
+
 static bool has_room(enum memory_kind kind, CUdevice device, size_t bytes) {
-  size_t total = (size_t)number_setting(SETTING_MEMORY_MB) << 20;
+  size_t total = memory_of_device();
   if (kind > MANAGED_MEMORY) return bytes < REGION_BYTES;
   return bytes <= total && in_use[device] <= total - bytes;
 }

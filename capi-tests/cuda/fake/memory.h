@@ -30,6 +30,10 @@ struct place {
 
 bool is_on_device(const struct range *range);
 
+/* Bytes that each device has, and those of a device that are in use. */
+size_t memory_of_device(void);
+size_t memory_in_use(CUdevice device);
+
 /* Held; NULL if CUDA does not know the address. */
 struct range *find_range(CUdeviceptr address);
 void drop_range(struct range *range);

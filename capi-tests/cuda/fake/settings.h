@@ -23,6 +23,7 @@
 #define FAKE_TEXTS(X)                                                                              \
   X(LATENCY_US, "0")                                                                               \
   X(ALLOC_SYNC, "all")                                                                             \
+  X(ALLOC_SYNC_DEVICES, "own")                                                                     \
   X(FORBID_THREADS, "nexar")                                                                       \
   X(ALLOW_THREADS, "nexar-init")                                                                   \
   X(FAIL, "")                                                                                      \

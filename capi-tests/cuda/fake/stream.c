@@ -2,20 +2,44 @@
  * Calls that make, end, ask and wait for streams. What runs on them is in the engine and in the
  * files of the operations.
  *
- * No call but the waiting ones stays longer than it takes to get the lock, besides cuStreamCreate,
- * which may wait for the device as calls that allocate do.
+ * No call but the waiting ones stays longer than it takes to get the lock, besides those that make a
+ * stream, which may wait for the device as calls that allocate do.
  */
 #include "capture.h"
 #include "engine.h"
 
-CUresult cuStreamCreate(CUstream *made, unsigned flags) {
-  BEGIN(cuStreamCreate);
+/* A smaller number goes first. */
+enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 };
+
+static CUresult create(CUstream *made, unsigned flags, int priority) {
   if (!made || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   lock_engine();
   wait_as_a_driver_may(current_context());
   *made = new_stream(current_context(), flags == CU_STREAM_DEFAULT);
+  (*made)->priority = priority;
   (*made)->mine = note_object(FAKECUDA_STREAM);
   unlock_engine();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream *made, unsigned flags) {
+  BEGIN(cuStreamCreate);
+  return create(made, flags, LEAST_PRIORITY);
+}
+
+/* A priority outside the range becomes the nearest one inside. */
+CUresult cuStreamCreateWithPriority(CUstream *made, unsigned flags, int priority) {
+  BEGIN(cuStreamCreateWithPriority);
+  if (priority > LEAST_PRIORITY) priority = LEAST_PRIORITY;
+  if (priority < GREATEST_PRIORITY) priority = GREATEST_PRIORITY;
+  return create(made, flags, priority);
+}
+
+/* Either may be NULL. */
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  BEGIN(cuCtxGetStreamPriorityRange);
+  if (least) *least = LEAST_PRIORITY;
+  if (greatest) *greatest = GREATEST_PRIORITY;
   return CUDA_SUCCESS;
 }
 
@@ -107,6 +131,17 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
   lock_engine();
   CUresult code = find_stream(handle, &stream);
   if (code == CUDA_SUCCESS) *context = stream->context;
+  unlock_engine();
+  return code;
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int *priority) {
+  BEGIN(cuStreamGetPriority);
+  CUstream stream;
+  if (!priority) return CUDA_ERROR_INVALID_VALUE;
+  lock_engine();
+  CUresult code = find_stream(handle, &stream);
+  if (code == CUDA_SUCCESS) *priority = stream->priority;
   unlock_engine();
   return code;
 }
