@@ -47,7 +47,7 @@ function(nexar_cuda_test name n way)
 endfunction()
 
 foreach(name IN ITEMS operations operators lists streams groups mixed_groups random_groups messages
-                      threads refusals making devices)
+                      threads refusals making devices thread_per_device)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads m)
@@ -86,6 +86,15 @@ nexar_cuda_test(making 4 shm ${uneven})
 nexar_test(cuda devices cuda.devices)
 set_tests_properties(cuda.devices PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
+
+# Calls of the driver that allocate wait for the work of their device, or for that of all devices.
+set(stalls FAKECUDA_LEAKS=abort FAKECUDA_ALLOC_SYNC=all FAKECUDA_STALL_MS=5000 CHECK_DEADLINE_S=50)
+nexar_test(cuda thread_per_device cuda.thread_per_device)
+set_tests_properties(cuda.thread_per_device PROPERTIES
+  PROCESSORS 2 ENVIRONMENT "${stalls};${uneven}")
+nexar_test(cuda thread_per_device.all_devices cuda.thread_per_device)
+set_tests_properties(cuda.thread_per_device.all_devices PROPERTIES
+  PROCESSORS 2 ENVIRONMENT "${stalls};${uneven};FAKECUDA_ALLOC_SYNC_DEVICES=all")
 
 # Failures of the driver and of ranks, and the ends of communicators.
 foreach(name IN ITEMS injection injection_making failing ending aborting leftovers)
