@@ -1,6 +1,6 @@
 /*
- * The fake CUDA driver has the calls that programs make and nexar does not: the current context of a
- * thread, questions about devices and memory, priorities, times, copies between devices.
+ * The fake CUDA driver has the calls that programs make and nexar does not: the current context of
+ * a thread, questions about devices and memory, priorities, times, copies between devices.
  */
 #include <pthread.h>
 
@@ -125,7 +125,7 @@ static void make_streams_with_priorities(void) {
 }
 static void streams_have_priorities(void) { in_a_process("", make_streams_with_priorities); }
 
-/* Calls without a stream return when memory of the host is right, and before that of a device is. */
+/* Calls without a stream return when host memory is right, and before device memory is. */
 static void copy_without_streams(void) {
   begin();
   CUstream blocking = stream_of(CU_STREAM_DEFAULT);

@@ -1,9 +1,10 @@
 /*
- * A program with a thread for each device, as CUDA programs are written: each thread binds its device,
- * makes its rank of a communicator and calls a collective at once. The program has no barrier between
- * the two, so ranks that have returned have a stream inside the collective while others are still
- * being made. A call of the driver that waits for the streams of other devices then never returns:
- * the fake driver ends the process after FAKECUDA_STALL_MS and names the call.
+ * A program with a thread for each device, as CUDA programs are written: each thread binds its
+ * device, makes its rank of a communicator and calls a collective at once. The program has no
+ * barrier between the two, so ranks that have returned have a stream inside the collective while
+ * others are still being made. A call of the driver that waits for the streams of other devices
+ * then never returns: the fake driver ends the process after FAKECUDA_STALL_MS and names the
+ * call.
  *
  * Some of the library's work on a device is done once per process, so each case runs in fresh
  * processes too.
@@ -91,8 +92,8 @@ static void reduce_at_once(struct program *program, int rank, const struct devic
   CALL(nexarCommDestroy(comm));
 }
 
-/* No thread has used CUDA when the communicator is made. The threads allocate their own memory before
-   the first of them calls, so that only the library's allocations are made beside a collective. */
+/* No thread has used CUDA when the communicator is made. The threads allocate their own memory
+   before the first of them calls, so that only the library allocates beside a collective. */
 static void reduce_before_a_device(struct program *program, int rank, int repetition) {
   nexarComm_t comm = NULL;
   CHECK_CODE(nexarSuccess, nexarCommInitRank(&comm, N, program->id, rank));

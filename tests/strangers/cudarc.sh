@@ -1,12 +1,13 @@
 #!/bin/sh
-# The NCCL tests of the crate cudarc, unchanged, on libnccl.so.2 and the fake CUDA driver of the build
-# tree: tests/strangers/cudarc.sh [BUILD [REPETITIONS]]
+# The NCCL tests of the crate cudarc, unchanged, on libnccl.so.2 and the fake CUDA driver of the
+# build tree: tests/strangers/cudarc.sh [BUILD [REPETITIONS]]
 #
-# cargo fetches the source of the version in Cargo.lock; it is kept below BUILD/strangers. With 2 and
-# with 4 devices each test runs in a process of its own, since much is done once per process, and all
-# of them run in one. Tests of one process run one after another: they use the same streams of the same
-# devices, so collectives of two of them could be enqueued in different orders on two devices, which
-# NCCL does not allow. The exit code is 0, 1 if a run failed, or 77 if nothing could be run.
+# cargo fetches the source of the version in Cargo.lock; it is kept below BUILD/strangers. With 2
+# and with 4 devices each test runs in a process of its own, since much is done once per process,
+# and all of them run in one. Tests of one process run one after another: they use the same
+# streams of the same devices, so collectives of two tests could be enqueued in different orders
+# on two devices, which NCCL does not allow. The exit code is 0, 1 if a run failed, or 77 if
+# nothing could be run.
 set -eu
 
 build=${1:-build} repetitions=${2:-10}
@@ -45,7 +46,7 @@ cargo_metadata() {
 fetch() {
     printf '[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n' \
         >"$home/fetch/Cargo.toml"
-    printf '[dependencies]\ncudarc = { version = "=%s", default-features = false, features = ["%s"] }\n' \
+    printf '[dependencies.cudarc]\nversion = "=%s"\ndefault-features = false\nfeatures = ["%s"]\n' \
         "$version" "$(echo "$FEATURES" | sed 's/,/", "/g')" >>"$home/fetch/Cargo.toml"
     : >"$home/fetch/src/lib.rs"
     cargo_metadata --offline >"$home/metadata" 2>/dev/null ||

@@ -2,8 +2,8 @@
  * Calls that make, end, ask and wait for streams. What runs on them is in the engine and in the
  * files of the operations.
  *
- * No call but the waiting ones stays longer than it takes to get the lock, besides those that make a
- * stream, which may wait for the device as calls that allocate do.
+ * No call but the waiting ones stays longer than it takes to get the lock, besides those that make
+ * a stream, which may wait for the device as calls that allocate do.
  */
 #include "capture.h"
 #include "engine.h"
