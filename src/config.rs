@@ -28,7 +28,7 @@ pub const NAMES: [(&str, &str); 23] = [
     ("NEXAR_DEBUG", "log level: WARN, INFO or TRACE; silent when unset"),
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
     ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap"),
-    ("NEXAR_FAKE_DEVICES", "devices that ncclCommInitAll finds where there is no GPU"),
+    ("NEXAR_FAKE_DEVICES", "devices that ncclCommInitAll finds where there is no CUDA driver"),
     ("NEXAR_HOSTID", "name of this host; only ranks that give the same share memory"),
     ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to come, 60000 by default"),
     ("NEXAR_JOB_ID", "name of this run of a job, the same on all ranks; the launcher's by default"),

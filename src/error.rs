@@ -128,6 +128,15 @@ impl fmt::Display for Doing {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// The rank that broke the protocol or is gone, if that is what happened.
+    pub fn culprit(&self) -> Option<Rank> {
+        match self {
+            Self::Protocol { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
+            Self::During { cause, .. } => cause.culprit(),
+            _ => None,
+        }
+    }
+
     pub fn code(&self) -> Code {
         match self {
             Self::Argument(_) | Self::Handle { .. } => Code::InvalidArgument,

@@ -139,6 +139,35 @@ static void a_communicator_is_destroyed_behind_what_was_called(void) {
   free_vector(&vector);
 }
 
+/* Of what was made, or could not be: the error that this rank gets in the end. */
+static void check_names_the_culprit(nexarResult_t made, nexarComm_t comm, int culprit) {
+  char text[40];
+  snprintf(text, sizeof text, "rank %d, preparing its device", culprit);
+  if (made == nexarSuccess) made = nexarBarrier(comm, NULL);
+  CHECK_EQ(nexarUnhandledCudaError, made);
+  CHECK_TEXT(nexarGetLastError(NULL), text);
+  CHECK_TEXT(nexarGetLastError(NULL), "cuMemHostAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2)");
+  CALL(nexarCommDestroy(comm));
+}
+
+/* The last rank gets no pinned memory. */
+static void a_rank_whose_device_has_no_memory_is_named_on_all_ranks(void) {
+  struct here h = here();
+  int culprit = h.n - 1;
+  const char *failure = h.rank == culprit ? "cuMemHostAlloc:1+:2" : NULL;
+  nexarUniqueId id = new_id(h);
+  nexarComm_t comm = NULL;
+  fakecuda_fail(failure);
+  nexarResult_t made = nexarCommInitRank(&comm, h.n, id, h.rank);
+  check_names_the_culprit(made, comm, culprit);
+
+  comm = NULL;
+  made = nexarCommSplit(h.comm, 0, 0, &comm, NULL);
+  check_names_the_culprit(made, comm, culprit);
+  fakecuda_fail(NULL);
+  check_device_works(h);
+}
+
 static const struct test_case cases[] = {
     CASE(a_communicator_gets_its_device_when_that_is_first_used),
     CASE(one_that_is_made_in_the_background_has_the_device_of_the_caller),
@@ -147,6 +176,7 @@ static const struct test_case cases[] = {
     CASE(a_communicator_gives_back_all_it_had_and_takes_no_more_the_next_time),
     CASE(one_that_was_finalized_puts_nothing_on_a_stream),
     CASE(a_communicator_is_destroyed_behind_what_was_called),
+    CASE(a_rank_whose_device_has_no_memory_is_named_on_all_ranks),
 };
 
 int main(void) {

@@ -66,7 +66,7 @@ def renewals(options, tries):
     has begun: it takes hundreds of times until as many have been there at once as ever will be."""
     command = [options.program("renew"), options.tries(500, quick=10), tries]
     with World(4, command) as world:
-        return [[int(number) for number in lines[0].split("|")] for lines in world.outputs(seconds=240)]
+        return [[int(number) for number in lines[0].split("|")] for lines in world.outputs(seconds=600)]
 
 
 def values(measure, choose):

@@ -3,7 +3,9 @@
  *
  *     renew WARM_UPS TRIES
  *
- * Prints by how much the tries have made this process grow: files, threads, KiB of memory.
+ * Prints by how much the tries have made this process grow: files, threads, KiB of memory. They are
+ * made three times and the least growth counts: a leak shows each time, while the most that has ever
+ * been in use at once, which the allocator keeps, grows only now and then.
  */
 #include <dirent.h>
 
@@ -31,6 +33,8 @@ static struct size measure(void) {
   return (struct size){entries_of("/proc/self/fd"), entries_of("/proc/self/task"),
                        (int)(pages * sysconf(_SC_PAGESIZE) / 1024)};
 }
+
+static int smaller(int a, int b) { return a < b ? a : b; }
 
 static void renew(int rank, int n, int times) {
   for (int i = 0; i < times && !check_failures; i++) {
@@ -60,10 +64,15 @@ int main(int argc, char **argv) {
   CHECK_CODE(nexarSuccess, nexarCommCount(world, &n));
   struct size at_first = measure();
   renew(rank, n, atoi(argv[1]));
-  struct size before = measure_settled(at_first);
-  renew(rank, n, atoi(argv[2]));
-  struct size after = measure_settled(at_first);
-  printf("%d|%d|%d\n", after.files - before.files, after.threads - before.threads,
-         after.kib - before.kib);
+  struct size before = measure_settled(at_first), least = {INT_MAX, INT_MAX, INT_MAX};
+  for (int i = 0; i < 3; i++) {
+    renew(rank, n, atoi(argv[2]));
+    struct size after = measure_settled(at_first);
+    least.files = smaller(least.files, after.files - before.files);
+    least.threads = smaller(least.threads, after.threads - before.threads);
+    least.kib = smaller(least.kib, after.kib - before.kib);
+    before = after;
+  }
+  printf("%d|%d|%d\n", least.files, least.threads, least.kib);
   return check_failures != 0;
 }

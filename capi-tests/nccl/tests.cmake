@@ -17,6 +17,14 @@ foreach(n IN ITEMS 1 3)
   nexar_test(nccl environment.${n} nexar::run -n ${n} --timeout 55 $<TARGET_FILE:nccl.environment>)
 endforeach()
 
+# Memory of devices, on the fake driver.
+nexar_program(nccl device_memory nccl/device_memory.c)
+target_link_libraries(nccl.device_memory PRIVATE
+  fake_cuda_driver nexar::nccl nexar::nexar Threads::Threads)
+nexar_test(nccl device_memory nccl.device_memory)
+set_tests_properties(nccl.device_memory PROPERTIES
+  ENVIRONMENT "FAKECUDA_DEVICES=4;NEXAR_FAKE_DEVICES=2")
+
 nexar_test(nccl symbols sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/symbols.sh ${CMAKE_NM} ${CMAKE_READELF}
   ${nccl_file} ${nccl_symbols} ${CMAKE_CURRENT_SOURCE_DIR}/nccl/torch_symbols.txt)
 nexar_test(nccl dynamic_section sh ${CMAKE_CURRENT_SOURCE_DIR}/abi/dynamic_section.sh
@@ -39,6 +47,9 @@ if(Python3_FOUND)
   endforeach()
   nexar_client_test(program ${CMAKE_CURRENT_SOURCE_DIR}/nccl/program.sh
     ${Python3_EXECUTABLE} ${CMAKE_C_COMPILER} ${nccl_directory} ${pypi_cache})
+  nexar_client_test(device_program ${CMAKE_CURRENT_SOURCE_DIR}/nccl/device_program.sh
+    ${Python3_EXECUTABLE} ${CMAKE_C_COMPILER} ${nccl_directory} ${pypi_cache}
+    $<TARGET_FILE_DIR:fake_cuda_driver>)
 endif()
 
 # Not a test: what it compares with is half a gigabyte. `make nccl-oracle` runs it.

@@ -163,7 +163,7 @@ pub unsafe extern "C" fn nexarCommInitRank(
     initialise("nexarCommInitRank", comm, || {
         let (world, id) = (arguments::world(rank, nranks)?, id_bytes(&commId));
         let config = config::get()?;
-        Ok((true, move || join(&id, world, config)))
+        Ok((true, move |device| join(&id, world, config, device)))
     })
 }
 
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn nexarCommInitRankConfig(
         let (world, id) = (arguments::world(rank, nranks)?, id_bytes(&commId));
         // SAFETY: the caller passes NULL or a nexarConfig_t as long as its size field says.
         let (config, blocking) = unsafe { arguments::config(config, config::get()?) }?;
-        Ok((blocking, move || join(&id, world, &config)))
+        Ok((blocking, move |device| join(&id, world, &config, device)))
     })
 }
 
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn nexarCommInitRankConfig(
 pub unsafe extern "C" fn nexarCommInitFromEnv(comm: *mut nexarComm_t) -> Code {
     initialise("nexarCommInitFromEnv", comm, || {
         let config = config::get()?;
-        Ok((true, move || join_environment(config)))
+        Ok((true, move |device| join_environment(config, device)))
     })
 }
 

@@ -170,13 +170,7 @@ pub(super) fn split_all(splits: Vec<Splitting>) -> Result<()> {
     let (requests, answers): (Vec<_>, Vec<_>) =
         splits.into_iter().map(|one| (one.request, (one.out, one.device))).unzip();
     let mut result = Ok(());
-    for ((made, request), (out, device)) in
-        comm_split(&requests).into_iter().zip(&requests).zip(answers)
-    {
-        let made = made.and_then(|made| match (made, request.communicator.device()) {
-            (Some(made), Some(device)) => made.attach(device).map(|()| Some(made)),
-            (made, _) => Ok(made),
-        });
+    for (made, (out, device)) in comm_split(&requests).into_iter().zip(answers) {
         let handle = |communicator| comm::insert(communicator, device);
         let set = made.map(|made| out.set(made.map_or(null_mut(), handle)));
         result = result.and(set);

@@ -91,15 +91,15 @@ pub(super) fn splitting(
     })
 }
 
-/// As `boundary`, for a call that makes a communicator: whether it waits, and how it is made. Does so
-/// at once, in the background or at the end of the group that this thread is inside.
+/// As `boundary`, for a call that makes a communicator: whether it waits, and how it is made for the device of
+/// this thread. Does so at once, in the background or at the end of the group that this thread is inside.
 pub(super) fn initialise<M>(
     function: &'static str,
     comm: *mut nexarComm_t,
     parse: impl FnOnce() -> Result<(bool, M)>,
 ) -> Code
 where
-    M: FnOnce() -> Result<Arc<Communicator>> + Send + 'static,
+    M: FnOnce(Option<Arc<Device>>) -> Result<Arc<Communicator>> + Send + 'static,
 {
     boundary(function, || {
         let begin = || {
@@ -108,11 +108,7 @@ where
             let (waits, make) = parse()?;
             // Asked here: the thread that makes it may have another device, or none.
             let device = Device::current()?.map(Arc::new);
-            make_now_or_later(out, waits, move || {
-                let communicator = make()?;
-                device.map_or(Ok(()), |device| communicator.attach(device))?;
-                Ok(communicator)
-            })
+            make_now_or_later(out, waits, move || make(device))
         };
         begin().inspect_err(|error| note_failure(function, error))
     })

@@ -1,17 +1,20 @@
 //! Which device a communicator has, and which of a call's buffers lie there.
 //!
-//! It gets one when it is made, if the program has used CUDA by then, else with its first call that needs one.
-//! Leaves to `device::kind` what memory is at an address. Invariants: a communicator has one device, to its end;
-//! buffers of another are refused.
+//! It gets one before its ranks meet, if the program has used CUDA by then, else with its first call that needs
+//! one. Leaves to `device::kind` what memory is at an address. Invariants: a communicator has one device, to its
+//! end; buffers of another are refused; no rank begins a call before all that had a device when they joined have
+//! got their memory.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+use crate::config::Config;
 use crate::device::{CudaStream, Device, Kind, kind_of};
 use crate::error::{Error, Result};
+use crate::rank::Rank;
 
 use super::Communicator;
-use super::cuda::Cuda;
+use super::cuda::{Cuda, Ending};
 use super::layout::OnDevice;
 use super::work::Work;
 
@@ -77,33 +80,68 @@ impl Communicator {
         self.cuda.get().and_then(|cuda| cuda.device().ok())
     }
 
-    /// The program has named a device for it, which it gets at once: later other ranks of this process may have
-    /// work under way that waits for this one, and a device may wait for that before it gives memory.
+    /// The program has named a device for it, which it gets before any rank of it can be used.
     pub fn want_device(&self, ordinal: i32) -> Result<()> {
         let _ = self.wanted_device.set(ordinal);
         match Device::if_there(ordinal)? {
-            Some(device) => self.attach(Arc::new(device)),
+            Some(device) => self.attach(Cuda::new(Arc::new(device), self.config.cuda_holds)),
             None => Ok(()),
         }
     }
 
-    /// Gives it a device, before any operation. Must be called by a thread of the program, or by the one that
-    /// makes the communicator.
-    pub fn attach(&self, device: Arc<Device>) -> Result<()> {
-        let made = Cuda::new(device, self.config.cuda_holds)?;
-        let _ = self.cuda.set(made);
+    fn attach(&self, cuda: Result<Arc<Cuda>>) -> Result<()> {
+        let _ = self.cuda.set(cuda?);
         Ok(())
     }
 
-    /// The program had used no device when the communicator was made. `expected`: one that it must be.
+    /// The program had used no device when the communicator was made, or it could get no memory then. `expected`:
+    /// one that it must be.
     fn attach_if_needed(&self, expected: Option<i32>) -> Result<()> {
-        let _attaching = self.attaching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _attaching = match self.cuda.get() {
+            Some(cuda) if cuda.has_memory() => return Ok(()),
+            Some(cuda) => return cuda.get_memory(),
+            None => self.attaching.lock().unwrap_or_else(PoisonError::into_inner),
+        };
         if self.cuda.get().is_some() {
             return Ok(());
         }
         let current =
             Device::current()?.filter(|here| expected.is_none_or(|it| it == here.ordinal()));
         let device = current.map_or_else(|| Device::primary(expected.unwrap_or(0)), Ok)?;
-        self.attach(Arc::new(device))
+        self.attach(Cuda::new_in_call(Arc::new(device), self.config.cuda_holds))
+    }
+}
+
+/// What a rank has for its device before the ranks of its communicator meet. Their meeting is the barrier behind
+/// which calls may be made: then all of them have got it. Given back when it is dropped, by a thread of the
+/// program or the one that makes the communicator.
+#[derive(Default)]
+pub(super) struct Prepared(Option<Result<Arc<Cuda>>>);
+
+impl Prepared {
+    pub fn new(device: Option<Arc<Device>>, config: &Config) -> Self {
+        Self(device.map(|device| Cuda::new(device, config.cuda_holds)))
+    }
+
+    /// Why the device cannot be used, which the other ranks are told once they have met.
+    pub fn failure(&self, rank: Rank) -> Option<Error> {
+        let cause = self.0.as_ref()?.as_ref().err()?;
+        Some(Error::Cuda(format!("{rank}, preparing its device: {cause}")))
+    }
+
+    /// Gives the device to the communicator that was made.
+    pub fn attach_to(mut self, communicator: Arc<Communicator>) -> Arc<Communicator> {
+        if let Some(Ok(cuda)) = self.0.take() {
+            let _ = communicator.cuda.set(cuda);
+        }
+        communicator
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if let Some(Ok(cuda)) = &self.0 {
+            cuda.close(Ending::Destroyed);
+        }
     }
 }

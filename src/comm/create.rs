@@ -12,13 +12,15 @@ use tracing::info;
 use crate::bootstrap::{self, World};
 use crate::collective::select::Selection;
 use crate::config::Config;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 use crate::runtime;
-use crate::transport::AnyMesh;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::QuicMesh;
+use crate::transport::{AnyMesh, Mesh};
 
+use super::attach::Prepared;
 use super::{Communicator, DELIVERY_LOOK, hosts};
 
 /// How long an initialisation that has failed waits until the other ranks know why.
@@ -43,20 +45,22 @@ pub fn create_on(mesh: AnyMesh, config: &Config) -> Result<Arc<Communicator>> {
     Communicator::new(&new_name(config), mesh, config)
 }
 
-/// This process's rank in a communicator of processes that share a unique id.
+/// This process's rank in a communicator of processes that share a unique id. `device`: the one that the program
+/// uses for it, if it has used any.
 pub fn join(
     id: &[u8; bootstrap::BYTES],
     world: World,
     config: &Config,
+    device: Option<Arc<Device>>,
 ) -> Result<Arc<Communicator>> {
     if world.size == 1 {
         bootstrap::retire(id)?;
     }
-    create(world, config, |deadline| bootstrap::join(id, world, config, deadline))
+    create(world, config, device, |deadline| bootstrap::join(id, world, config, deadline))
 }
 
 /// As `join`, from what a launcher has put into the environment. Without it, a world of one.
-pub fn join_environment(config: &Config) -> Result<Arc<Communicator>> {
+pub fn join_environment(config: &Config, device: Option<Arc<Device>>) -> Result<Arc<Communicator>> {
     let (world, address) = match (config.rank, config.nranks, &config.comm_id) {
         (None, None, None) => (World { rank: Rank(0), size: 1 }, ""),
         (Some(rank), Some(size), _) if rank >= size => {
@@ -70,31 +74,43 @@ pub fn join_environment(config: &Config) -> Result<Arc<Communicator>> {
             return Err(Error::Usage(what));
         }
     };
-    create(world, config, |deadline| bootstrap::join_at(address, world, config, deadline))
+    create(world, config, device, |deadline| bootstrap::join_at(address, world, config, deadline))
 }
 
 fn create(
     world: World,
     config: &Config,
+    device: Option<Arc<Device>>,
     mesh: impl FnOnce(Instant) -> Result<QuicMesh>,
 ) -> Result<Arc<Communicator>> {
     // The settings are checked before anybody is waited for.
     Selection::parse(&config.algo)?;
-    if world.size == 1 {
-        let mut alone = create_in_process(1, config)?;
-        return Ok(alone.remove(0));
-    }
     let began = Instant::now();
     let limit = config.init_timeout;
     let deadline = began + limit;
-    let mut mesh = AnyMesh::Quic(mesh(deadline).inspect_err(|_| deliver_refusals())?);
+    let prepared = Prepared::new(device, config);
+    if world.size == 1 {
+        if let Some(failure) = prepared.failure(world.rank) {
+            return Err(failure);
+        }
+        let alone = create_in_process(1, config)?.remove(0);
+        return Ok(prepared.attach_to(alone));
+    }
+    let joined = mesh(deadline).inspect_err(|_| deliver_refusals());
+    let mut mesh =
+        AnyMesh::Quic(joined.map_err(|error| prepared.failure(world.rank).unwrap_or(error))?);
+    if let Some(failure) = prepared.failure(world.rank) {
+        let fault = mesh.fail(failure);
+        mesh.leave();
+        return Err(fault);
+    }
     let met = runtime::drive(hosts::meet(&mut mesh), deadline + bootstrap::GRACE, false);
     let late = || Error::Timeout { limit_ms: limit.as_millis(), blame: mesh.why_incomplete() };
     met.ok_or_else(late)??;
     let (name, rank) = (new_name(config), world.rank);
     let ms = began.elapsed().as_millis();
     info!(rank = rank.0 as u64, "communicator {name}: {rank} of {} after {ms} ms", world.size);
-    Communicator::new(&name, mesh, config)
+    Communicator::new(&name, mesh, config).map(|made| prepared.attach_to(made))
 }
 
 /// If the root is in this process, the other ranks are told why before the program can exit.

@@ -7,7 +7,7 @@
 //! - memory is given back when no stream needs it, and only then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
@@ -17,8 +17,8 @@ use crate::device::staging::Staging;
 use crate::device::{CudaStream, Device, Entered, Event};
 use crate::error::{Error, Result};
 
-use super::leftovers;
 use super::stream::Stream;
+use super::{allocation, leftovers};
 
 /// How a communicator ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,16 +41,23 @@ impl Ending {
 const LOOK: Duration = Duration::from_micros(100);
 pub(super) const DEVICE_LOOK: Duration = Duration::from_millis(100);
 
-/// A piece may need a scalar besides its data.
-const ROOM_FOR_SCALAR: usize = 4096;
+/// Most bytes of a piece, which may need a scalar besides its data.
+const PIECE: usize = SLOT + 4096;
+
+/// How long a communicator that is made waits for pinned memory while streams of this process are inside calls.
+const PATIENCE_WHEN_MADE: Duration = Duration::from_millis(200);
+/// The same in a call: streams may wait for this very call.
+const PATIENCE_IN_CALL: Duration = Duration::from_millis(20);
 
 pub(super) struct Cuda {
     ordinal: i32,
     device: Mutex<DeviceUse>,
     /// Makes what was enqueued.
     worker: Arc<Stream>,
-    /// `None`: streams of the device cannot wait for numbers, so callers do.
-    staging: Option<Arc<Staging>>,
+    /// `None`: streams of the device cannot wait for numbers, so callers do. Callers also wait while it is not
+    /// set: a stream of this process was inside a call whenever memory was wanted.
+    staging: OnceLock<Option<Arc<Staging>>>,
+    getting_memory: Mutex<()>,
     order: Mutex<Order>,
     /// A failed operation holds its stream until the communicator is aborted or destroyed.
     pub holds: bool,
@@ -68,38 +75,53 @@ enum DeviceUse {
 }
 
 impl Cuda {
-    /// Nothing is allocated later: that could wait for what is under way.
+    /// For a communicator that is being made.
     pub fn new(device: Arc<Device>, holds: bool) -> Result<Arc<Self>> {
+        Self::with_patience(device, holds, PATIENCE_WHEN_MADE)
+    }
+
+    /// For a communicator that a call is made on.
+    pub fn new_in_call(device: Arc<Device>, holds: bool) -> Result<Arc<Self>> {
+        Self::with_patience(device, holds, PATIENCE_IN_CALL)
+    }
+
+    fn with_patience(device: Arc<Device>, holds: bool, patience: Duration) -> Result<Arc<Self>> {
         let ordinal = device.ordinal();
         let worker = Stream::new()?;
-        let entered = device.enter()?;
-        let event = entered.create_event()?;
-        let staging = match entered.memops_work() {
-            true => {
-                match Staging::new(&entered, SLOT + ROOM_FOR_SCALAR, leftovers::take(&device)) {
-                    Ok(staging) => Some(staging),
-                    Err(error) => {
-                        device.destroy_event(event);
-                        return Err(error);
-                    }
-                }
+        let event = device.enter()?.create_event()?;
+        let staging = match staging_for(&device, patience) {
+            Ok(staging) => staging.map_or_else(OnceLock::new, OnceLock::from),
+            Err(error) => {
+                device.destroy_event(event);
+                return Err(error);
             }
-            false => None,
         };
-        drop(entered);
-        let pinned = staging.as_ref().map_or(0, |staging| staging.bytes());
-        info!("device {ordinal}: {} KiB of pinned memory", pinned >> 10);
-        let cuda = Arc::new(Self {
+        Ok(Arc::new(Self {
             ordinal,
             device: Mutex::new(DeviceUse::Open(device)),
             worker,
             staging,
+            getting_memory: Mutex::new(()),
             order: Mutex::new(Order { event: Some(event), last: None, is_recorded: true }),
             holds,
             has_told: AtomicBool::new(false),
-        });
-        live().push(Arc::downgrade(&cuda));
-        Ok(cuda)
+        }))
+    }
+
+    /// Whether it has the memory that it needs on this device.
+    pub fn has_memory(&self) -> bool {
+        self.staging.get().is_some()
+    }
+
+    /// Gets the memory that could not be had before, if it can be had now.
+    pub fn get_memory(&self) -> Result<()> {
+        let _alone = self.getting_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.has_memory()
+            && let Some(staging) = staging_for(&*self.device()?, PATIENCE_IN_CALL)?
+        {
+            let _ = self.staging.set(staging);
+        }
+        Ok(())
     }
 
     pub fn ordinal(&self) -> i32 {
@@ -119,7 +141,7 @@ impl Cuda {
     }
 
     pub fn staging(&self) -> Option<&Arc<Staging>> {
-        self.staging.as_ref()
+        self.staging.get().and_then(Option::as_ref)
     }
 
     /// The thread that makes its operations, which never calls the driver.
@@ -129,7 +151,7 @@ impl Cuda {
 
     /// Says, once, that a caller waits for what would else be made behind its back.
     pub fn tell_that_callers_wait(&self, bytes: usize) {
-        if self.staging.is_some() && !self.has_told.swap(true, Ordering::Relaxed) {
+        if self.staging().is_some() && !self.has_told.swap(true, Ordering::Relaxed) {
             info!("device {}: {bytes} bytes at once, the caller waits", self.ordinal);
         }
     }
@@ -154,7 +176,7 @@ impl Cuda {
 
     /// Nothing more is enqueued for now: has the device say when it has done all that was.
     pub fn rest(&self, order: &mut Order, entered: &Entered<'_>) -> Result<()> {
-        if let (Some(staging), Some(stream)) = (&self.staging, order.unrested()) {
+        if let (Some(staging), Some(stream)) = (self.staging(), order.unrested()) {
             staging.retire(|cell, value| entered.write_value(cell, value, stream))?;
         }
         order.rest(entered)
@@ -164,14 +186,14 @@ impl Cuda {
     /// device needs the memory no more.
     pub fn settle(&self, order: &mut Order, device: &Device) {
         let rested = device.enter().and_then(|entered| self.rest(order, &entered));
-        if let (Err(_), Some(staging)) = (rested, &self.staging) {
+        if let (Err(_), Some(staging)) = (rested, self.staging()) {
             staging.lose();
         }
     }
 
     /// Lets the device go on with all that was enqueued.
     pub fn release(&self) {
-        if let Some(staging) = &self.staging {
+        if let Some(staging) = self.staging() {
             staging.release();
         }
     }
@@ -202,7 +224,7 @@ impl Cuda {
         let Some(mut order) = self.lock_within(patience) else { return };
         let device_use = std::mem::replace(&mut *self.device_use(), DeviceUse::Ended);
         let DeviceUse::Ending(device, ending) = device_use else { return };
-        if let Some(staging) = &self.staging {
+        if let Some(staging) = self.staging() {
             if self.holds {
                 staging.release();
             }
@@ -219,6 +241,35 @@ impl Cuda {
             leftovers::free();
         }
     }
+}
+
+/// Pinned memory of a communicator on this device: the inner `None` if its streams cannot wait for numbers, the
+/// outer one if a stream of this process stays inside a call, for which an allocation might wait.
+fn staging_for(device: &Device, patience: Duration) -> Result<Option<Option<Arc<Staging>>>> {
+    let (ordinal, entered) = (device.ordinal(), device.enter()?);
+    let known = entered.memops_work();
+    if known == Some(false) {
+        return Ok(Some(None));
+    }
+    let kept = known.and_then(|_| leftovers::take(device));
+    let got = kept.map(|pinned| Ok(Some(pinned))).or_else(|| {
+        allocation::while_no_stream_waits(patience, || {
+            let pinned = entered.allocate(Staging::bytes_of(PIECE))?;
+            Ok(entered.try_memops(pinned))
+        })
+    });
+    let Some(pinned) = got.transpose()? else {
+        info!(
+            "device {ordinal}: a stream is inside a call, so callers wait until memory can be had"
+        );
+        return Ok(None);
+    };
+    let staging = pinned.map(|pinned| Staging::new(pinned, PIECE));
+    if let Some(staging) = &staging {
+        allocation::watch(staging);
+        info!("device {ordinal}: {} KiB of pinned memory", Staging::bytes_of(PIECE) >> 10);
+    }
+    Ok(Some(staging))
 }
 
 /// Waits until the device has done all that was enqueued, or never will.
@@ -294,26 +345,4 @@ impl Order {
         }
         Ok(())
     }
-}
-
-/// Those of all communicators of this process.
-fn live() -> MutexGuard<'static, Vec<Weak<Cuda>>> {
-    static LIVE: Mutex<Vec<Weak<Cuda>>> = Mutex::new(Vec::new());
-    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    live.retain(|cuda| cuda.strong_count() > 0);
-    live
-}
-
-fn all_live() -> Vec<Arc<Cuda>> {
-    live().iter().filter_map(Weak::upgrade).collect()
-}
-
-/// Whether some stream is inside a call that this process has not finished.
-pub(super) fn some_stream_waits() -> bool {
-    all_live().iter().filter_map(|cuda| cuda.staging()).any(|staging| !staging.is_idle())
-}
-
-/// No stream waits for this process any more, which ends: nothing else could interrupt it.
-pub(super) fn release_all() {
-    all_live().iter().for_each(|cuda| cuda.release());
 }

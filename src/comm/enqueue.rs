@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::rank::Place;
 
 use super::Communicator;
+use super::allocation;
 use super::attach::OnCuda;
 use super::batch::{Request, begin};
 use super::cuda::{Cuda, Order};
@@ -105,12 +106,18 @@ struct Waiting {
 pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     let cudas = cudas_of(&requests);
     let result = run_on(&cudas, requests);
+    // Where the caller has waited for want of memory, its streams wait for nothing now. Without it, the next call
+    // waits too.
+    for cuda in cudas.iter().filter(|cuda| !cuda.has_memory()) {
+        let _ = cuda.get_memory();
+    }
     // A communicator that has ended meanwhile could perhaps not wait for this.
     cudas.iter().for_each(|cuda| cuda.give_back(Duration::ZERO));
     result
 }
 
 fn run_on(cudas: &[Arc<Cuda>], requests: Vec<Request<'static>>) -> Result<()> {
+    let enqueuing = allocation::enqueuing();
     // In one order in all threads, so that none waits for another's.
     let mut sides = cudas.iter().map(Side::new).collect::<Result<Vec<_>>>()?;
     let asked = requests.into_iter().map(|request| plan(request, cudas));
@@ -143,7 +150,7 @@ fn run_on(cudas: &[Arc<Cuda>], requests: Vec<Request<'static>>) -> Result<()> {
         }
         faults.into_iter().next().unwrap_or(error)
     });
-    drop(sides);
+    drop((sides, enqueuing));
     // Whoever aborted meanwhile did not know of these numbers.
     for one in enqueued.iter().filter(|one| one.communicator.is_aborted()) {
         one.communicator.release_device();

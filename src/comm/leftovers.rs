@@ -7,11 +7,12 @@
 //! is of the same context and is still there.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::device::staging::Staging;
 use crate::device::{Device, Pinned};
 
-use super::cuda;
+use super::allocation;
 
 struct Leftover {
     staging: Arc<Staging>,
@@ -37,18 +38,20 @@ pub(super) fn keep(staging: Arc<Staging>, device: Arc<Device>) {
 
 /// Frees all, unless a stream is inside a call.
 pub(super) fn free() {
-    let mut leftovers = leftovers();
-    leftovers.retain(Leftover::is_there);
-    if cuda::some_stream_waits() || leftovers.iter().any(|one| !one.staging.is_idle()) {
-        return;
-    }
-    let idle = std::mem::take(&mut *leftovers);
-    drop(leftovers); // what is freed may wait
-    for Leftover { staging, device } in idle {
-        if let Some(pinned) = staging.take() {
-            device.free(pinned);
+    allocation::while_no_stream_waits(Duration::ZERO, || {
+        let mut leftovers = leftovers();
+        leftovers.retain(Leftover::is_there);
+        if leftovers.iter().any(|one| !one.staging.is_idle()) {
+            return;
         }
-    }
+        let idle = std::mem::take(&mut *leftovers);
+        drop(leftovers); // what is freed may wait
+        for Leftover { staging, device } in idle {
+            if let Some(pinned) = staging.take() {
+                device.free(pinned);
+            }
+        }
+    });
 }
 
 /// Memory that another communicator on this device had.

@@ -7,6 +7,7 @@
 //! - after the first failure every operation returns that failure, on every rank;
 //! - a communicator is left (`Drop`) only when no operation of it is running here.
 
+mod allocation;
 mod attach;
 mod backlog;
 mod batch;
@@ -142,7 +143,7 @@ pub fn leave_all(inside_a_call: bool) {
             runtime::tell_of_exit();
         }
     }
-    cuda::release_all();
+    allocation::release_all();
 }
 
 /// Waits until the peers know of every failure of this process's communicators, a moment at most:

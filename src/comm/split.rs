@@ -14,6 +14,7 @@ use crate::op::Op;
 use crate::rank::Rank;
 use crate::transport::{Mesh, Split};
 
+use super::attach::Prepared;
 use super::batch::{Batch, while_nobody_issues};
 use super::ticket::Ticket;
 use super::work::{Work, collective};
@@ -41,12 +42,14 @@ pub struct SplitRequest {
 /// it could be made, whatever becomes of the others: somebody may wait for it there.
 pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>> {
     let made: Vec<_> = requests.iter().map(|_| OnceLock::new()).collect();
+    // Before a rank is told of a wish: none begins a call on the new communicator before all have their memory.
+    let prepared: Vec<_> = requests.iter().map(SplitRequest::prepare).collect();
     let mut batch = Batch::default();
     let issued: Vec<_> = while_nobody_issues(|| {
-        let both = requests.iter().zip(&made);
-        both.map(|(request, made)| {
+        let all = requests.iter().zip(prepared).zip(&made);
+        all.map(|((request, prepared), made)| {
             let communicator = Arc::clone(&request.communicator);
-            batch.add(communicator, Work::Split(Splitting { request, made }))
+            batch.add(communicator, Work::Split(Splitting { request, prepared, made }))
         })
         .collect()
     });
@@ -62,6 +65,7 @@ pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>
 /// A split as an operation, and where its outcome goes.
 pub struct Splitting<'a> {
     request: &'a SplitRequest,
+    prepared: Prepared,
     made: &'a OnceLock<Result<Option<Arc<Communicator>>>>,
 }
 
@@ -80,12 +84,18 @@ impl Splitting<'_> {
             ticket.communicator.mesh.renounce(seq, color, fault.clone());
         }
         known?;
-        let _ = self.made.set(self.request.make(seq, &wishes).await);
+        let _ = self.made.set(self.request.make(seq, &wishes, self.prepared).await);
         Ok(())
     }
 }
 
 impl SplitRequest {
+    /// A rank of the new communicator keeps its device.
+    fn prepare(&self) -> Prepared {
+        let device = self.wish.color.and_then(|_| self.communicator.device());
+        Prepared::new(device, &self.config)
+    }
+
     /// A place for the wish of each rank, with this rank's own.
     fn wishes(&self) -> Vec<u8> {
         let place = self.communicator.place();
@@ -97,12 +107,20 @@ impl SplitRequest {
 
     /// Makes the communicator that the wishes told in call number `seq` lead to, within the time that
     /// initialisation may take. Ends with the parent, if that fails or is aborted.
-    async fn make(&self, seq: u64, wishes: &[u8]) -> Result<Option<Arc<Communicator>>> {
+    async fn make(
+        &self,
+        seq: u64,
+        wishes: &[u8],
+        prepared: Prepared,
+    ) -> Result<Option<Arc<Communicator>>> {
         let Some(color) = self.wish.color else { return Ok(None) };
         let parent = &self.communicator;
         let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
         let members = members(&wishes, color);
         let mut mesh = parent.mesh.split(Split { seq, color, members }).await?;
+        if let Some(failure) = prepared.failure(mesh.place().rank) {
+            return Err(mesh.fail(failure));
+        }
         let limit = self.config.init_timeout;
         let formed = match parent.mesh.within(limit, hosts::form(&mut mesh)).await {
             Ok(Some(formed)) => formed,
@@ -125,7 +143,8 @@ impl SplitRequest {
         let place = mesh.place();
         let rank = place.rank;
         info!(rank = rank.0 as u64, "communicator {name}: {rank} of {}", place.size);
-        Communicator::new(&name, mesh, &self.config).map(Some)
+        let made = Communicator::new(&name, mesh, &self.config)?;
+        Ok(Some(prepared.attach_to(made)))
     }
 }
 

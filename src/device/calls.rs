@@ -189,6 +189,21 @@ impl Driver {
         self.check("cuPointerGetAttributes", code).map(|()| id)
     }
 
+    /// Memory of the device whose context is current.
+    pub(super) fn allocate_on_device(&self, bytes: usize) -> Result<u64> {
+        let mut address = 0;
+        // SAFETY: writes the one address.
+        let code = unsafe { (self.functions.cuMemAlloc_v2)(&raw mut address, bytes) };
+        self.check("cuMemAlloc_v2", code).map(|()| address)
+    }
+
+    /// Memory of `allocate_on_device` that neither the program nor a device uses any more.
+    pub(super) fn free_on_device(&self, address: u64) -> Result<()> {
+        // SAFETY: the caller answers for that nobody uses it; the driver checks that it is there.
+        let code = unsafe { (self.functions.cuMemFree_v2)(address) };
+        self.check("cuMemFree_v2", code)
+    }
+
     /// Memory that the program and all devices reach.
     pub(super) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
         let mut host = null_mut();

@@ -81,6 +81,20 @@ impl Device {
         Ok(Entered { device: self, stays_in_its_thread: PhantomData })
     }
 
+    /// Memory of this device, for the program. May wait for all work of the device.
+    pub fn allocate_memory(&self, bytes: usize) -> Result<u64> {
+        let entered = self.enter()?;
+        let _relaxed = entered.relax().told()?;
+        self.driver.allocate_on_device(bytes).told()
+    }
+
+    /// Frees what `allocate_memory` has given, which the program does not use any more.
+    pub fn free_memory(&self, address: u64) -> Result<()> {
+        let entered = self.enter()?;
+        let _relaxed = entered.relax().told()?;
+        self.driver.free_on_device(address).told()
+    }
+
     /// Gives memory back that neither the program nor a stream uses any more, also by a cell.
     pub fn free(&self, pinned: Pinned) {
         let freed = self.try_enter().and_then(|entered| {

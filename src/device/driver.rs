@@ -60,6 +60,8 @@ functions! { Functions:
     cuCtxPopCurrent_v2(*mut CUcontext);
     cuThreadExchangeStreamCaptureMode(*mut u32);
     cuPointerGetAttributes(c_uint, *mut u32, *mut *mut c_void, CUdeviceptr);
+    cuMemAlloc_v2(*mut CUdeviceptr, usize);
+    cuMemFree_v2(CUdeviceptr);
     cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
     cuMemFreeHost(*mut c_void);
     cuMemHostGetDevicePointer_v2(*mut CUdeviceptr, *mut c_void, c_uint);

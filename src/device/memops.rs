@@ -1,7 +1,8 @@
 //! Whether a stream of a device writes numbers that this process sees, and awaits those that it writes.
 //!
-//! Tried once for each device on a stream of its own. Invariant: the trial ends, also if the device does not
-//! do its work.
+//! Tried once for each device on a stream of its own, in the pinned memory of the first communicator there: a
+//! driver may wait for other streams when memory is freed. Invariant: the trial ends, also if the device does
+//! not do its work.
 
 use std::time::{Duration, Instant};
 
@@ -20,58 +21,76 @@ const NAP: Duration = Duration::from_micros(50);
 /// there before, and would take back what lets it go on.
 const QUESTION: usize = 0;
 const ANSWER: usize = 64;
-const BYTES: usize = 128;
 const ASKED: u32 = 2;
 const HEARD: u32 = 3;
 const ANSWERED: u32 = 1;
 
 impl Entered<'_> {
-    /// Whether `write_value` and `wait_value` work on this device. Found out by the first who asks in this
-    /// process, who may wait for work that the device has.
-    pub fn memops_work(&self) -> bool {
-        let known = self.driver().memops_work.get(self.ordinal() as usize);
-        known.is_some_and(|known| *known.get_or_init(|| self.try_memops()))
+    /// Whether `write_value` and `wait_value` work on this device. `None`: not tried yet.
+    pub fn memops_work(&self) -> Option<bool> {
+        let Some(known) = self.driver().memops_work.get(self.ordinal() as usize) else {
+            return Some(false);
+        };
+        if !self.driver().has_memops() {
+            known.get_or_init(|| self.say_why_not("the driver is too old"));
+        }
+        known.get().copied()
     }
 
-    fn try_memops(&self) -> bool {
-        let why_not = match self.driver().has_memops() {
-            false => "the driver is too old".to_owned(),
-            true => match self.allocate(BYTES).and_then(|pinned| self.try_with(pinned)) {
-                Ok(true) => return true,
-                Ok(false) => format!("a trial took longer than {} s", PATIENCE.as_secs()),
-                Err(error) => error.to_string(),
-            },
-        };
+    /// Finds out whether they work, unless that is known, with memory that nothing else uses; may wait for other
+    /// work of the device. Returns the memory if they work, else frees it. One thread at a time.
+    pub fn try_memops(&self, pinned: Pinned) -> Option<Pinned> {
+        let known = self.driver().memops_work.get(self.ordinal() as usize)?;
+        if known.get().is_none() {
+            let (worked, is_settled) = self.try_with(&pinned);
+            let _ = known.set(match worked {
+                Ok(true) => true,
+                Ok(false) => {
+                    self.say_why_not(&format!("a trial took longer than {} s", PATIENCE.as_secs()))
+                }
+                Err(error) => self.say_why_not(&error.to_string()),
+            });
+            if !is_settled {
+                return None;
+            }
+        }
+        if known.get() == Some(&true) {
+            return Some(pinned);
+        }
+        let _relaxed = self.relax().told();
+        forgive(self.driver().free_host(pinned.host()));
+        None
+    }
+
+    fn say_why_not(&self, why: &str) -> bool {
         warn!(
             "device {}: streams cannot wait for the network, so calls on its memory return when they have ended: \
-             {why_not}",
+             {why}",
             self.ordinal()
         );
         false
     }
 
-    fn try_with(&self, pinned: Pinned) -> Result<bool> {
+    /// Whether the trial worked, and whether the device has done with the memory. If it has not, because it is
+    /// late or has failed, the memory stays there for what it may still write.
+    fn try_with(&self, pinned: &Pinned) -> (Result<bool>, bool) {
         let driver = self.driver();
         let _relaxed = self.relax().told();
         let stream = match driver.create_stream().told() {
             Ok(stream) => stream,
-            Err(error) => {
-                forgive(driver.free_host(pinned.host()));
-                return Err(error);
-            }
+            Err(error) => return (Err(error), true),
         };
         let deadline = Instant::now() + PATIENCE;
-        let worked = self.converse(&pinned, stream, deadline);
+        let worked = self.converse(pinned, stream, deadline);
         // Lets the stream go on if it was to wait for an answer that did not follow.
         pinned.cell(ANSWER).advance(ANSWERED);
-        // What a device that is late or has failed may still write stays there for it. One failed answer may
-        // be another's fault.
+        // One failed answer may be another's fault.
         let is_idle = || until(deadline, || self.is_idle(stream));
-        if is_idle().or_else(|_| is_idle()).unwrap_or(false) {
+        let is_settled = is_idle().or_else(|_| is_idle()).unwrap_or(false);
+        if is_settled {
             forgive(driver.destroy_stream(stream));
-            forgive(driver.free_host(pinned.host()));
         }
-        worked
+        (worked, is_settled)
     }
 
     /// The stream waits for what it has written itself, then for what this process writes.

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Cell, Entered, Pinned, come_to};
+use super::{Cell, Pinned, come_to};
 use crate::error::Result;
 
 /// So many pieces of a call are under way at once, each in a room of its own.
@@ -106,6 +106,11 @@ impl Numbered {
         self.done.advance(self.lock().issued);
     }
 
+    fn has_unended(&self) -> bool {
+        let numbers = self.lock();
+        numbers.issued != numbers.ended
+    }
+
     fn lock(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,10 +129,13 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Staging {
-    /// `slot`: most bytes of a piece. `pinned`: memory of another that had the same.
-    pub fn new(entered: &Entered<'_>, slot: usize, pinned: Option<Pinned>) -> Result<Arc<Self>> {
-        let bytes = ROOMS + SLOTS * slot + WHOLE;
-        let pinned = pinned.map_or_else(|| entered.allocate(bytes), Ok)?;
+    /// How much pinned memory is needed for pieces of at most `slot` bytes.
+    pub fn bytes_of(slot: usize) -> usize {
+        ROOMS + SLOTS * slot + WHOLE
+    }
+
+    /// Uses as much pinned memory as `slot` needs, which nothing else uses any more.
+    pub fn new(pinned: Pinned, slot: usize) -> Arc<Self> {
         let cells = [0, 1, 2, 3, 4].map(|index| pinned.cell(index * CELL));
         cells.iter().for_each(|cell| cell.begin_at(FIRST));
         let [start, done, start_whole, done_whole, retired] = cells;
@@ -135,7 +143,7 @@ impl Staging {
             host: pinned.host().as_ptr().wrapping_add(ROOMS),
             device: pinned.device_address(ROOMS),
         };
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             pinned: Mutex::new(Some(pinned)),
             memory,
             slot,
@@ -146,12 +154,7 @@ impl Staging {
             is_lost: AtomicBool::new(false),
             in_use: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
-        }))
-    }
-
-    /// How much pinned memory it has.
-    pub fn bytes(&self) -> usize {
-        ROOMS + SLOTS * self.slot + WHOLE
+        })
     }
 
     /// How much a piece may take.
@@ -207,6 +210,11 @@ impl Staging {
             self.pieces.release();
             self.whole.release();
         }
+    }
+
+    /// Whether a stream may wait for something that this process has not ended.
+    pub fn holds_a_stream(&self) -> bool {
+        !self.is_over() && (self.pieces.has_unended() || self.whole.has_unended())
     }
 
     pub fn is_over(&self) -> bool {

@@ -66,19 +66,22 @@ impl Context {
         lock(&self.informed).insert(member);
     }
 
-    /// Whether a fault is on its way to some member: one that is linked and has not said that it
-    /// knows.
+    /// Whether a fault is on its way to some member: one that is linked, has not said that it
+    /// knows, and is not itself the culprit.
     fn is_delivering(&self) -> bool {
         let is_late = |at: &Instant| at.elapsed() >= DELIVERY;
         if self.failed_at.get().is_none_or(is_late) {
             return false;
         }
         let informed = lock(&self.informed);
+        // A member that broke the protocol may never answer.
+        let culprit = self.fault().and_then(Error::culprit);
         let may_answer =
             |link: Arc<Link>| !link.has_left(self.id) && link.connection.close_reason().is_none();
         self.members().iter().any(|member| {
             let uninformed = *member != self.links.place.rank && !informed.contains(member);
-            uninformed && self.links.peers[member.0].link().is_some_and(may_answer)
+            let is_waited_for = uninformed && culprit != Some(*member);
+            is_waited_for && self.links.peers[member.0].link().is_some_and(may_answer)
         })
     }
 }

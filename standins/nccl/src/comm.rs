@@ -9,6 +9,7 @@ use nexar::capi::comm::{
     nexarCommUserRank, nexarGetUniqueId,
 };
 use nexar::capi::split::nexarCommSplit;
+use nexar::device;
 use nexar::error::Error;
 
 use crate::border::{
@@ -109,7 +110,19 @@ unsafe fn init(
     answer(unsafe { nexarCommInitRankConfig(comm, nranks, *id, rank, config) })
 }
 
-/// The devices are those of NEXAR_FAKE_DEVICES.
+/// How many devices there are, and where they come from.
+fn devices() -> Result<(usize, &'static str), Failure> {
+    if let Some(driver) = device::driver() {
+        return Ok((driver.device_count(), "the CUDA driver"));
+    }
+    let fake = nexar::config::get()?.fake_devices.ok_or_else(|| {
+        let why = device::why_not();
+        Error::Cuda(format!("{why}; NEXAR_FAKE_DEVICES=n gives n devices that work on host memory"))
+    })?;
+    Ok((fake, "NEXAR_FAKE_DEVICES"))
+}
+
+/// The devices are those of the driver or, where there is none, of NEXAR_FAKE_DEVICES.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitAll(
     comm: *mut ncclComm_t,
@@ -117,11 +130,7 @@ pub unsafe extern "C" fn ncclCommInitAll(
     devlist: *const c_int,
 ) -> ncclResult_t {
     border("ncclCommInitAll", || {
-        let Some(devices) = nexar::config::get()?.fake_devices else {
-            let what = "no CUDA device was found; NEXAR_FAKE_DEVICES=n gives n devices that \
-                        work on host memory";
-            return Err(Error::Cuda(what.to_owned()).into());
-        };
+        let (devices, origin) = devices()?;
         let listed = |index: usize| {
             if devlist.is_null() {
                 return index as c_int;
@@ -133,7 +142,7 @@ pub unsafe extern "C" fn ncclCommInitAll(
             .map(listed)
             .find(|device| usize::try_from(*device).is_ok_and(|device| device >= devices));
         if let Some(device) = beyond {
-            let what = format!("device {device} is beyond the {devices} of NEXAR_FAKE_DEVICES");
+            let what = format!("device {device} is beyond the {devices} of {origin}");
             return Err(wrong_argument(what));
         }
         // SAFETY: the caller passes NULL or ndev device numbers, and NULL or ndev places.

@@ -1,25 +1,62 @@
 //! Memory for buffers, registration of it, and windows, which are registrations under another name.
+//!
+//! As in NCCL, memory is that of the current device. Without a CUDA device in use it is host memory.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nexar::capi::memory::{
     nexarCommDeregister, nexarCommRegister, nexarMemAlloc, nexarMemFree, registered,
 };
+use nexar::device::Device;
 
 use crate::border::{answer, border, set, wrong_argument};
 use crate::comm::check;
 use crate::types::{ncclComm_t, ncclResult_t, ncclWindow_t};
 
+/// Device memory that ncclMemAlloc has given out, by address. The primary context of its device is retained as
+/// long.
+static ON_DEVICE: Mutex<BTreeMap<usize, Device>> = Mutex::new(BTreeMap::new());
+
+fn on_device() -> MutexGuard<'static, BTreeMap<usize, Device>> {
+    ON_DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclMemAlloc(ptr: *mut *mut c_void, size: usize) -> ncclResult_t {
-    // SAFETY: the caller passes NULL or a place for a pointer.
-    border("ncclMemAlloc", || answer(unsafe { nexarMemAlloc(ptr, size) }))
+    border("ncclMemAlloc", || {
+        let Some(device) = Device::current()? else {
+            // SAFETY: the caller passes NULL or a place for a pointer.
+            return answer(unsafe { nexarMemAlloc(ptr, size) });
+        };
+        // SAFETY: the caller passes NULL or a place for a pointer.
+        unsafe { set("ptr", ptr, null_mut()) }?;
+        if size == 0 {
+            return Ok(());
+        }
+        let address = device.allocate_memory(size)? as usize;
+        on_device().insert(address, device);
+        // SAFETY: as above.
+        unsafe { set("ptr", ptr, with_exposed_provenance_mut(address)) }
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclMemFree(ptr: *mut c_void) -> ncclResult_t {
-    // SAFETY: the caller passes what ncclMemAlloc gave and nobody uses any more.
-    border("ncclMemFree", || answer(unsafe { nexarMemFree(ptr) }))
+    border("ncclMemFree", || {
+        let address = ptr.addr();
+        // Not while the table is locked: the driver may wait for the work of the device.
+        let Some(device) = on_device().remove(&address) else {
+            // SAFETY: the caller passes what ncclMemAlloc gave and nobody uses any more.
+            return answer(unsafe { nexarMemFree(ptr) });
+        };
+        device.free_memory(address as u64).map_err(|error| {
+            on_device().insert(address, device);
+            error.into()
+        })
+    })
 }
 
 #[unsafe(no_mangle)]
