@@ -103,7 +103,7 @@ nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half 
 	  $(BUILD)/lib/nexar/libnccl.so.2 $(BUILD)/pypi
 
 # Each script ends with 0, with SKIPPED and its reason, or with another code and what failed.
-strangers: build ## Run programs that nobody here wrote on the library (downloads them from crates.io; 20 min at first)
+strangers: build ## Run programs that nobody here wrote on the library (downloads them from crates.io; 10 min at first)
 	@passed= failed= skipped=; \
 	for script in tests/strangers/*.sh; do \
 	  name=$${script##*/}; name=$${name%.sh}; code=0; \

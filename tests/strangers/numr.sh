@@ -16,7 +16,7 @@ BUILD_SECONDS=3600 RUN_SECONDS=300
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
 skip() {
-    echo "skipped: $1"
+    echo "skipped: $*"
     exit 77
 }
 
@@ -47,7 +47,7 @@ fetch() {
     set -- timeout "$BUILD_SECONDS" cargo metadata --format-version 1 \
         --manifest-path "$home/fetch/Cargo.toml"
     "$@" --offline >"$home/metadata" 2>/dev/null || "$@" >"$home/metadata" 2>"$log" ||
-        skip "cargo cannot fetch numr $VERSION: $(first_error)"
+        skip "cargo cannot fetch numr $VERSION, is crates.io reachable? $(first_error)"
     manifest=$(grep -o '"manifest_path":"[^"]*/numr-[^"]*/Cargo.toml"' "$home/metadata" |
         head -1 | cut -d '"' -f 4)
     rm -rf "$source" "$home/Cargo.lock"
@@ -75,8 +75,10 @@ in_workspace() {
     shift
     set -- timeout "$BUILD_SECONDS" cargo "$action" --manifest-path "$home/Cargo.toml" "$@"
     "$@" --offline >"$home/said" 2>"$log" || "$@" >"$home/said" 2>"$log" || {
-        grep -q 'failed to download\|failed to get\|failed to fetch\|spurious network' "$log" &&
-            skip "cargo cannot fetch what numr $VERSION is built with: $(first_error)"
+        # What cargo says without a network, and when it was told to do without one.
+        grep -q 'failed to \(download\|get\|fetch\)\|no matching package\|--offline' "$log" &&
+            skip "cargo cannot fetch what numr $VERSION is built with, is crates.io reachable?" \
+                "$(first_error)"
         cat "$log"
         fail "cargo $action failed for numr $VERSION"
     }

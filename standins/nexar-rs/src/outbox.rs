@@ -15,6 +15,7 @@ use std::time::Duration;
 use nexar_capi::capi::message::nexarSendTag;
 
 use crate::client::Handle;
+use crate::error::answer;
 use crate::types::DataType;
 
 /// Messages of one client that may wait for their receives. A further send waits for one of them.
@@ -47,6 +48,8 @@ struct State {
     /// Threads that wait for a key.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
+    /// What the first message that could not be sent failed with. Its communicator has failed too.
+    failed: Option<String>,
     closed: bool,
 }
 
@@ -57,11 +60,14 @@ impl Outbox {
     }
 
     /// Accepts a message. Waits while `MOST_WAITING` wait for their receives; each of those ends by the
-    /// deadline of its operation. Fails if no thread can be started.
+    /// deadline of its operation. Fails if one before it has failed, or if no thread can be started.
     pub(crate) fn send(&self, to: c_int, tag: c_int, bytes: Vec<u8>) -> Result<(), String> {
         let full = |state: &mut State| state.waiting >= MOST_WAITING;
         let state = self.shared.gone.wait_while(self.shared.lock(), full);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = &state.failed {
+            return Err(why.clone());
+        }
         let key = (to, tag);
         if let Some(queue) = state.queues.get_mut(&key) {
             queue.push_back(bytes);
@@ -135,12 +141,15 @@ impl Shared {
             let (peer, tag) = key;
             let (address, dtype, comm) =
                 (bytes.as_ptr().cast(), DataType::U8.code(), self.comm.get());
-            // A send that fails has failed its communicator: the next call of the program says so.
             // SAFETY: the bytes live until the call returns.
-            let _ =
+            let code =
                 unsafe { nexarSendTag(address, bytes.len(), dtype, peer, tag, comm, null_mut()) };
+            let sent = answer(code);
             drop(bytes);
             state = self.lock();
+            if let Err(why) = sent {
+                state.failed.get_or_insert(why);
+            }
             state.waiting -= 1;
             self.gone.notify_all();
         }

@@ -136,6 +136,24 @@ fn a_rank_that_is_gone_ends_the_calls_of_the_others() {
 }
 
 #[test]
+fn a_rank_that_only_sends_learns_that_its_receiver_is_gone() {
+    run(2, |client| {
+        if client.rank() == 1 {
+            return;
+        }
+        let mut data = vec![0u8; 100_000];
+        let ptr = address_mut(&mut data);
+        let error = loop {
+            // SAFETY: there are as many bytes.
+            if let Err(error) = unsafe { client.send(ptr, 100_000, 1, 0) } {
+                break error;
+            }
+        };
+        has(&error, &["send failed on rank 0", "rank 1"]);
+    });
+}
+
+#[test]
 fn a_receive_ends_when_its_sender_is_gone() {
     within_limit(|| {
         let adapter = Arc::new(CpuAdapter::new());
