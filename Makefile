@@ -17,8 +17,8 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fuzz fault soak bench nccl-oracle cuda-headers cuda-no-device \
-	valgrind asan install clean help
+.PHONY: build demo test lint test-rust test-c stress fuzz fault soak bench nccl-oracle strangers cuda-headers \
+	cuda-no-device valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -37,12 +37,20 @@ demo: build ## Run the examples
 test: lint test-rust test-c ## Run every check
 	@echo "All green: format, lints, Rust tests, C tests and examples."
 
+# A workspace of its own, because its library has the name of ours.
+NEXAR_RS = --manifest-path standins/nexar-rs/Cargo.toml
+NEXAR_RS_LOCKED = $(NEXAR_RS) --target-dir target/nexar-rs --locked
+
 lint: ## Check format and lints of the Rust code
 	cargo fmt --all --check
+	cargo fmt $(NEXAR_RS) --check
+	rustfmt --check --edition 2024 tests/strangers/*.rs
 	cargo clippy --workspace --locked --all-targets -- -D warnings
+	cargo clippy $(NEXAR_RS_LOCKED) --all-targets -- -D warnings
 
 test-rust: ## Run the Rust tests
 	CARGO_INCREMENTAL=0 cargo test --workspace --locked
+	CARGO_INCREMENTAL=0 cargo test $(NEXAR_RS_LOCKED)
 
 test-c: build ## Run the C tests and the examples
 	@$(FIND) mpicc >/dev/null || echo "Without it the comparison with MPI is skipped."; \
@@ -93,6 +101,22 @@ bench: build ## Compare the speed of every operation with Open MPI, MPICH, Gloo 
 nccl-oracle: build ## Compare the stand-in for NCCL with NVIDIA's library (half a gigabyte)
 	@sh capi-tests/nccl/oracle.sh python3 $(BUILD)/capi-tests/nccl/answers \
 	  $(BUILD)/lib/nexar/libnccl.so.2 $(BUILD)/pypi
+
+# Each script ends with 0, with SKIPPED and its reason, or with another code and what failed.
+strangers: build ## Run programs that nobody here wrote on the library (downloads them from crates.io; 10 min at first)
+	@passed= failed= skipped=; \
+	for script in tests/strangers/*.sh; do \
+	  name=$${script##*/}; name=$${name%.sh}; code=0; \
+	  echo "== $$name"; \
+	  sh $$script $(BUILD) || code=$$?; \
+	  case $$code in \
+	    0) passed="$$passed $$name" ;; \
+	    $(SKIPPED)) skipped="$$skipped $$name" ;; \
+	    *) failed="$$failed $$name" ;; \
+	  esac; \
+	done; \
+	echo "== passed:$${passed:- none}, failed:$${failed:- none}, skipped:$${skipped:- none}"; \
+	[ -z "$$failed" ]
 
 # Wheels that contain cuda.h. The first is of the version whose numbers the library is compiled with.
 CUDA_HEADERS = nvidia-cuda-runtime-cu12==12.0.107 nvidia-cuda-runtime-cu12==12.4.127 \

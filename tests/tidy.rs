@@ -204,6 +204,9 @@ fn no_file_is_too_long_and_none_has_an_empty_name() {
     paths.extend(files("fuzz/targets", &["rs"]));
     paths.extend(files("capi-tests", &["c", "h"]));
     paths.extend(files("examples-c", &["c"]));
+    paths.extend(files("standins/nccl/src", &["rs"]));
+    paths.extend(files("standins/nexar-rs/src", &["rs"]));
+    paths.extend(files("standins/nexar-rs/tests", &["rs"]));
     for path in paths {
         let lines = read(&path).lines().count();
         assert!(lines <= LONGEST, "{path} has {lines} lines; {LONGEST} is the limit");
@@ -264,6 +267,21 @@ fn the_table_of_the_stand_in_lists_every_function_once() {
 }
 
 #[test]
+fn the_readme_of_the_crate_lists_every_call_once() {
+    let readme = read("standins/nexar-rs/README.md");
+    let source = read("standins/nexar-rs/src/client.rs");
+    let heads = source.lines().map(str::trim_start);
+    let heads = heads
+        .filter_map(|line| line.strip_prefix("pub unsafe fn ").or(line.strip_prefix("pub fn ")));
+    let names: Vec<_> = heads.map(|head| head.split('(').next().unwrap()).collect();
+    for name in &names {
+        assert_eq!(readme.matches(&format!("| `{name}` |")).count(), 1, "rows of {name}");
+    }
+    let rows = readme.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, names.len(), "the table has a row without a call");
+}
+
+#[test]
 fn documents_name_only_files_that_exist() {
     let documents = [
         "README.md",
@@ -271,6 +289,7 @@ fn documents_name_only_files_that_exist() {
         "CONTRIBUTING.md",
         "RELIABILITY.md",
         "standins/nccl/README.md",
+        "standins/nexar-rs/README.md",
     ];
     for document in documents {
         let text = read(document);
