@@ -1,11 +1,12 @@
 #!/bin/sh
-# The library tests of the crate numr with its feature `distributed`, and a program of four processes that
-# uses its communicators, both on standins/nexar-rs in place of the crate nexar:
+# The library tests of the crate numr with its feature `distributed`, and a program of four
+# processes that uses its communicators, both on standins/nexar-rs in place of the crate nexar:
 # tests/strangers/numr.sh [BUILD]
 #
-# cargo fetches the source of numr; it is kept, unchanged, below BUILD/strangers. There a workspace of ours
-# has it as a member and says where the crate nexar is. Versions of other crates are those of numr's own
-# Cargo.lock. The exit code is 0, 1 if something failed, or 77 if nothing could be run.
+# cargo fetches the source of numr; it is kept, unchanged, below BUILD/strangers. There a workspace
+# of ours has it as a member and says where the crate nexar is. Versions of other crates are those
+# of numr's own Cargo.lock. The exit code is 0, 1 if something failed, or 77 if nothing could be
+# run.
 set -eu
 
 build=${1:-build}

@@ -1,5 +1,6 @@
-//! A program that uses numr's communicators between processes, each result compared with one that is
-//! computed here without them. `numr.sh` builds it against numr as published; nexar-run starts it.
+//! A program that uses numr's communicators between processes, each result compared with one that
+//! is computed here without them. `numr.sh` builds it against numr as published; nexar-run starts
+//! it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -126,9 +127,9 @@ fn passes_messages(world: &World) -> Outcome {
     Ok(world.barrier()?)
 }
 
-/// Ten steps of a linear regression on tensors of numr, the gradients summed by its communicator. Numbers
-/// are small and whole, so that every order of additions gives the same; the weights of the run are
-/// compared with those of one on the data of all ranks.
+/// Ten steps of a linear regression on tensors of numr, the gradients summed by its communicator.
+/// Numbers are small and whole, so that every order of additions gives the same; the weights of the
+/// run are compared with those of one on the data of all ranks.
 fn trains(world: &World) -> Outcome {
     let device = CpuDevice::new();
     let client = CpuRuntime::default_client(&device);

@@ -1,7 +1,7 @@
-//! The client of one rank: every call of the published crate's `SyncClient` on host or staged memory.
+//! The client of one rank: the calls of the published crate's `SyncClient` that take addresses.
 //!
-//! Leaves algorithms, deadlines and errors to libnexar. Invariants: the handle is live until `drop`; no
-//! call panics; what a call writes is in the caller's memory when it returns `Ok`.
+//! Leaves algorithms, deadlines and errors to libnexar. Invariants: the handle is live until
+//! `drop`; no call panics; what a call writes is in the caller's memory when it returns `Ok`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -46,8 +46,8 @@ impl Handle {
 
 /// One rank of a communicator. Calls return when their result is there.
 ///
-/// Every rank makes the same collective calls in the same order. A rank that does not, one that is lost
-/// and one that does not answer are errors on all ranks, and the communicator has failed.
+/// Every rank makes the same collective calls in the same order. A rank that does not, one that is
+/// lost and one that does not answer are errors on all ranks, and the communicator has failed.
 pub struct SyncClient {
     comm: Handle,
     rank: Rank,
@@ -58,8 +58,8 @@ pub struct SyncClient {
 
 /// How a client is created.
 impl SyncClient {
-    /// Creates a communicator of `world_size` ranks, 256 at most, that all live in this process. Each is to
-    /// be used by a thread of its own.
+    /// Creates a communicator of `world_size` ranks, 256 at most, that all live in this process.
+    /// Each is to be used by a thread of its own.
     pub fn bootstrap_local(world_size: u32, adapter: Arc<dyn DeviceAdapter>) -> Result<Vec<Self>> {
         let size = c_int::try_from(world_size).unwrap_or(c_int::MAX);
         let mut comms = vec![null_mut(); usize::try_from(size.min(256)).unwrap_or_default()];
@@ -71,8 +71,8 @@ impl SyncClient {
     }
 
     /// Joins the communicator that a launcher such as nexar-run has described in the environment:
-    /// NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, a world of one
-    /// rank. Buffers are host memory.
+    /// NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, a world
+    /// of one rank. Buffers are host memory.
     pub fn from_env() -> Result<Self> {
         let mut comm = null_mut();
         // SAFETY: there is a place for the handle.
@@ -92,8 +92,9 @@ impl SyncClient {
         asked.map(|()| client).map_err(NexarError::transport)
     }
 
-    /// Creates a communicator of the ranks that pass the same `color`, ordered by `key`, and by their rank
-    /// here where keys are equal. Every rank must call it. The two communicators are independent.
+    /// Creates a communicator of the ranks that pass the same `color`, ordered by `key`, and by
+    /// their rank here where keys are equal. Every rank must call it. The two communicators are
+    /// independent.
     pub fn split(&self, color: u32, key: u32) -> Result<Self> {
         const NAME: &str = "split";
         let (own, count) = ([color, key], self.world_size as usize);
@@ -110,7 +111,8 @@ impl SyncClient {
             values.partition_point(|value| *value < own) as c_int
         };
         let (color, key, mut split) = (smaller(0, color), smaller(1, key), null_mut());
-        // SAFETY: there is a place for the handle; NULL stands for the settings of this communicator.
+        // SAFETY: there is a place for the handle; NULL stands for the settings of this
+        // communicator.
         let code = unsafe { nexarCommSplit(comm, color, key, &raw mut split, std::ptr::null()) };
         self.ended(NAME, code)?;
         Self::new(split, Arc::clone(&self.adapter))
@@ -162,8 +164,8 @@ impl SyncClient {
         unsafe { self.all_reduce(ptr, count, dtype, op) }
     }
 
-    /// `all_reduce` of several buffers at once, each an address and a number of elements. Every rank passes
-    /// the same numbers. The buffers do not overlap.
+    /// `all_reduce` of several buffers at once, each an address and a number of elements. Every
+    /// rank passes the same numbers. The buffers do not overlap.
     ///
     /// # Safety
     /// As for `all_reduce`, for each buffer.
@@ -252,8 +254,8 @@ impl SyncClient {
         }
     }
 
-    /// Rank i gets the reduction of the elements of ranks 0 to i - 1, rank 0 the identity of `op`: 0, 1, or
-    /// the largest or smallest value of the type, which is an infinity where there is one.
+    /// Rank i gets the reduction of the elements of ranks 0 to i - 1, rank 0 the identity of `op`:
+    /// 0, 1, or the largest or smallest value of the type, which is an infinity where there is one.
     ///
     /// # Safety
     /// As for `all_reduce`.
@@ -276,8 +278,8 @@ impl SyncClient {
     /// Gathers `count` elements of every rank at `recv_ptr` of every rank, in rank order.
     ///
     /// # Safety
-    /// `send_ptr` is the address of `count` elements, `recv_ptr` of that many for each rank. No other code
-    /// touches them meanwhile. They may overlap.
+    /// `send_ptr` is the address of `count` elements, `recv_ptr` of that many for each
+    /// rank. No other code touches them meanwhile. They may overlap.
     pub unsafe fn all_gather(
         &self,
         send_ptr: u64,
@@ -294,8 +296,8 @@ impl SyncClient {
         }
     }
 
-    /// Reduces `count` elements for each rank, at `send_ptr` of every rank. Rank i gets block i of the
-    /// result, `count` elements, at `recv_ptr`.
+    /// Reduces `count` elements for each rank, at `send_ptr` of every rank. Rank i gets block i of
+    /// the result, `count` elements, at `recv_ptr`.
     ///
     /// # Safety
     /// As for `all_gather`, with the sizes of the two exchanged.
@@ -317,8 +319,8 @@ impl SyncClient {
         }
     }
 
-    /// Sends block i at `send_ptr`, `count` elements, to rank i, which gets it as block `rank` at its
-    /// `recv_ptr`.
+    /// Sends block i at `send_ptr`, `count` elements, to rank i, which gets it as block `rank` at
+    /// its `recv_ptr`.
     ///
     /// # Safety
     /// As for `all_gather`, with `count` elements for each rank at both addresses.
@@ -339,8 +341,8 @@ impl SyncClient {
         }
     }
 
-    /// Gathers `count` elements of every rank at `recv_ptr` of rank `root`, in rank order. Elsewhere
-    /// `recv_ptr` is ignored.
+    /// Gathers `count` elements of every rank at `recv_ptr` of rank `root`, in rank order.
+    /// Elsewhere `recv_ptr` is ignored.
     ///
     /// # Safety
     /// As for `all_gather`; elsewhere than on `root` `recv_ptr` may be anything.
@@ -363,8 +365,8 @@ impl SyncClient {
         }
     }
 
-    /// Sends block i at `send_ptr` of rank `root`, `count` elements, to `recv_ptr` of rank i. Elsewhere
-    /// `send_ptr` is ignored.
+    /// Sends block i at `send_ptr` of rank `root`, `count` elements, to `recv_ptr` of rank i.
+    /// Elsewhere `send_ptr` is ignored.
     ///
     /// # Safety
     /// As for `reduce_scatter`; elsewhere than on `root` `send_ptr` may be anything.
@@ -394,8 +396,8 @@ impl SyncClient {
     }
 }
 
-/// Messages. A receive takes the first message of its source with its tag, in the order sent; its size must
-/// be that of the message. Tags go up to 2^31 - 1.
+/// Messages. A receive takes the first message of its source with its tag, in the order sent; its
+/// size must be that of the message. Tags go up to 2^31 - 1.
 impl SyncClient {
     /// Sends `size` bytes to rank `dest`. Returns when they are copied, before they are received.
     ///
@@ -430,7 +432,8 @@ impl SyncClient {
     }
 }
 
-/// Addresses of a call that reads one buffer and writes another, with the blocks that each of them has.
+/// Addresses of a call that reads one buffer and writes another, with the blocks that each of them
+/// has.
 struct Sides {
     send: (u64, u32),
     recv: (u64, u32),
@@ -438,8 +441,8 @@ struct Sides {
 
 impl SyncClient {
     /// # Safety
-    /// `ptr` is the address of `count` elements, which no other code touches meanwhile, and `call` touches
-    /// no other memory.
+    /// `ptr` is the address of `count` elements, which no other code touches meanwhile,
+    /// and `call` touches no other memory.
     unsafe fn in_place(
         &self,
         name: &'static str,
@@ -457,8 +460,8 @@ impl SyncClient {
     }
 
     /// # Safety
-    /// Each address of `sides` has its number of blocks of `count` elements, which no other code touches
-    /// meanwhile, and `call` touches no other memory.
+    /// Each address of `sides` has its number of blocks of `count` elements, which no
+    /// other code touches meanwhile, and `call` touches no other memory.
     unsafe fn between(
         &self,
         name: &'static str,
@@ -526,8 +529,8 @@ impl SyncClient {
 }
 
 impl Drop for SyncClient {
-    /// Waits until the messages that were sent have met their receives, up to `PATIENCE`. Messages that have
-    /// not are given up with the communicator, and its other ranks get an error.
+    /// Waits until the messages that were sent have met their receives, up to `PATIENCE`. Messages
+    /// that have not are given up with the communicator, and its other ranks get an error.
     fn drop(&mut self) {
         let limit = config::get().map_or(PATIENCE, |config| config.op_timeout.min(PATIENCE));
         let comm = self.comm.get();

@@ -1,7 +1,7 @@
 //! Adapters: how the memory that a program names by address is reached.
 //!
-//! Memory of an adapter with `supports_host_offload` is host memory, which libnexar reads and writes in
-//! place. All other memory is copied to the host before a call and back after it.
+//! Memory of an adapter with `supports_host_offload` is host memory, which libnexar reads and
+//! writes in place. All other memory is copied to the host before a call and back after it.
 
 use nexar_capi::op::Fold;
 use nexar_capi::reduce;
@@ -28,7 +28,8 @@ pub trait DeviceAdapter: Send + Sync {
     /// `dst_ptr` is the address of `data.len()` bytes of the device.
     unsafe fn receive_to_device(&self, data: &[u8], dst_ptr: u64) -> Result<()>;
 
-    /// Replaces each element at `dst_ptr` by `op` of it and that of `src`. No call of this crate needs it.
+    /// Replaces each element at `dst_ptr` by `op` of it and that of `src`. No call of this crate
+    /// needs it.
     ///
     /// # Safety
     /// `dst_ptr` is the address of `count` elements of the device.
@@ -188,8 +189,8 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// For a call that reads `bytes` bytes at `ptr` and writes `written`. A copy if the adapter needs one,
-    /// or if the two overlap.
+    /// For a call that reads `bytes` bytes at `ptr` and writes `written`. A copy if the adapter
+    /// needs one, or if the two overlap.
     ///
     /// # Safety
     /// `ptr` is the address of `bytes` bytes of the adapter's device.

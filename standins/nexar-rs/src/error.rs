@@ -1,5 +1,5 @@
-//! What a call returns when it fails. The variants are those of the published crate that this one can
-//! return; the text of libnexar is in `reason` or `message`.
+//! What a call returns when it fails. The variants are those of the published crate that this one
+//! can return; the text of libnexar is in `reason` or `message`.
 
 use std::ffi::CStr;
 use std::fmt;

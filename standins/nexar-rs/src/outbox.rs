@@ -1,9 +1,10 @@
 //! Messages that were sent and may not have met their receive yet.
 //!
-//! In the API of the crate a send copies its bytes and returns; a send of libnexar waits for its receive
-//! unless it is short. So each message is copied into a queue, and threads of this file send it. Leaves
-//! matching to libnexar. Invariants: messages with the same peer and tag are sent one after another, in
-//! order; no message waits for one with another peer or tag; every thread has ended when `close` returns.
+//! In the API of the crate a send copies its bytes and returns; a send of libnexar waits for its
+//! receive unless it is short. So each message is copied into a queue, and threads of this file
+//! send it. Leaves matching to libnexar. Invariants: messages with the same peer and tag are sent
+//! one after another, in order; no message waits for one with another peer or tag; every thread has
+//! ended when `close` returns.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -59,8 +60,9 @@ impl Outbox {
         Self { shared: Arc::new(Shared { comm, state: Mutex::default(), ready, gone }) }
     }
 
-    /// Accepts a message. Waits while `MOST_WAITING` wait for their receives; each of those ends by the
-    /// deadline of its operation. Fails if one before it has failed, or if no thread can be started.
+    /// Accepts a message. Waits while `MOST_WAITING` wait for their receives; each of those ends by
+    /// the deadline of its operation. Fails if one before it has failed, or if no thread can be
+    /// started.
     pub(crate) fn send(&self, to: c_int, tag: c_int, bytes: Vec<u8>) -> Result<(), String> {
         let full = |state: &mut State| state.waiting >= MOST_WAITING;
         let state = self.shared.gone.wait_while(self.shared.lock(), full);
@@ -99,7 +101,8 @@ impl Outbox {
         state.waiting == 0
     }
 
-    /// Ends the threads. Messages that still wait are sent or, if the communicator is gone, fail at once.
+    /// Ends the threads. Messages that still wait are sent or, if the communicator is gone, fail at
+    /// once.
     pub(crate) fn close(&self) {
         let mut state = self.shared.lock();
         state.closed = true;

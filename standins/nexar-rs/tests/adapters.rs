@@ -1,4 +1,5 @@
-//! Memory that is not the host's: every call goes through the adapter, and none touches its addresses.
+//! Memory that is not the host's: every call goes through the adapter, and none touches its
+//! addresses.
 #![expect(unsafe_code, reason = "buffers of the API are addresses")]
 
 mod ranks;

@@ -11,7 +11,7 @@ use ranks::{address, address_mut, run};
 
 const OPERATORS: [ReduceOp; 4] = [Sum, Prod, Min, Max];
 
-/// Of the values 1, 2 and 3.
+/// The reduction of the values 1, 2 and 3.
 fn reduced(op: ReduceOp) -> u8 {
     match op {
         Sum | Prod => 6,
@@ -20,8 +20,8 @@ fn reduced(op: ReduceOp) -> u8 {
     }
 }
 
-/// `all_reduce` of the value `rank + 1` on three ranks, with every operator. `encode` gives the bytes of a
-/// number as an element.
+/// `all_reduce` of the value `rank + 1` on three ranks, with every operator. `encode` gives the
+/// bytes of a number as an element.
 fn reduces<const SIZE: usize>(dtype: DataType, encode: fn(u8) -> [u8; SIZE]) {
     const COUNT: usize = 37;
     run(3, move |client| {
@@ -38,7 +38,7 @@ fn reduces<const SIZE: usize>(dtype: DataType, encode: fn(u8) -> [u8; SIZE]) {
 fn every_type_is_reduced_with_every_operator() {
     reduces(F32, |n| f32::from(n).to_le_bytes());
     reduces(F64, |n| f64::from(n).to_le_bytes());
-    // 1, 2, 3 and 6 have at most one bit behind the leading one, so that few exponents are all there is.
+    // The four numbers that occur, as IEEE 754 binary16.
     reduces(F16, |n| match n {
         1 => 0x3c00u16.to_le_bytes(),
         2 => 0x4000u16.to_le_bytes(),
