@@ -142,7 +142,7 @@ static void run(const struct plan *plan, struct failure failure) {
     leave(side, failure.nth / 2 % 2);
   }
   check_drained(side);
-  if (check_failures > failures) fprintf(stderr, "    rank %d in %s\n", side->rank, check_running);
+  if (check_failures > failures) fprintf(stderr, "    rank %d in %s\n", side->rank, progress_at);
   meet();
 }
 

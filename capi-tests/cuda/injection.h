@@ -83,9 +83,9 @@ static inline void begin_run(const char *name, const struct driver_calls *calls,
   static char what[200];
   snprintf(what, sizeof what, "%s, call %u (%s) of %u, code %u%s", name, nth, call_name(calls, nth),
            calls->count, code, plus);
-  check_running = what;
+  progress_at = what;
   atomic_fetch_add(runs(), 1);
-  alarm(RUN_S);
+  progress();
 }
 
 /* The error of a call that the failure of this function has ended. */
