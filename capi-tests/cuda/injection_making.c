@@ -367,6 +367,7 @@ int main(void) {
       CASE(a_failure_at_any_call_while_a_communicator_ends_is_of_no_consequence),
       CASE(a_failure_at_any_call_of_a_split_is_told_and_the_whole_goes_on),
   };
+  count_questions_once();
   int failed = RUN(cases);
   printf("injection: %d runs\n", *runs());
   return failed;
