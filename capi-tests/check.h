@@ -8,14 +8,12 @@
  *
  * A failed check is printed and counted, and its case goes on. Checks may be made in any thread.
  * With CHECK_CASES in the environment only those cases run whose names begin with it. A program that
- * hangs is ended after DEADLINE_S seconds, or those in the environment variable CHECK_DEADLINE_S, and
- * says in which case it was.
+ * hangs is ended and says in which case it was: see progress.h.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
 #include <limits.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,7 +26,7 @@
 
 #include <nexar.h>
 
-#define DEADLINE_S 50
+#include "progress.h"
 
 struct test_case {
   const char *name;
@@ -69,7 +67,6 @@ struct test_case {
 static atomic_int check_failures;
 /* Parts of a case that ran, and parts that cannot run here: all of them, and it is skipped. */
 static int check_parts, check_parts_skipped;
-static const char *_Atomic check_running = "the beginning";
 
 static inline void check_failed(const char *file, int line, const char *format, ...) {
   char what[1000];
@@ -82,30 +79,15 @@ static inline void check_failed(const char *file, int line, const char *format, 
     fprintf(stderr, "%s:%d: %s\n    last error: %s\n", file, line, what, nexarGetLastError(NULL));
 }
 
-/* Only write and _exit: whatever hangs may hold the locks of stdio. */
-static inline void check_deadline(int signal) {
-  (void)signal;
-  const char *name = check_running, *parts[] = {"the deadline passed in ", name, "\n"};
-  for (size_t i = 0; i < COUNT_OF(parts); i++)
-    if (write(STDERR_FILENO, parts[i], strlen(parts[i])) < 0) break;
-  _exit(3);
-}
-
-/* Also for a forked child, which does not inherit the alarm. */
-static inline void set_deadline(void) {
-  const char *seconds = getenv("CHECK_DEADLINE_S");
-  signal(SIGALRM, check_deadline);
-  alarm(seconds ? (unsigned)atoi(seconds) : DEADLINE_S);
-}
-
 static inline int run_cases(const struct test_case *cases, size_t count) {
   int failed = 0, chosen = 0;
   const char *beginning = getenv("CHECK_CASES");
-  set_deadline();
+  begin_watch();
   for (size_t i = 0; i < count; i++) {
     if (beginning && strncmp(cases[i].name, beginning, strlen(beginning)) != 0) continue;
     chosen++;
-    check_running = cases[i].name;
+    progress_at = cases[i].name;
+    progress();
     int before = check_failures;
     check_parts = check_parts_skipped = 0;
     cases[i].run();
@@ -114,6 +96,8 @@ static inline int run_cases(const struct test_case *cases, size_t count) {
     printf("%s %s\n", !ok ? "FAILED" : skipped ? "skipped" : "ok", cases[i].name);
     fflush(stdout); /* a case that forks must not print these lines again */
   }
+  progress_at = "the end";
+  progress();
   if (!chosen) fprintf(stderr, "no case begins with %s\n", beginning);
   return failed != 0 || !chosen;
 }

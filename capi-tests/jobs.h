@@ -129,7 +129,10 @@ static inline void put_block(const struct share *share, const struct block *bloc
 
 static inline void put_blocks(const struct share *share, const struct layout *layout,
                               void *buffer) {
-  for (int i = 0; i < layout->number; i++) put_block(share, &layout->blocks[i], buffer);
+  for (int i = 0; i < layout->number; i++) {
+    put_block(share, &layout->blocks[i], buffer);
+    progress();
+  }
 }
 
 /* What a call is given: one rank in three has memory that the others see where it is, in turn. */
@@ -145,6 +148,7 @@ static inline void call(struct share *share, const struct guarded *images, int n
   if (elsewhere) elsewhere->lend(share, images, number, at);
   CHECK_CODE(nexarSuccess, share->job->collective->call(share, at[0] + send_at,
                                                         at[number - 1] + recv_at));
+  progress();
   if (elsewhere) elsewhere->give_back(share, images, number);
 }
 
@@ -198,6 +202,7 @@ static inline void call_and_compare(int rank, int n, nexarComm_t comm, void *arg
   else
     call_with_two_buffers(&share);
   destroy_operator(&share.operator, &job->op, comm);
+  progress();
 }
 
 /* How many elements are folded, if a rank gets the fold of all. */
@@ -222,6 +227,7 @@ static inline void run_job(int n, struct job job) {
   size_t count = elements_folded(n, &job);
   if (count) job.fold = malloc(count * job.dtype->size);
   fold(job.dtype, &job.op, n, n, 0, job.fold, count);
+  progress();
   run_ranks(n, call_and_compare, &job);
   free(job.fold);
 }

@@ -34,7 +34,7 @@ static pid_t in_a_child(void (*function)(void)) {
     path_of(path, "printed");
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (dup2(file, STDOUT_FILENO) < 0 || dup2(file, STDERR_FILENO) < 0) _exit(2);
-    set_deadline();
+    begin_watch();
     int before = check_failures;
     function();
     fflush(NULL);
@@ -250,7 +250,7 @@ static void fork_while_others_write_the_log(void) {
   for (int i = 0; i < 200 && status == 0; i++) {
     pid_t child = fork();
     if (child == 0) {
-      alarm(5);
+      alarm(PATIENCE_S); /* a child that hangs is ended by the signal */
       _exit(nexarGetVersion(NULL) != nexarInvalidUsage);
     }
     CHECK(waitpid(child, &status, 0) == child);

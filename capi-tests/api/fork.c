@@ -11,7 +11,7 @@
 static void in_a_child(void (*function)(void), void (*leave)(int)) {
   pid_t child = fork();
   if (child == 0) {
-    set_deadline();
+    begin_watch();
     int before = check_failures;
     function();
     leave(check_failures != before);
@@ -124,7 +124,7 @@ static void a_child_of_the_system_call_clone_is_refused_everything(void) {
   CHECK_CODE(nexarSuccess, nexarStreamCreate(&inherited_stream));
   long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (child == 0) {
-    set_deadline();
+    alarm(PATIENCE_S); /* nothing has prepared this child to start a thread */
     int before = check_failures;
     everything_is_refused();
     _exit(check_failures != before);

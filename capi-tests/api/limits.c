@@ -21,7 +21,7 @@ static void limit(int resource, rlim_t most) {
 static pid_t start(void (*function)(int number, int ids[2]), int number, int ids[2]) {
   pid_t child = fork();
   if (child == 0) {
-    set_deadline();
+    begin_watch();
     int before = check_failures;
     function(number, ids);
     exit(check_failures != before);

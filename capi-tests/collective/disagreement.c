@@ -58,6 +58,7 @@ static void quarrel_in_pairs(enum function function, size_t sent, size_t expecte
       struct quarrel it = {function, pair / n, pair % n, sent, expected};
       if (it.from == it.to || (n > 3 && pair != n + 3)) continue;
       run_ranks(n, quarrel, &it);
+      progress();
     }
   }
 }

@@ -87,8 +87,8 @@ static void abort_at_any_time(void) {
   begin_pair(MEDIUM);
   for (int i = 0; i < 60; i++) {
     pthread_t caller;
-    check_running = "an abort at any time";
-    alarm(RUN_S);
+    progress_at = "an abort at any time";
+    progress();
     if (i > 0) make_pair();
     CHECK_EQ(0, pthread_create(&caller, NULL, call_first, NULL));
     for (volatile int wait = 0; wait < i * i * 40; wait++) continue;
@@ -126,7 +126,7 @@ static void what_is_under_way_when_a_communicator_is_destroyed_is_finished(void)
 static void leave_while_another_waits(void) {
   begin_pair(MEDIUM);
   for (int i = 0; i < 40; i++) {
-    alarm(RUN_S);
+    progress();
     if (i > 0) make_pair();
     CHECK_CODE(nexarSuccess, all_reduce(1));
     end(0, nexarCommDestroy);

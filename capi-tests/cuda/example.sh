@@ -12,6 +12,6 @@ trap 'rm -rf "$scratch"' EXIT
 sed -n '/^```c$/,/^```$/p' "$root/CUDA.md" | sed '/^```/d' >"$scratch/example.c"
 "$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$here/toolkit" -I"$root/include" \
     "$scratch/example.c" -o "$scratch/example" -L"$library" -lnexar -L"$driver" -lcuda
-LD_LIBRARY_PATH=$library:$driver "$run" -n 2 --timeout 50 "$scratch/example" | sort >"$scratch/said"
+LD_LIBRARY_PATH=$library:$driver "$run" -n 2 --timeout 100 "$scratch/example" | sort >"$scratch/said"
 cat "$scratch/said"
 printf '[0] 1048576 times 3\n[1] 1048576 times 3\n' | diff - "$scratch/said"

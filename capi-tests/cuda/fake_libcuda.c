@@ -34,11 +34,13 @@
  *     HWQ=0                streams of a device share so many queues; 0: each has its own
  *     SERIAL_HOSTFN=0      1: host functions of all streams run one at a time
  *     QUEUE_DEPTH=1000     operations of a stream that have not ended; one more has to wait
+ *     SETTLE=0             1: cuStreamQuery answers when the stream is idle or waits for a number or a
+ *                          hold, so that how often it is called does not depend on timing
  *     ALLOC_SYNC=all       whose calls that allocate, free or make streams wait for the work of the
  *                          device: all, library (not the test's own), off
  *     ALLOC_SYNC_DEVICES=own   all: they wait for the work of every device, as the calls that free
  *                          or unregister host memory do in any case
- *     STALL_MS=20000       how long such a call waits before the process is ended with a message
+ *     STALL_MS=60000       how long such a call waits before the process is ended with a message
  *     NO_MEMOPS=0          1: memory operations are not supported (801)
  *     FORBID_THREADS=nexar      names of threads that must make no CUDA call begin so: a list
  *     ALLOW_THREADS=nexar-init  but these may

@@ -104,6 +104,43 @@ static void a_full_queue_holds_up_the_caller(void) {
        "cuMemsetD8Async has waited 100 ms for stream 1, which is at hold 0 and has 10 operations");
 }
 
+/* Questions. */
+
+static void ask_a_stream(void) {
+  begin();
+  CUstream one = stream_of(CU_STREAM_NON_BLOCKING), other = stream_of(CU_STREAM_NON_BLOCKING);
+  CUevent event;
+  _Atomic(uint32_t) *cell = (void *)pinned_memory(4);
+  CUdeviceptr device = device_memory(8);
+  atomic_store(cell, 0);
+  for (int i = 0; i < 20; i++) OK(cuMemsetD32Async(device, (unsigned)i, 1, one));
+  OK(cuStreamQuery(one));
+  CHECK_EQ(19, number_at(device));
+  /* As far as the number that it waits for, and so far comes a stream behind it. */
+  OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  OK(cuMemsetD32Async(device, 20, 1, one));
+  OK(cuStreamWaitValue32_v2(one, address_of((void *)cell), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  OK(cuMemsetD32Async(device, 21, 1, one));
+  OK(cuEventRecord(event, one));
+  OK(cuStreamWaitEvent(other, event, 0));
+  OK(cuMemsetD32Async(device + 4, 22, 1, other));
+  CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(other));
+  CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(one));
+  CHECK_EQ(20, number_at(device));
+  atomic_store(cell, 1);
+  OK(cuStreamQuery(other));
+  CHECK_EQ(21, number_at(device));
+  CHECK_EQ(22, number_at(device + 4));
+  uint64_t hold = fakecuda_hold(one);
+  CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(one));
+  fakecuda_release(hold);
+  OK(cuStreamQuery(one));
+}
+static void an_answer_may_not_depend_on_how_fast_the_device_is(void) {
+  in_a_process("SETTLE=1", ask_a_stream);
+  in_a_process("SETTLE=1 LATENCY_US=0-2000", ask_a_stream);
+}
+
 /* Calls that wait for the device. */
 
 static void *pinned_before;
@@ -481,6 +518,7 @@ static const struct test_case cases[] = {
     CASE(streams_that_share_a_queue_wait_for_each_other),
     CASE(host_functions_may_be_run_one_at_a_time),
     CASE(a_full_queue_holds_up_the_caller),
+    CASE(an_answer_may_not_depend_on_how_fast_the_device_is),
     CASE(allocating_may_wait_for_the_device),
     CASE(work_on_freed_memory_breaks_the_context),
     CASE(host_functions_must_not_call),

@@ -13,7 +13,7 @@ function(nexar_gpu_check name driver)
   set_property(TEST cuda.${name} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort
     LD_LIBRARY_PATH=${CMAKE_CURRENT_BINARY_DIR}/cuda/${driver})
 endfunction()
-set(two_ranks nexar::run -n 2 --timeout 55 $<TARGET_FILE:cuda.gpu_check>)
+set(two_ranks nexar::run -n 2 $<TARGET_FILE:cuda.gpu_check>)
 nexar_gpu_check(gpu_check.2 driver ${two_ranks} 33) # MiB: more pieces than are under way at once
 nexar_gpu_check(gpu_check.threads driver cuda.gpu_check 9)
 nexar_gpu_check(gpu_check.without_memops driver_without_memops ${two_ranks} 9)
@@ -22,15 +22,15 @@ nexar_gpu_check(gpu_check.no_device driver
   sh -c "$<TARGET_FILE:cuda.gpu_check> && exit 1 || test \$? -eq 77")
 set_property(TEST cuda.gpu_check.no_device APPEND PROPERTY ENVIRONMENT FAKECUDA_DEVICES=0)
 # And with the driver of this machine, if it has one.
-nexar_test(cuda gpu_check.here nexar::run -n 2 --timeout 280 $<TARGET_FILE:cuda.gpu_check> 64)
-set_tests_properties(cuda.gpu_check.here PROPERTIES PROCESSORS 2 TIMEOUT 300 SKIP_RETURN_CODE 77)
+nexar_test(cuda gpu_check.here nexar::run -n 2 $<TARGET_FILE:cuda.gpu_check> 64)
+set_tests_properties(cuda.gpu_check.here PROPERTIES PROCESSORS 2 SKIP_RETURN_CODE 77)
 
 # The program in CUDA.md.
-nexar_test(cuda example sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/example.sh ${CMAKE_C_COMPILER}
+nexar_unwatched_test(cuda example sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/example.sh ${CMAKE_C_COMPILER}
   $<TARGET_FILE:nexar::run> ${nexar_lib} ${CMAKE_CURRENT_BINARY_DIR}/cuda/driver)
 
 # NVIDIA's own driver without a device, where a package of it can be had.
 nexar_test(cuda no_device sh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/no_device.sh
   ${PROJECT_BINARY_DIR}/libcuda1 $<TARGET_FILE:nexar::run> ${nexar_lib}
   $<TARGET_FILE:cuda.gpu_check> $<TARGET_FILE:collective.allreduce> $<TARGET_FILE:api.stream>)
-set_tests_properties(cuda.no_device PROPERTIES PROCESSORS 2 TIMEOUT 120 SKIP_RETURN_CODE 77)
+set_tests_properties(cuda.no_device PROPERTIES PROCESSORS 2 SKIP_RETURN_CODE 77)

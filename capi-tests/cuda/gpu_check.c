@@ -21,7 +21,7 @@
 
 #include "gpu/rank.h"
 
-enum { NO_CUDA = 77, LATE = 3, PATIENCE_S = 120 };
+enum { NO_CUDA = 77, LATE = 3, PATIENCE_S = 100 };
 
 /* Checks need several pieces of a call; figures may be of more. */
 enum { MOST_MIB_OF_CHECKS = 72, LEAST_MIB = 1 };

@@ -64,12 +64,9 @@ static inline bool is_call(const struct driver_calls *calls, unsigned nth, const
   return strcmp(call_name(calls, nth), name) == 0;
 }
 
-/* Whoever waits for a stream asks as often as it takes: how many calls there are then differs. */
-static inline bool asks_streams(const struct driver_calls *calls) {
-  for (unsigned nth = 1; nth <= calls->count; nth++)
-    if (is_call(calls, nth, "cuStreamQuery")) return true;
-  return false;
-}
+/* The library asks a stream until it has come so far. From now on the driver answers when the stream
+   can go on no further, so that how many calls there are does not depend on timing. */
+static inline void count_questions_once(void) { setenv("FAKECUDA_SETTLE", "1", 1); }
 
 /* Has the nth call from now fail, and with plus "+" all after it. */
 static inline void arm(unsigned nth, const char *plus, unsigned code) {
@@ -83,9 +80,9 @@ static inline void begin_run(const char *name, const struct driver_calls *calls,
   static char what[200];
   snprintf(what, sizeof what, "%s, call %u (%s) of %u, code %u%s", name, nth, call_name(calls, nth),
            calls->count, code, plus);
-  check_running = what;
+  progress_at = what;
   atomic_fetch_add(runs(), 1);
-  alarm(RUN_S);
+  progress();
 }
 
 /* The error of a call that the failure of this function has ended. */

@@ -90,7 +90,7 @@ static void make_the_first_with_a_failure(void) {
   }
   check_it_works_on(&side, side.stream);
   destroy(&side);
-  if (!gives_back(&calls, chosen)) check_given_back(before, check_running);
+  if (!gives_back(&calls, chosen)) check_given_back(before, progress_at);
 }
 
 static void a_failure_at_any_call_while_the_first_communicator_is_made_is_told_or_overcome(void) {
@@ -123,7 +123,7 @@ static void make_later_ones_with_failures(void) {
     else check_told(call_name(&calls, nth), code, result, NULL);
     if (result == nexarSuccess) destroy(&side);
     if (!calls.count) break;
-    if (!gives_back(&calls, nth)) check_given_back(before, check_running);
+    if (!gives_back(&calls, nth)) check_given_back(before, progress_at);
     before = belongings();
   }
   make_and_use(&side);
@@ -162,7 +162,7 @@ static void make_all_with_failures(void) {
     if (result != nexarSuccess) check_told(failed, code, result, NULL);
     for (int i = 0; result == nexarSuccess && i < RANKS; i++)
       CHECK_CODE(nexarSuccess, nexarCommDestroy(all[i]));
-    if (failed && !gives_back(&calls, nth)) check_given_back(before, check_running);
+    if (failed && !gives_back(&calls, nth)) check_given_back(before, progress_at);
   } while (calls.count && can_go_on());
   CHECK(nth > 20);
 }
@@ -367,6 +367,7 @@ int main(void) {
       CASE(a_failure_at_any_call_while_a_communicator_ends_is_of_no_consequence),
       CASE(a_failure_at_any_call_of_a_split_is_told_and_the_whole_goes_on),
   };
+  count_questions_once();
   int failed = RUN(cases);
   printf("injection: %d runs\n", *runs());
   return failed;

@@ -314,6 +314,7 @@ static void buffers_are_on_the_device_here_and_on_the_host_there(void) {
 /* A v-form and a message for which there is no room at once, beside what fills the queue: while the
    caller puts that there it cannot make the others, and other ranks do not go on without them. */
 static void wait_beside_a_long_call(const char *depth) {
+  progress();
   enum { SOME = 1 << 20 /* too much to be sent before it is received */, HUGE = (17 << 20) / 4 };
   enum { LONG = 26 << 20 /* thirteen pieces */ };
   struct here h = here();

@@ -54,7 +54,7 @@ for program; do
         exit 1
     }
     echo "== $name, two processes"
-    $unprivileged ./nexar-run -n 2 --timeout 50 "./$name"
+    $unprivileged ./nexar-run -n 2 "./$name"
 done
 
 echo "== gpu_check"

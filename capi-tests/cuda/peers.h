@@ -53,7 +53,7 @@ static inline void kill_peer(int rank) {
 typedef void peer_function(int rank, int n);
 
 static inline void be_peer(int rank, int n, const char *settings, peer_function *function) {
-  set_deadline();
+  begin_watch();
   put_settings(settings);
   check_failures = 0;
   function(rank, n);

@@ -48,7 +48,7 @@ static inline struct ended run_child(const char *settings, void (*function)(void
     dup2(pipe_ends[1], STDERR_FILENO);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
-    set_deadline();
+    begin_watch();
     put_settings(settings);
     check_failures = 0;
     function();

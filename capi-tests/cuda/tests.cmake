@@ -40,7 +40,7 @@ function(nexar_cuda_test name n way)
   elseif(way STREQUAL quic)
     list(APPEND ARGN NEXAR_SHM_DISABLE=1)
   endif()
-  nexar_test(cuda ${test} nexar::run -n ${n} --timeout 55 ${launcher}
+  nexar_test(cuda ${test} nexar::run -n ${n} ${launcher}
     $<TARGET_FILE:cuda.${program}>)
   set_tests_properties(cuda.${test} PROPERTIES PROCESSORS ${n})
   set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
@@ -88,7 +88,7 @@ set_tests_properties(cuda.devices PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
 
 # Calls of the driver that allocate wait for the work of their device, or for that of all devices.
-set(stalls FAKECUDA_LEAKS=abort FAKECUDA_ALLOC_SYNC=all FAKECUDA_STALL_MS=5000 CHECK_DEADLINE_S=50)
+set(stalls FAKECUDA_LEAKS=abort FAKECUDA_ALLOC_SYNC=all)
 nexar_test(cuda thread_per_device cuda.thread_per_device)
 set_tests_properties(cuda.thread_per_device PROPERTIES
   PROCESSORS 2 ENVIRONMENT "${stalls};${uneven}")
@@ -102,10 +102,10 @@ foreach(name IN ITEMS injection injection_making failing ending aborting leftove
   target_link_libraries(cuda.${name} PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
   nexar_test(cuda ${name} cuda.${name})
 endforeach()
-set_tests_properties(cuda.injection PROPERTIES PROCESSORS 2 TIMEOUT 120)
+set_tests_properties(cuda.injection PROPERTIES PROCESSORS 2)
 nexar_test(cuda injection.without_memops cuda.injection)
 set_tests_properties(cuda.injection.without_memops PROPERTIES
-  PROCESSORS 2 TIMEOUT 120 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
+  PROCESSORS 2 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
 nexar_cuda_test(injection 2 shm)
 nexar_cuda_test(injection 2 quic)
 set_tests_properties(cuda.failing cuda.ending cuda.aborting cuda.leftovers PROPERTIES PROCESSORS 2)
@@ -141,7 +141,7 @@ nexar_absent_test(stub 34 stub)
 nexar_absent_test(no_device 100 "there is no device")
 nexar_absent_test(other_version 803 "(803)")
 nexar_absent_test(unknown 999 "CUDA_ERROR_UNKNOWN (999)")
-nexar_test(cuda absent.from_some.3 nexar::run -n 3 --timeout 55
+nexar_test(cuda absent.from_some.3 nexar::run -n 3
   ${CMAKE_CURRENT_SOURCE_DIR}/cuda/one_driver.sh $<TARGET_FILE_DIR:fake_cuda_driver>
   $<TARGET_FILE:cuda.absent>)
 set_tests_properties(cuda.absent.from_some.3 PROPERTIES PROCESSORS 3)

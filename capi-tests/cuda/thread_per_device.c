@@ -115,6 +115,7 @@ static void rank_of_program(int rank, int n, nexarComm_t unused, void *arg) {
   (void)n, (void)unused;
   if (program->way == BEFORE_ITS_DEVICE) {
     for (int i = 0; i < program->repetitions; i++) {
+      progress();
       get_id(program, rank);
       reduce_before_a_device(program, rank, i);
     }
@@ -122,6 +123,7 @@ static void rank_of_program(int rank, int n, nexarComm_t unused, void *arg) {
   }
   struct device device = open_device(rank);
   for (int i = 0; i < program->repetitions; i++) {
+    progress();
     get_id(program, rank);
     reduce_at_once(program, rank, &device, stream_of_repetition(&device, i));
   }

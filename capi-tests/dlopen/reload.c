@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "progress.h"
+
 #define REQUIRE(condition, ...)                                                                    \
   do {                                                                                             \
     if (!(condition)) {                                                                            \
@@ -59,10 +61,12 @@ static void run(struct round round) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, load_use_unload, &round) == 0, "no thread");
   REQUIRE(pthread_join(thread, NULL) == 0, "no join");
+  progress();
 }
 
 int main(int argc, char **argv) {
   REQUIRE(argc == 2, "usage: %s path/to/libnexar.so", argv[0]);
+  begin_watch();
   for (int i = 0; i < 5; i++) {
     run((struct round){argv[1], RTLD_NOW | RTLD_LOCAL});
     REQUIRE(dlsym(RTLD_DEFAULT, "nexarAllReduce") == NULL, "RTLD_LOCAL showed the symbol to all");

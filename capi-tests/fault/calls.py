@@ -57,7 +57,7 @@ def wrong_codes(options, tries, wrapper=()):
 
 def forks(options):
     with World(4, [options.program("fork"), options.tries(1000, quick=40)]) as world:
-        for of_ranks in zip(*world.outputs(seconds=60), strict=True):
+        for of_ranks in zip(*world.outputs(seconds=240), strict=True):
             yield [int(wrong) for wrong in of_ranks]
 
 

@@ -52,7 +52,7 @@ static int in_a_child(void (*function)(void), void (*leave)(int)) {
   fflush(stdout); /* or the child prints it once more */
   pid_t child = fork();
   if (child == 0) {
-    set_deadline();
+    begin_watch();
     CHECK(forbid_to_send());
     function();
     leave(check_failures != 0);
@@ -91,7 +91,7 @@ static void go_on(void) {
 
 int main(int argc, char **argv) {
   if (argc != 2) return 2;
-  set_deadline();
+  begin_watch();
   if (nexarCommInitFromEnv(&world) != nexarSuccess) return 1;
   live_comm = world;
   CHECK_CODE(nexarSuccess, nexarCommUserRank(world, &rank));
@@ -105,6 +105,7 @@ int main(int argc, char **argv) {
     if (rank == try % size)
       CHECK_EQ(0, in_a_child(everything_is_refused, try / size % 2 ? exit : _exit));
     go_on();
+    progress();
     printf("%d\n", check_failures - before);
   }
   return nexarCommDestroy(world) != nexarSuccess;

@@ -35,6 +35,7 @@ static uint64_t next_random(void) {
 int main(int argc, char **argv) {
   if (argc != 2) return 2;
   long tries = atol(argv[1]);
+  begin_watch();
   make_stale_handles();
   CHECK_CODE(nexarSuccess, nexarCommInitAll(&live_comm, 1, NULL));
   for (size_t way = 0; way < WAYS_TO_TAKE; way++) {
@@ -44,6 +45,7 @@ int main(int argc, char **argv) {
       if (handle != live_comm) wrong += pass_handle(way, handle) != nexarInvalidArgument;
     }
     printf("%s|%ld\n", way_name(way), wrong);
+    progress();
   }
   CHECK(is_untouched());
   CHECK_CODE(nexarSuccess, nexarBarrier(live_comm, NULL));

@@ -2,7 +2,7 @@
  * A rank that joins as its environment says and prints one line: the time in nanoseconds of
  * CLOCK_MONOTONIC, the code and the text of its error, or of the all-reduce that shows that it is in.
  * It stays until it is killed, because others may still have to learn from it why there will be no
- * communicator; or for a minute.
+ * communicator; or for two minutes.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "moment.h"
 
 int main(void) {
-  alarm(60);
+  alarm(120);
   nexarComm_t comm = NULL;
   int one = 1, sum = 0, size = 0;
   nexarResult_t result = nexarCommInitFromEnv(&comm);

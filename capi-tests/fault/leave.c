@@ -210,7 +210,7 @@ int main(int argc, char **argv) {
   size_t way = 0;
   while (way < COUNT_OF(ways) && strcmp(ways[way].name, argv[1]) != 0) way++;
   if (way == COUNT_OF(ways)) return 2;
-  set_deadline();
+  begin_watch();
   for (int i = 0; i < RANKS * COUNT; i++) sent[i] = i + 1;
   if (nexarCommInitFromEnv(&world) != nexarSuccess) return 1;
   CHECK_CODE(nexarSuccess, nexarCommUserRank(world, &rank));
@@ -225,6 +225,7 @@ int main(int argc, char **argv) {
       CHECK_CODE(nexarSuccess, nexarCommSplit(world, 0, 0, &try.comm, NULL));
     }
     ways[way].action(&try);
+    progress();
     printf("%d|%lld|%lld|%d|%s\n", try.leaver, try.began, try.ended, (int)try.result, try.text);
   }
   CHECK_CODE(nexarSuccess, nexarCommDestroy(world));

@@ -63,6 +63,7 @@ static void try(struct cell cell) {
          function_names[cell.function], cell.count, cell.odd, began, failed, (int)result,
          memory_is_as_it_must_be(received) ? "right" : "WRONG", reason(nexarGetLastError(comm)));
   if (nexarCommDestroy(comm) != nexarSuccess) exit(1);
+  progress();
 }
 
 int main(int argc, char **argv) {
@@ -70,6 +71,7 @@ int main(int argc, char **argv) {
   if (argc != 3) return 2;
   bool meeting = atoi(argv[1]);
   int step = atoi(argv[2]), number = 0;
+  begin_watch();
   if (nexarCommInitFromEnv(&world) != nexarSuccess) return 1;
   if (nexarCommUserRank(world, &rank) != nexarSuccess) return 1;
   struct cell cell;

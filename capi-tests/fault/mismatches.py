@@ -24,7 +24,7 @@ def cases(options, meeting):
     """For each case the time of each rank since the last of them came, and how many texts there were."""
     step = options.tries(1, quick=12)
     with World(4, [options.program("mismatch"), meeting, step]) as world:
-        for of_ranks in zip(*world.outputs(seconds=120), strict=True):
+        for of_ranks in zip(*world.outputs(seconds=240), strict=True):
             moments, texts = [], set()
             for rank, line in enumerate(of_ranks):
                 case, odd, began, failed, code, memory, text = line.split("|", 6)

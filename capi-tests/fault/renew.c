@@ -41,6 +41,7 @@ static void renew(int rank, int n, int times) {
     nexarComm_t comm = join_another(rank, n, world);
     check_it_works(rank, n, comm);
     CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
+    progress();
   }
 }
 
@@ -59,6 +60,7 @@ static struct size measure_settled(struct size at_first) {
 
 int main(int argc, char **argv) {
   int rank = 0, n = 0;
+  begin_watch();
   if (argc != 3 || !ranks_are_processes()) return 2;
   CHECK_CODE(nexarSuccess, nexarCommUserRank(world, &rank));
   CHECK_CODE(nexarSuccess, nexarCommCount(world, &n));

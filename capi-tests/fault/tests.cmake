@@ -8,5 +8,5 @@ endforeach()
 if(Python3_FOUND)
   nexar_test(fault quick ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/fault/fault.py
     ${CMAKE_CURRENT_BINARY_DIR} --quick)
-  set_tests_properties(fault.quick PROPERTIES PROCESSORS 8 TIMEOUT 240)
+  set_tests_properties(fault.quick PROPERTIES PROCESSORS 8)
 endif()

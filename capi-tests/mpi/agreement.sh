@@ -27,9 +27,9 @@ mpicc -std=c11 -O1 -Wall -Wextra -Werror -o "$scratch/with_mpi" "$here/with_mpi.
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Nothing but this machine; and ranks that wait leave the processors to the others.
-timeout 25 mpirun --oversubscribe -n "$ranks" --mca mpi_yield_when_idle 1 \
+timeout 100 mpirun --oversubscribe -n "$ranks" --mca mpi_yield_when_idle 1 \
     --mca btl "self,$memory,tcp" --mca btl_vader_single_copy_mechanism none \
     --mca btl_tcp_if_include lo --mca oob_tcp_if_include lo \
     "$scratch/with_mpi" "$scratch"
-"$nexar_run" -n "$ranks" --timeout 25 "$with_nexar" "$scratch"
+"$nexar_run" -n "$ranks" --timeout 100 "$with_nexar" "$scratch"
 "$compare" "$scratch" "$ranks"

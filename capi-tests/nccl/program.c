@@ -129,7 +129,7 @@ static int run(const char *path) {
   ncclComm_t comm;
   cudaStream_t stream;
   float *device;
-  alarm(50);
+  alarm(100);
   NCCL(ncclGetVersion(&version));
   CHECK(version >= NCCL_VERSION(2, 30, 0));
   CUDA(cudaSetDevice(rank));

@@ -14,7 +14,7 @@ nexar_test(nccl configs nccl.configs)
 nexar_test(nccl semantics nccl.semantics)
 set_tests_properties(nccl.semantics PROPERTIES ENVIRONMENT NEXAR_FAKE_DEVICES=4)
 foreach(n IN ITEMS 1 3)
-  nexar_test(nccl environment.${n} nexar::run -n ${n} --timeout 55 $<TARGET_FILE:nccl.environment>)
+  nexar_test(nccl environment.${n} nexar::run -n ${n} $<TARGET_FILE:nccl.environment>)
 endforeach()
 
 # Memory of devices, on the fake driver.
@@ -25,11 +25,11 @@ nexar_test(nccl device_memory nccl.device_memory)
 set_tests_properties(nccl.device_memory PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;NEXAR_FAKE_DEVICES=2")
 
-nexar_test(nccl symbols sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/symbols.sh ${CMAKE_NM} ${CMAKE_READELF}
+nexar_unwatched_test(nccl symbols sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/symbols.sh ${CMAKE_NM} ${CMAKE_READELF}
   ${nccl_file} ${nccl_symbols} ${CMAKE_CURRENT_SOURCE_DIR}/nccl/torch_symbols.txt)
-nexar_test(nccl dynamic_section sh ${CMAKE_CURRENT_SOURCE_DIR}/abi/dynamic_section.sh
+nexar_unwatched_test(nccl dynamic_section sh ${CMAKE_CURRENT_SOURCE_DIR}/abi/dynamic_section.sh
   ${CMAKE_READELF} ${nccl_file} libnccl.so.2)
-nexar_test(nccl same_build sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/same_build.sh
+nexar_unwatched_test(nccl same_build sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/same_build.sh
   $<TARGET_FILE:nexar::nexar> ${nccl_file})
 
 # Programs that know nothing of nexar. What they need comes from the Python package index; where that
@@ -37,7 +37,7 @@ nexar_test(nccl same_build sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/same_build.sh
 set(pypi_cache ${PROJECT_BINARY_DIR}/pypi)
 function(nexar_client_test name)
   nexar_test(nccl ${name} sh ${ARGN})
-  set_tests_properties(nccl.${name} PROPERTIES TIMEOUT 240 SKIP_RETURN_CODE 77)
+  set_tests_properties(nccl.${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 if(Python3_FOUND)
   foreach(client IN ITEMS vllm_calls cupy_calls cupy_init_all)

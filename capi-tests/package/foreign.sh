@@ -31,13 +31,13 @@ from_pkg_config() {
     # shellcheck disable=SC2046 # flags are to be split into words
     step "$2 by pkg-config" "$1" "$2" -o shared \
         $("$PKG_CONFIG" --cflags --libs nexar) -Wl,-rpath,"$prefix/$libdir"
-    step "$2 runs" ./shared
+    step "$2 runs" timeout 110 ./shared
 
     # shellcheck disable=SC2046
     step "$2 with libnexar.a" "$1" "$2" -o static \
         $("$PKG_CONFIG" --static --cflags --libs nexar | sed 's/-lnexar/-l:libnexar.a/')
     ! "$READELF" -d static | grep -q libnexar || fail "$2 with libnexar.a needs libnexar.so"
-    step "$2 with libnexar.a runs" ./static
+    step "$2 with libnexar.a runs" timeout 110 ./static
 }
 
 # configure VERSION: the CMake project, asking for that version of nexar
@@ -50,8 +50,8 @@ configure() {
 from_find_package() {
     step "find_package(nexar $version)" configure "$version"
     step "CMake project builds" "$CMAKE" --build cmake-build
-    step "C program of CMake runs" cmake-build/c_program
-    [ -z "$CXX" ] || step "C++ program of CMake runs" cmake-build/cxx_program
+    step "C program of CMake runs" timeout 110 cmake-build/c_program
+    [ -z "$CXX" ] || step "C++ program of CMake runs" timeout 110 cmake-build/cxx_program
 }
 
 use_from() {
@@ -71,7 +71,7 @@ for name in libnexar.so "libnexar.so.${version%%.*}" "libnexar.so.$version" libn
     [ -e "$installed/$libdir/$name" ] || fail "$name was not installed"
 done
 
-step "nexar-run is installed" "$installed/bin/nexar-run" -n 2 true
+step "nexar-run is installed" "$installed/bin/nexar-run" -n 2 --timeout 110 true
 
 cp -R "$project" "$scratch/project"
 cd "$scratch/project"

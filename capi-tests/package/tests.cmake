@@ -4,7 +4,7 @@ nexar_test(package native-libs sh ${CMAKE_CURRENT_SOURCE_DIR}/package/native_lib
   ${CARGO} ${PROJECT_BINARY_DIR}/nexar.pc)
 # It may compile the library and all it depends on.
 set_tests_properties(package.native-libs PROPERTIES
-  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} TIMEOUT 300)
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 
 find_program(PKG_CONFIG_EXECUTABLE NAMES pkg-config pkgconf)
 if(PKG_CONFIG_EXECUTABLE)
@@ -17,8 +17,6 @@ if(PKG_CONFIG_EXECUTABLE)
       CXX=$<$<BOOL:${CMAKE_CXX_COMPILER}>:${CMAKE_CXX_COMPILER}>
       sh ${CMAKE_CURRENT_SOURCE_DIR}/package/foreign.sh
         ${PROJECT_BINARY_DIR} ${CMAKE_INSTALL_LIBDIR} ${PROJECT_VERSION})
-  # It configures three projects and links ten programs.
-  set_tests_properties(package.foreign PROPERTIES TIMEOUT 180)
 else()
   message(STATUS "No pkg-config found: the package test is left out")
 endif()

@@ -30,9 +30,9 @@ export NEXAR_NRANKS NEXAR_COMM_SECRET NEXAR_COMM_ID
 # ranks PROGRAM HOST0 HOST1 ADDRESS
 ranks() {
     NEXAR_COMM_ID=$4
-    NEXAR_RANK=1 ip netns exec "$3" timeout 50 "$1" >"$log" 2>&1 &
+    NEXAR_RANK=1 ip netns exec "$3" "$1" >"$log" 2>&1 &
     other=$!
-    NEXAR_RANK=0 ip netns exec "$2" timeout 50 "$1" || { cat "$log"; exit 1; }
+    NEXAR_RANK=0 ip netns exec "$2" "$1" || { cat "$log"; exit 1; }
     wait $other || { cat "$log"; exit 1; }
 }
 

@@ -82,7 +82,7 @@ static int run_both(void (*first)(void), void (*second)(void), void (*meanwhile)
   for (int rank = 0; rank < 2; rank++) {
     ranks[rank] = fork();
     if (ranks[rank] != 0) continue;
-    alarm(0);
+    begin_watch();
     if (rank == 0) {
       CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
       CHECK_EQ(sizeof id, write(id_pipe[1], &id, sizeof id));

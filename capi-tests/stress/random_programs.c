@@ -352,7 +352,10 @@ static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
   long rounds = 0, early = 0;
   int32_t go_on = 1;
   while (go_on && !check_failures) {
-    for (int i = 0; i < ROUNDS_BETWEEN_LOOKS && !check_failures; i++, rounds++) one_round(program);
+    for (int i = 0; i < ROUNDS_BETWEEN_LOOKS && !check_failures; i++, rounds++) {
+      one_round(program);
+      progress();
+    }
     double passed = now() - start;
     if (!early && passed > seconds / 3.0) early = resident_kib();
     go_on = passed < seconds; /* rank 0 decides for all */
@@ -378,9 +381,6 @@ static const struct test_case cases[] = {CASE(random_programs_give_right_results
 int main(int argc, char **argv) {
   if (argc > 1) seconds = atoi(argv[1]);
   if (argc > 2) seed = strtoull(argv[2], NULL, 0);
-  char deadline[32];
-  snprintf(deadline, sizeof deadline, "%d", seconds + 60);
-  setenv("CHECK_DEADLINE_S", deadline, 0);
   setenv("CHECK_ANY_SIZE", "1", 1);
   return RUN(cases);
 }

@@ -8,16 +8,16 @@ endforeach()
 nexar_test(stress random_programs stress.random_programs 5)
 foreach(n IN ITEMS 2 3 4 6)
   nexar_test(stress random_programs.${n}
-    nexar::run -n ${n} --timeout 55 $<TARGET_FILE:stress.random_programs> 4 ${n})
+    nexar::run -n ${n} $<TARGET_FILE:stress.random_programs> 4 ${n})
   set_tests_properties(stress.random_programs.${n} PROPERTIES PROCESSORS ${n})
 endforeach()
 
 # Without shared memory, and with it between some of the ranks.
 nexar_test(quic random_programs.3
-  nexar::run -n 3 --timeout 55 $<TARGET_FILE:stress.random_programs> 4 13)
+  nexar::run -n 3 $<TARGET_FILE:stress.random_programs> 4 13)
 set_tests_properties(quic.random_programs.3 PROPERTIES
   PROCESSORS 3 ENVIRONMENT NEXAR_SHM_DISABLE=1)
-nexar_test(mixed random_programs.4 nexar::run -n 4 --timeout 55
+nexar_test(mixed random_programs.4 nexar::run -n 4
   ${CMAKE_CURRENT_SOURCE_DIR}/process/two_hosts.sh $<TARGET_FILE:stress.random_programs> 4 14)
 set_tests_properties(mixed.random_programs.4 PROPERTIES PROCESSORS 4)
 

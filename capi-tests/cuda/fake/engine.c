@@ -94,6 +94,24 @@ CUresult wait_for_point(struct point point, enum patience patience) {
   return atomic_load(&context->broken);
 }
 
+static bool queue_is_blocked(const struct queue *queue) {
+  const struct operation *first = queue->first;
+  if (!first) return false;
+  if (first->is_blocked && first->is_blocked(first)) return true;
+  for (size_t i = 0; i < first->after_count; i++) {
+    struct point point = first->after[i];
+    if (!point_is_reached(point) && queue_is_blocked(point.stream->queue)) return true;
+  }
+  return false;
+}
+
+void settle(CUstream stream) {
+  struct point end = {stream, stream->enqueued};
+  hold_stream(stream);
+  while (!point_is_reached(end) && !queue_is_blocked(stream->queue)) await_progress();
+  drop_stream(stream);
+}
+
 static CUresult wait_for_streams_of(CUcontext context, enum patience patience) {
   size_t count = 0, i = 0;
   for (CUstream stream = context->streams; stream; stream = stream->next) count++;
@@ -240,6 +258,7 @@ static void run_first(struct queue *queue) {
   for (size_t i = 0; i < operation->after_count; i++) {
     struct point point = operation->after[i];
     while (!point_is_reached(point)) await_progress();
+    operation->after[i].stream = NULL; /* it may be gone */
     drop_stream(point.stream);
   }
   unlock_engine();

@@ -23,6 +23,8 @@ struct operation {
   uint32_t value;
   /* Runs without the lock. A code that is sticky breaks the context. */
   CUresult (*run)(struct operation *operation);
+  /* With the lock: whether it cannot go on before the program does something. NULL: it always can. */
+  bool (*is_blocked)(const struct operation *operation);
   struct place places[FAKECUDA_MOST_BUFFERS]; /* dropped with the operation */
   union {
     struct {
@@ -95,6 +97,8 @@ bool point_is_reached(struct point point);
 /* The code of the context that broke meanwhile. Says after a while that it still waits, or dies. */
 enum patience { WAIT_FOR_EVER, WAIT_OR_DIE };
 CUresult wait_for_point(struct point point, enum patience patience);
+/* Until all that is on the stream has ended, or cannot go on before the program does something. */
+void settle(CUstream stream);
 /* For all that is on the streams of a context; NULL: of all contexts. */
 CUresult wait_for_context(CUcontext context, enum patience patience);
 /* The same, if FAKECUDA_ALLOC_SYNC means this caller. For those of all contexts if

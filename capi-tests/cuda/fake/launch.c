@@ -132,6 +132,8 @@ static struct hold **find_hold(uint64_t number) {
   return link;
 }
 
+static bool is_held(const struct operation *operation) { return *find_hold(operation->hold); }
+
 static CUresult run_hold(struct operation *operation) {
   lock_engine();
   while (*find_hold(operation->hold) && !atomic_load(&operation->stream->context->broken))
@@ -145,6 +147,7 @@ uint64_t fakecuda_hold(CUstream stream) {
   struct hold *hold = malloc(sizeof *hold);
   if (!hold) die("no memory for a hold");
   struct operation *operation = new_operation("hold", run_hold);
+  operation->is_blocked = is_held;
   lock_engine();
   uint64_t number = ++last_hold;
   *hold = (struct hold){number, holds};

@@ -34,13 +34,17 @@ static bool is_there(uint32_t seen, uint32_t value, unsigned flags) {
   }
 }
 
+static bool awaits_its_number(const struct operation *operation) {
+  uint32_t seen = atomic_load(cell_of(operation));
+  return !is_there(seen, operation->value, operation->memop.flags);
+}
+
 /* First looks often, then seldom: whoever is to write the cell must get a processor. */
 static CUresult run_wait(struct operation *operation) {
   enum { LOOKS = 200, YIELDS = 20, NAP_NS = 30000 };
   CUcontext context = operation->stream->context;
   for (int looks = 0;; looks++) {
-    uint32_t seen = atomic_load(cell_of(operation));
-    if (is_there(seen, operation->value, operation->memop.flags)) return CUDA_SUCCESS;
+    if (!awaits_its_number(operation)) return CUDA_SUCCESS;
     if (atomic_load(&context->broken)) return CUDA_SUCCESS;
     if (looks < LOOKS) continue;
     if (looks < LOOKS + YIELDS) sched_yield();
@@ -77,7 +81,9 @@ CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t
   BEGIN(cuStreamWaitValue32_v2);
   unsigned known = CU_STREAM_WAIT_VALUE_NOR | (unsigned)CU_STREAM_WAIT_VALUE_FLUSH;
   if (flags & ~known) return CUDA_ERROR_INVALID_VALUE;
-  return enqueue_memop(stream, address, value, flags, new_operation("wait", run_wait));
+  struct operation *operation = new_operation("wait", run_wait);
+  operation->is_blocked = awaits_its_number;
+  return enqueue_memop(stream, address, value, flags, operation);
 }
 
 #endif

@@ -17,7 +17,8 @@
   X(SERIAL_HOSTFN, "0")                                                                            \
   X(QUEUE_DEPTH, "1000")                                                                           \
   X(NO_MEMOPS, "0")                                                                                \
-  X(STALL_MS, "20000")                                                                             \
+  X(STALL_MS, "60000")                                                                             \
+  X(SETTLE, "0")                                                                                   \
   X(EXIT_WAIT, "0")
 
 #define FAKE_TEXTS(X)                                                                              \

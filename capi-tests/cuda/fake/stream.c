@@ -119,6 +119,7 @@ CUresult cuStreamQuery(CUstream handle) {
   if (code != CUDA_SUCCESS) return code;
   lock_engine();
   code = find_for_waiting(handle, &stream);
+  if (code == CUDA_SUCCESS && number_setting(SETTING_SETTLE)) settle(stream);
   if (code == CUDA_SUCCESS && !is_idle(stream)) code = CUDA_ERROR_NOT_READY;
   unlock_engine();
   return code;

@@ -52,9 +52,9 @@ export PYTHONPATH="$path" LD_LIBRARY_PATH="$libraries"
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967296
 
 if [ "$client" = cupy_init_all ]; then
-    NEXAR_FAKE_DEVICES=$size timeout 120 \
+    NEXAR_FAKE_DEVICES=$size timeout 600 \
         "$python" "$here/$client.py" "$libraries/libnccl.so.2" "$size"
 else
-    timeout 120 "$nexar_run" -n "$size" --timeout 115 \
+    "$nexar_run" -n "$size" --timeout 600 \
         "$python" "$here/$client.py" "$libraries/libnccl.so.2" "$scratch"
 fi
