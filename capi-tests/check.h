@@ -64,6 +64,18 @@ struct test_case {
       check_failed(__FILE__, __LINE__, "%s is \"%s\", without \"%s\"", #text, text_, part_);       \
   } while (0)
 
+/*
+ * What took so many seconds was over before anything gave up waiting, which takes longer. That it took
+ * no longer than promised is checked with CHECK_TIMES in the environment, as by `make fault`: a promise
+ * of time needs a machine that does nothing else.
+ */
+#define CHECK_TIME(promised_s, gives_up_s, took_s)                                                 \
+  do {                                                                                             \
+    double took_ = (took_s), most_ = getenv("CHECK_TIMES") ? (promised_s) : (gives_up_s);          \
+    if (took_ >= most_)                                                                            \
+      check_failed(__FILE__, __LINE__, "%s: %.3f s, not less than %.3f", #took_s, took_, most_);   \
+  } while (0)
+
 static atomic_int check_failures;
 /* Parts of a case that ran, and parts that cannot run here: all of them, and it is skipped. */
 static int check_parts, check_parts_skipped;
@@ -77,6 +89,12 @@ static inline void check_failed(const char *file, int line, const char *format, 
   /* A check inside a long loop must not bury the first failures. */
   if (atomic_fetch_add(&check_failures, 1) < 20)
     fprintf(stderr, "%s:%d: %s\n    last error: %s\n", file, line, what, nexarGetLastError(NULL));
+}
+
+static inline double seconds_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 static inline int run_cases(const struct test_case *cases, size_t count) {

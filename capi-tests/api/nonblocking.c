@@ -228,7 +228,7 @@ static void a_failure_in_a_group_is_its_result_and_that_of_the_handle(void) {
   nexarUniqueId ids[2];
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
   nexarComm_t good, bad;
-  config.initTimeoutMs = 300;
+  config.initTimeoutMs = 2000; /* long enough for the one that can be made */
   for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, nexarGetUniqueId(&ids[i]));
   CHECK_CODE(nexarSuccess, nexarGroupStart());
   CHECK_CODE(nexarSuccess, nexarCommInitRankConfig(&bad, 2, ids[0], 0, &config));

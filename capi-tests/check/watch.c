@@ -12,12 +12,6 @@ enum { SHORT_PATIENCE_S = 3 };
 
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); }
 
-static double seconds_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
-
 /* Children that are started from now on are ended soon. This program is not. */
 static void be_impatient(void) {
   char patience[12];

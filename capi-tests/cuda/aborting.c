@@ -21,7 +21,7 @@ static void abort_at_once(nexarComm_t comm) {
   library_calls();
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
   own_calls();
-  CHECK(seconds_now() - before < AT_ONCE_S);
+  CHECK_TIME(AT_ONCE_S, END_GIVES_UP_S, seconds_now() - before);
 }
 
 /* A call in another thread, and how it ended. */
@@ -54,7 +54,7 @@ static void begin_call(struct caller *caller, nexarResult_t (*call)(void)) {
 /* Soon after what ended it, as a call on host memory does. */
 static void check_ended(struct caller *caller, double after) {
   CHECK_EQ(0, pthread_join(caller->thread, NULL));
-  CHECK(caller->ended - after < AT_ONCE_S);
+  CHECK_TIME(AT_ONCE_S, END_GIVES_UP_S, caller->ended - after);
   if (caller->result == nexarSuccess) return;
   CHECK_CODE(nexarInvalidUsage, caller->result);
   CHECK_TEXT(caller->text, "aborted");

@@ -13,6 +13,7 @@ enum {
   COUNT = LARGE / 4,
   VICTIM = 2,
   SPOILT = 0xFF,
+  CALL_MS = 3000, /* long enough for a call that does get its answer */
 };
 
 /* Steps. */
@@ -222,7 +223,7 @@ static void a_small_call_and_a_message_that_fail_have_no_result_and_spoil_nothin
 
 static void wait_too_long(int rank, int n) {
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
-  config.opTimeoutMs = 700;
+  config.opTimeoutMs = CALL_MS;
   struct side side = begin_peer(rank, n, &config);
   if (rank == 1) {
     AWAIT(shared->steps[HAS_ENDED] == 1);
@@ -246,7 +247,7 @@ static void a_rank_that_never_comes_is_waited_for_no_longer_than_a_call_may_take
    call is late on both, and the stream that comes to it then finds it failed. */
 static void come_late(int rank, int n) {
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
-  config.opTimeoutMs = 700;
+  config.opTimeoutMs = CALL_MS;
   struct side side = begin_peer(rank, n, &config);
   uint64_t hold = rank == 1 ? fakecuda_hold(side.stream) : 0;
   CHECK_CODE(nexarSuccess, all_reduce(&side, COUNT));

@@ -11,7 +11,6 @@
 
 enum {
   MOST_CALLS = 400,
-  RUN_S = 20,                /* a run that takes longer hangs */
   TOO_MUCH_PINNED = 1 << 30, /* whoever has so much after a run has lost it */
 };
 

@@ -7,7 +7,6 @@
 
 #include "sides.h"
 
-/* Less than anything that gives up by itself takes. */
 enum { SOON_S = 8 };
 
 static struct side sides[2];
@@ -51,7 +50,7 @@ static inline void end(int rank, nexarResult_t (*how)(nexarComm_t)) {
   library_calls();
   CHECK_CODE(nexarSuccess, how(comms[rank]));
   own_calls();
-  CHECK(seconds_now() - before < SOON_S);
+  CHECK_TIME(SOON_S, END_GIVES_UP_S, seconds_now() - before);
 }
 
 static inline void in_another_thread(void *(*function)(void *)) {

@@ -132,7 +132,7 @@ def pauses(options):
 
 def patience(options, ms):
     """NEXAR_PEER_TIMEOUT_MS of a rank; a quick run has no time for the usual one."""
-    return {"NEXAR_PEER_TIMEOUT_MS": str(options.tries(ms, quick=ms // 10))}
+    return {"NEXAR_PEER_TIMEOUT_MS": str(options.tries(ms, quick=ms // 2))}
 
 
 def pauses_of_all(options, seconds, on_hosts):
@@ -170,13 +170,14 @@ def add_rows(table, options):
     for size, bound in ((2, 100), (4, 100), (8, 250)):
         table.row(f"kill -9, {size} ranks of one host", bound, kills(options, size))
     table.row("SIGSTOP, 4 ranks", 5500, stops(options))
-    settings = {"NEXAR_PEER_TIMEOUT_MS": "1000"}
-    table.row("SIGSTOP, 4 ranks, NEXAR_PEER_TIMEOUT_MS=1000", 1500, stops(options, settings))
+    ms = options.tries(1000, quick=3000)
+    settings = {"NEXAR_PEER_TIMEOUT_MS": str(ms)}
+    table.row(f"SIGSTOP, 4 ranks, NEXAR_PEER_TIMEOUT_MS={ms}", ms + 500, stops(options, settings))
     table.row("SIGSTOP for 3 s, 4 ranks", 0, pauses(options), unit="lost")
-    seconds = options.tries(6, quick=1)
+    seconds = options.tries(6, quick=3)
     name = f"SIGSTOP for {seconds} s of a rank that is less patient than the others, 4 ranks"
     table.row(name, 0, starved_observers(options, seconds), unit="lost")
-    seconds = options.tries(10, quick=1)
+    seconds = options.tries(10, quick=3)
     name = f"SIGSTOP of all ranks for {seconds} s, 4 ranks of"
     table.row(f"{name} one host", 0, pauses_of_all(options, seconds, on_hosts=False), unit="lost")
     if can_make_hosts():

@@ -25,6 +25,7 @@ import joins
 import load
 import mismatches
 import soak
+import times
 from table import LINE, Table
 from world import WAYS, World
 
@@ -65,6 +66,7 @@ def main():
         hostile,
         calls,
         load,
+        times,
         soak,
     ):
         section.add_rows(table, options)

@@ -74,7 +74,7 @@ int main(void) {
   setenv("NCCL_COMM_ID", getenv("NEXAR_COMM_ID"), 1);
   setenv("NCCL_COMM_BLOCKING", "0", 1);
   setenv("NCCL_IB_HCA", "mlx5_0", 1);
-  setenv("NEXAR_INIT_TIMEOUT_MS", "4000", 1);
+  setenv("NEXAR_INIT_TIMEOUT_MS", "10000", 1);
   rank = atoi(getenv("NEXAR_RANK"));
   n = atoi(getenv("NEXAR_NRANKS"));
   return RUN(cases);

@@ -12,25 +12,23 @@
 
 #include "check.h"
 
-/* Longer than peers are silent before they are lost. */
-enum { HANDLER_MS = 2200, PEER_TIMEOUT_MS = 1000, EXIT_CODE = 7, LONGEST_EXIT_MS = 1500 };
+/* A handler takes longer than peers are silent before they are lost. The least that is promised to
+   work is 1000 ms; on a busy machine a rank may be silent for longer. */
+enum { HANDLER_S = 6, PEER_TIMEOUT_MS = 2500, LEAST_PEER_TIMEOUT_MS = 1000, EXIT_CODE = 7 };
 
-static long long now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
+/* What is promised, in seconds, and what is not even reached on a busy machine. */
+static const double PROMISED_S = 2.2, EXIT_PROMISED_S = 1.5, EXIT_GIVES_UP_S = 30;
 
 static nexarComm_t comm;
-static int begun[2]; /* a pipe: when the handler has begun, in ms */
+static int begun[2]; /* a pipe: when the handler has begun */
 
 static void tell_that_it_has_begun(void) {
-  long long now = now_ms();
+  double now = seconds_now();
   if (write(begun[1], &now, sizeof now) != sizeof now) _exit(99);
 }
 
-static long long when_it_has_begun(void) {
-  long long at = 0;
+static double when_it_has_begun(void) {
+  double at = 0;
   while (read(begun[0], &at, sizeof at) != sizeof at)
     if (errno != EINTR) return 0;
   return at;
@@ -39,7 +37,7 @@ static long long when_it_has_begun(void) {
 static void take_long(int signal) {
   (void)signal;
   tell_that_it_has_begun();
-  struct timespec left = {HANDLER_MS / 1000, HANDLER_MS % 1000 * 1000000};
+  struct timespec left = {.tv_sec = HANDLER_S};
   while (nanosleep(&left, &left) != 0) continue;
 }
 
@@ -130,9 +128,9 @@ static void a_rank_in_a_long_signal_handler_is_not_lost(void) {
 }
 
 static void *abort_during_the_handler(void *unused) {
-  long long begin = when_it_has_begun();
+  double begin = when_it_has_begun();
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
-  CHECK(now_ms() - begin < HANDLER_MS);
+  CHECK_TIME(PROMISED_S, HANDLER_S, seconds_now() - begin);
   return unused;
 }
 
@@ -149,10 +147,10 @@ static void be_interrupted_and_aborted(void) {
 
 static void hear_of_the_abort(void) {
   int data = 0;
-  long long begin = now_ms();
+  double begin = seconds_now();
   CHECK_CODE(nexarRemoteError, nexarRecv(&data, 1, nexarInt32, 0, comm, NULL));
   CHECK_TEXT(nexarGetLastError(comm), "rank 0 aborted the communicator");
-  CHECK(now_ms() - begin < HANDLER_MS);
+  CHECK_TIME(PROMISED_S, HANDLER_S, seconds_now() - begin);
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
 }
 
@@ -171,14 +169,14 @@ static void hear_of_the_exit(void) {
   int data = 0;
   CHECK_CODE(nexarRemoteError, nexarRecv(&data, 1, nexarInt32, 0, comm, NULL));
   CHECK_TEXT(nexarGetLastError(comm), "rank 0 has left the communicator");
-  CHECK(now_ms() - when_it_has_begun() < LONGEST_EXIT_MS);
+  CHECK_TIME(EXIT_PROMISED_S, EXIT_GIVES_UP_S, seconds_now() - when_it_has_begun());
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
 }
 
 static void an_exit_in_a_signal_handler_is_quick_and_heard_of(void) {
-  long long begin = now_ms();
+  double begin = seconds_now();
   CHECK_EQ(EXIT_CODE, run_both(be_interrupted_by_an_exit, hear_of_the_exit, NULL));
-  CHECK(now_ms() - begin < 2 * LONGEST_EXIT_MS);
+  CHECK_TIME(2 * EXIT_PROMISED_S, EXIT_GIVES_UP_S, seconds_now() - begin);
 }
 
 /* Calls in shared memory, wherever the signal finds them. */
@@ -198,10 +196,10 @@ static void go_on_until_the_exit(void) {
 
 static void an_exit_in_a_handler_is_quick_wherever_it_interrupts_a_collective(void) {
   for (int i = 0; i < 8; i++) {
-    long long begin = now_ms();
+    double begin = seconds_now();
     soon_us = 20000 + 7919 * i;
     CHECK_EQ(EXIT_CODE, run_both(be_interrupted_in_collectives, go_on_until_the_exit, NULL));
-    CHECK(now_ms() - begin < LONGEST_EXIT_MS);
+    CHECK_TIME(EXIT_PROMISED_S, EXIT_GIVES_UP_S, seconds_now() - begin);
   }
   soon_us = 100000;
 }
@@ -230,9 +228,9 @@ static void hear_of_an_exit(void) {
 }
 
 static void an_exit_is_quick_while_a_handler_holds_up_the_thread_that_drives(void) {
-  long long begin = now_ms();
+  double begin = seconds_now();
   CHECK_EQ(EXIT_CODE, run_both(exit_while_a_handler_runs, hear_of_an_exit, NULL));
-  CHECK(now_ms() - begin < HANDLER_MS);
+  CHECK_TIME(PROMISED_S, HANDLER_S, seconds_now() - begin);
 }
 
 static int go_on[2]; /* a pipe: a byte for each rank when both run again */
@@ -252,7 +250,7 @@ static void be_stopped(void) {
 static void stop_both(void) {
   for (int rank = 0; rank < 2; rank++) CHECK(when_it_has_begun() != 0);
   for (int rank = 0; rank < 2; rank++) CHECK_EQ(0, kill(ranks[rank], SIGSTOP));
-  struct timespec left = {HANDLER_MS / 1000, HANDLER_MS % 1000 * 1000000};
+  struct timespec left = {.tv_sec = HANDLER_S};
   while (nanosleep(&left, &left) != 0) continue;
   for (int rank = 0; rank < 2; rank++) CHECK_EQ(0, kill(ranks[rank], SIGCONT));
   CHECK_EQ(2, write(go_on[1], "go", 2));
@@ -275,7 +273,8 @@ static const struct test_case cases[] = {
 
 int main(void) {
   char timeout[20];
-  snprintf(timeout, sizeof timeout, "%d", PEER_TIMEOUT_MS);
+  int ms = getenv("CHECK_TIMES") ? LEAST_PEER_TIMEOUT_MS : PEER_TIMEOUT_MS;
+  snprintf(timeout, sizeof timeout, "%d", ms);
   setenv("NEXAR_PEER_TIMEOUT_MS", timeout, 1);
   return RUN(cases);
 }

@@ -332,12 +332,6 @@ static long resident_kib(void) {
   return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
-
 static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   struct program *program = calloc(1, sizeof *program);
@@ -348,7 +342,7 @@ static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
   for (int s = 0; s < MOST_STREAMS; s++)
     CHECK_CODE(nexarSuccess, nexarStreamCreate(&program->streams[s]));
 
-  double start = now();
+  double start = seconds_now();
   long rounds = 0, early = 0;
   int32_t go_on = 1;
   while (go_on && !check_failures) {
@@ -356,7 +350,7 @@ static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
       one_round(program);
       progress();
     }
-    double passed = now() - start;
+    double passed = seconds_now() - start;
     if (!early && passed > seconds / 3.0) early = resident_kib();
     go_on = passed < seconds; /* rank 0 decides for all */
     CHECK_CODE(nexarSuccess, nexarBcast(&go_on, 1, nexarInt32, 0, comm, NULL));
