@@ -39,7 +39,7 @@ FOR_ROOT = {"handshakes_of_many_addresses"}
 
 def run(options, case):
     """The rows of a case: name, tries, bound, unit, values."""
-    settings = {"HOSTILE_ROWS": "1", "HOSTILE_SEED": str(options.seed)}
+    settings = {"HOSTILE_ROWS": "1", "HOSTILE_TIMES": "1", "HOSTILE_SEED": str(options.seed)}
     if not options.quick:
         settings["HOSTILE_FULL"] = "1"
     command = [options.hostile, case]

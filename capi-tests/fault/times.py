@@ -1,6 +1,7 @@
-"""What C tests promise of times. In `make test` they check no promise, because the machine may be busy."""
+"""What tests promise of times. In `make test` they check no promise, because the machine may be busy."""
 
 import os
+import re
 import subprocess
 
 from world import Failed
@@ -15,23 +16,34 @@ PROGRAMS = (
 )
 
 
-def promises(options):
-    """One value of each program: the number of its cases that failed."""
+# "ok name" or "FAILED name" of a C test, "test name ... ok (0.1 s)" of tests/hostile.
+OUTCOME = re.compile(r"(?:test \w+ \.\.\. )?(ok|FAILED) \S")
+
+
+def failed_cases(program, **settings):
+    environment = {**os.environ, "CHECK_TIMES": "1", "HOSTILE_TIMES": "1", **settings}
+    ran = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
+    cases = [found[1] for line in ran.stdout.splitlines() if (found := OUTCOME.match(line))]
+    failed = cases.count("FAILED")
+    if not cases or (ran.returncode != 0) != (failed > 0):
+        raise Failed(f"{program.name} ended with {ran.returncode}: {ran.stderr.strip()}")
+    if failed:
+        print(ran.stdout, ran.stderr, flush=True)
+    return [failed]
+
+
+def of_c_tests(options):
     for name in PROGRAMS:
-        environment = {**os.environ, "CHECK_TIMES": "1"}
-        if name == "cuda/waiting":
-            environment["FAKECUDA_NO_MEMOPS"] = "1"
-        ran = subprocess.run(
-            [options.programs / name], env=environment, capture_output=True, text=True, check=False
-        )
-        cases = [line.split()[0] for line in ran.stdout.splitlines() if line.startswith(("ok ", "FAILED "))]
-        if not cases or (ran.returncode != 0 and "FAILED" not in cases):
-            raise Failed(f"{name} ended with {ran.returncode}: {ran.stderr.strip()}")
-        if ran.returncode != 0:
-            print(ran.stderr, flush=True)
-        yield [cases.count("FAILED")]
+        memops = {"FAKECUDA_NO_MEMOPS": "1"} if name == "cuda/waiting" else {}
+        yield failed_cases(options.programs / name, **memops)
 
 
 def add_rows(table, options):
-    if not options.quick:
-        table.row("times that C tests promise", 0, promises(options), unit="failed cases")
+    if options.quick:
+        return
+    table.row("times that C tests promise", 0, of_c_tests(options), unit="failed cases")
+    name = "times that tests/hostile promises"
+    if options.hostile:
+        table.row(name, 0, (failed_cases(options.hostile) for _ in range(1)), unit="failed cases")
+    else:
+        table.skip(name, "no --hostile")

@@ -38,7 +38,7 @@ pub async fn taken(address: SocketAddr, service: &str, seed: [u8; 32], shown: Pu
         let connection = endpoint.connect_with(config, address, service).ok()?.await.ok()?;
         connection.accept_uni().await.ok()
     };
-    let welcomed = tokio::time::timeout(Duration::from_secs(5), welcomed).await;
+    let welcomed = tokio::time::timeout(Duration::from_secs(30), welcomed).await;
     welcomed.expect("a verdict comes in time").is_some()
 }
 

@@ -7,7 +7,7 @@ use nexar::error::Code;
 
 use super::Case;
 use super::process::{Answer, Process, ask_all, slowest, world};
-use super::{report, row, times};
+use super::{check_time, report, row, times};
 
 pub const CASES: [Case; 12] = [
     ("a_rank_killed_inside_an_all_reduce_is_named_by_the_others", killed),
@@ -23,6 +23,9 @@ pub const CASES: [Case; 12] = [
     ("a_process_ends_though_its_peer_hangs", ended_beside_a_stopped_peer),
     ("a_rank_that_leaves_right_after_its_init_spoils_nobodys", left_at_once),
 ];
+
+/// What waits until a peer is lost takes so long that it is found out.
+const PATIENT: [(&str, &str); 1] = [("NEXAR_PEER_TIMEOUT_MS", "60000")];
 
 /// The answer that ends a loop of rounds.
 fn last_round(rank: &mut Process) -> Answer {
@@ -68,12 +71,12 @@ fn killed() {
     report(format!("{} survivors: error after {shortest:.2} to {longest:.2} s", spans.len()));
     let abort = slowest(&aborts);
     report(format!("abort then takes at most {abort:.2} ms, the end of the process {exits:.0?}"));
-    assert!(exits < Duration::from_secs(3), "{exits:?}");
-    assert!(longest <= 6.0, "{longest} s");
+    check_time("the end of a process", exits.as_secs_f64() * 1e3, 3000.0);
+    check_time("the error", longest * 1e3, 6000.0);
 }
 
 fn stopped() {
-    let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "1500")]);
+    let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "3000")]);
     ranks.iter_mut().for_each(|rank| rank.tell("rounds 1000000"));
     ranks[1].hear().succeeded();
     ranks[1].signal(19); // SIGSTOP
@@ -82,7 +85,7 @@ fn stopped() {
         let answer = last_round(&mut ranks[rank]).failed(Code::RemoteError, &["rank 1 "]);
         let seconds = began.elapsed().as_secs_f64();
         report(format!("rank {rank} after {seconds:.2} s: {}", answer.text));
-        assert!(seconds < 3.0, "{seconds} s");
+        check_time(&answer.text, seconds * 1e3, 4500.0);
     }
     // Continued, it learns that it was given up.
     ranks[1].signal(18); // SIGCONT
@@ -104,7 +107,7 @@ fn stopped_shortly() {
 }
 
 fn aborted() {
-    let mut ranks = world(4, &[]);
+    let mut ranks = world(4, &PATIENT);
     for rank in [0, 2, 3] {
         ranks[rank].tell("allreduce 100000");
     }
@@ -162,7 +165,7 @@ fn panicked_and_exited() {
 
 fn left() {
     for size in [2, 4] {
-        let mut ranks = world(size, &[]);
+        let mut ranks = world(size, &PATIENT);
         for answer in ask_all(&mut ranks, "allreduce 1000") {
             answer.succeeded();
         }
@@ -233,7 +236,7 @@ fn ended_first() {
 }
 
 fn ended_early() {
-    let mut ranks = world(3, &[]);
+    let mut ranks = world(3, &PATIENT);
     ranks[1..].iter_mut().for_each(|rank| rank.tell("allreduce 1000"));
     let began = Instant::now();
     assert!(ranks.remove(0).end().success());
@@ -245,7 +248,7 @@ fn ended_early() {
 
 fn ended_beside_a_stopped_peer() {
     for order in ["exit", "destroy\nexit", "abort\nexit"] {
-        let mut ranks = world(2, &[]);
+        let mut ranks = world(2, &PATIENT);
         ask_all(&mut ranks, "allreduce 1000")
             .into_iter()
             .for_each(|answer| drop(answer.succeeded()));
@@ -258,7 +261,7 @@ fn ended_beside_a_stopped_peer() {
         }
         assert!(rank.ended().success());
         report(format!("{}: {:.1?}", order.replace('\n', " and "), began.elapsed()));
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        check_time(order, began.elapsed().as_secs_f64() * 1e3, 5000.0);
     }
 }
 

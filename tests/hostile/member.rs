@@ -444,7 +444,7 @@ fn never_reads() {
     let tries = times(1, 5);
     let mut grown = Vec::new();
     for _ in 0..tries {
-        let mut ranks = others(&[("NEXAR_OP_TIMEOUT_MS", "1500")]);
+        let mut ranks = others(&[("NEXAR_OP_TIMEOUT_MS", "5000")]);
         runtime().block_on(async {
             let _member = world(&mut ranks).await;
             let before = ranks[0].most_resident();

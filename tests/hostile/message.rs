@@ -17,7 +17,7 @@ pub const CASES: [Case; 5] = [
 ];
 
 fn killed_before() {
-    let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "2000")]);
+    let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "5000")]);
     ranks[0].tell("recv 4 1");
     ranks[2].tell("send 1000000 1");
     ranks[1].signal(9);
@@ -48,7 +48,7 @@ fn killed_inside() {
 /// Of six ranks, 0 and 3 are no neighbours. Rank 3 ends in good order, so that nobody tells of a loss.
 fn gone_unmet() {
     for waits_before in [true, false] {
-        let mut ranks = world(6, &[("NEXAR_OP_TIMEOUT_MS", "20000")]);
+        let mut ranks = world(6, &[("NEXAR_OP_TIMEOUT_MS", "60000")]);
         if waits_before {
             ranks[0].tell("recv 4 3");
         }

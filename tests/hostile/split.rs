@@ -28,12 +28,12 @@ fn stuck(init_timeout_ms: &str) -> Vec<Process> {
 }
 
 fn deadline() {
-    let mut ranks = stuck("2000");
+    let mut ranks = stuck("6000");
     let answers = ask_all(&mut ranks[..2], "end_split").into_iter();
-    let answers = answers.map(|answer| answer.within(6000.0));
+    let answers = answers.map(|answer| answer.within(10_000.0));
     // The other rank hears of it: its split fails too, or the new communicator has failed.
     let late = answers.filter(|answer| answer.code != Code::Success);
-    let late: Vec<_> = late.map(|answer| answer.failed(Code::Timeout, &["2000 ms"])).collect();
+    let late: Vec<_> = late.map(|answer| answer.failed(Code::Timeout, &["6000 ms"])).collect();
     assert!(!late.is_empty());
 }
 
@@ -46,7 +46,7 @@ fn abort() {
 }
 
 fn destroy() {
-    let mut ranks = stuck("2000");
+    let mut ranks = stuck("6000");
     let destroyed = ranks[0].ask("destroy").succeeded();
     let split = ranks[0].ask("end_split");
     // Both began at about the same time.

@@ -30,7 +30,7 @@ pub const CASES: [Case; 6] = [
 ];
 
 /// How long a silent peer is believed alive.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A unique id taken apart, as its 128 bytes are drawn in `src/bootstrap/id.rs`.
 pub struct Id(Vec<u8>);
@@ -183,7 +183,7 @@ struct Trio {
 }
 
 const NONCE: u64 = 0x0123_4567_89ab_cdef;
-const FORMING: Duration = Duration::from_secs(10);
+const FORMING: Duration = Duration::from_secs(60);
 
 impl Trio {
     /// Must be called inside the runtime.

@@ -4,10 +4,10 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::process::{Process, ask_all, join_all, slowest};
-use super::{Case, report, row, times};
+use super::{Case, check_time, report, row, times};
 
 pub const CASES: [Case; 4] = [
     ("an_ordinary_user_shares_memory_between_many_ranks", many),
@@ -51,23 +51,39 @@ fn many() {
     if !can_start() {
         return report("skipped: an ordinary user cannot read this program".to_owned());
     }
-    for size in [24, 48, 64].into_iter().skip(times(2, 0)) {
-        let mut lost = Vec::new();
-        for _ in 0..times(1, 20) {
-            let start = |_| Process::start_by(ordinary(), &SHARING);
-            let mut ranks: Vec<_> = (0..size).map(start).collect();
-            let began = Instant::now();
-            join_all(&mut ranks);
-            report(format!("{size} ranks joined after {:.1?}", began.elapsed()));
-            let apart = ranks.iter_mut().filter_map(|rank| {
-                let measured = rank.measure();
-                (measured["segments"] != size).then_some(measured["segments"])
-            });
-            lost.push(apart.count() as f64);
+    let is_full = times(0, 1) == 1;
+    for size in [64, 48, 24] {
+        let tries: Vec<_> = (0..times(1, 20)).map(|_| without_shared_memory(size)).collect();
+        let lost: Vec<_> = tries.iter().map(|(lost, _)| *lost).collect();
+        let in_time = tries.iter().all(|(_, joined)| *joined < SHARING_TIME);
+        // On a busy machine fewer ranks show it: the others had no time to open their memory.
+        if in_time || is_full || size == 24 {
+            let name =
+                format!("ranks of an ordinary user, {size} of one host: without shared memory");
+            row(&name, lost.len(), 0.0, "ranks", &lost);
         }
-        let name = format!("ranks of an ordinary user, {size} of one host: without shared memory");
-        row(&name, lost.len(), 0.0, "ranks", &lost);
+        if in_time && !is_full {
+            return;
+        }
     }
+}
+
+/// Ranks of a host wait so long for each other's memory, and then do without it.
+const SHARING_TIME: Duration = Duration::from_secs(10);
+
+/// How many of so many ranks do not share memory with all others, and how long they took to join.
+fn without_shared_memory(size: usize) -> (f64, Duration) {
+    let start = |_| Process::start_by(ordinary(), &SHARING);
+    let mut ranks: Vec<_> = (0..size).map(start).collect();
+    let began = Instant::now();
+    join_all(&mut ranks);
+    let joined = began.elapsed();
+    report(format!("{size} ranks joined after {joined:.1?}"));
+    let apart = ranks.iter_mut().filter_map(|rank| {
+        let measured = rank.measure();
+        (measured["segments"] != size).then_some(measured["segments"])
+    });
+    (apart.count() as f64, joined)
 }
 
 fn users() {
@@ -93,7 +109,8 @@ fn users() {
     row("ranks of different users: time to join", tries, 1000.0, "ms", &joins);
     row("ranks of different users: time to split", tries, 1000.0, "ms", &splits);
     let slowest = joins.iter().chain(&splits).copied().fold(0.0, f64::max);
-    assert!(slowest < 5000.0, "{slowest} ms");
+    assert!(slowest < SHARING_TIME.as_secs_f64() * 1e3, "they have waited for shared memory");
+    check_time("ranks of different users", slowest, 5000.0);
 }
 
 fn unread_log() {

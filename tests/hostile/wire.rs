@@ -188,7 +188,7 @@ fn log_shows_nothing() {
         ("NEXAR_DEBUG", "TRACE"),
         ("NEXAR_DEBUG_FILE", &*file),
         ("NEXAR_COMM_SECRET", SECRET),
-        ("NEXAR_INIT_TIMEOUT_MS", "5000"),
+        ("NEXAR_INIT_TIMEOUT_MS", "30000"),
     ];
     let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&environment)).collect();
     let hex = ranks[0].id();
