@@ -877,10 +877,11 @@ nexarResult_t nexarStreamQuery(nexarStream_t stream);
 nexarResult_t nexarStreamDestroy(nexarStream_t stream);
 
 /**
- * Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where a
- * CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the host read where it lies, which spares a copy of large
- * buffers. It belongs to the process, not to a communicator. It is not inherited by a child process:
- * a child that reads or writes it gets SIGSEGV. A size of 0 gives NULL.
+ * Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where
+ * a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the host
+ * read where it lies, which spares a copy of large buffers. It belongs to the process, not to a
+ * communicator. It is not inherited by a child process: a child that reads or writes it gets
+ * SIGSEGV. A size of 0 gives NULL.
  */
 nexarResult_t nexarMemAlloc(void **ptr,
                             size_t size);

@@ -31,10 +31,11 @@ struct Registration {
     buff: usize,
 }
 
-/// Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where a
-/// CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the host read where it lies, which spares a copy of large
-/// buffers. It belongs to the process, not to a communicator. It is not inherited by a child process:
-/// a child that reads or writes it gets SIGSEGV. A size of 0 gives NULL.
+/// Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where
+/// a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the host
+/// read where it lies, which spares a copy of large buffers. It belongs to the process, not to a
+/// communicator. It is not inherited by a child process: a child that reads or writes it gets
+/// SIGSEGV. A size of 0 gives NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {

@@ -99,7 +99,7 @@ pub(super) fn initialise<M>(
     parse: impl FnOnce() -> Result<(bool, M)>,
 ) -> Code
 where
-    M: FnOnce(Option<Arc<Device>>) -> Result<Arc<Communicator>> + Send + 'static,
+    M: FnOnce(Result<Option<Arc<Device>>>) -> Result<Arc<Communicator>> + Send + 'static,
 {
     boundary(function, || {
         let begin = || {
@@ -107,7 +107,7 @@ where
             let out = unsafe { Out::new("comm", comm) }?;
             let (waits, make) = parse()?;
             // Asked here: the thread that makes it may have another device, or none.
-            let device = Device::current()?.map(Arc::new);
+            let device = Device::current().map(|device| device.map(Arc::new));
             make_now_or_later(out, waits, move || make(device))
         };
         begin().inspect_err(|error| note_failure(function, error))

@@ -83,10 +83,11 @@ impl Communicator {
     /// The program has named a device for it, which it gets before any rank of it can be used.
     pub fn want_device(&self, ordinal: i32) -> Result<()> {
         let _ = self.wanted_device.set(ordinal);
-        match Device::if_there(ordinal)? {
+        let prepare = || match Device::if_there(ordinal)? {
             Some(device) => self.attach(Cuda::new(Arc::new(device), self.config.cuda_holds)),
             None => Ok(()),
-        }
+        };
+        prepare().map_err(|cause| unusable(self.place().rank, &cause))
     }
 
     fn attach(&self, cuda: Result<Arc<Cuda>>) -> Result<()> {
@@ -94,39 +95,42 @@ impl Communicator {
         Ok(())
     }
 
-    /// The program had used no device when the communicator was made, or it could get no memory then. `expected`:
-    /// one that it must be.
+    /// The program had used no device when the communicator was made. `expected`: one that it must be.
     fn attach_if_needed(&self, expected: Option<i32>) -> Result<()> {
-        let _attaching = match self.cuda.get() {
-            Some(cuda) if cuda.has_memory() => return Ok(()),
-            Some(cuda) => return cuda.get_memory(),
-            None => self.attaching.lock().unwrap_or_else(PoisonError::into_inner),
-        };
+        if self.cuda.get().is_some() {
+            return Ok(());
+        }
+        let _attaching = self.attaching.lock().unwrap_or_else(PoisonError::into_inner);
         if self.cuda.get().is_some() {
             return Ok(());
         }
         let current =
             Device::current()?.filter(|here| expected.is_none_or(|it| it == here.ordinal()));
         let device = current.map_or_else(|| Device::primary(expected.unwrap_or(0)), Ok)?;
-        self.attach(Cuda::new_in_call(Arc::new(device), self.config.cuda_holds))
+        self.attach(Cuda::new_in_call(Arc::new(device), self.config.cuda_holds))?;
+        // A thread that ends the communicator closes its device, unless it looked before there was one.
+        if let (false, Some(cuda)) = (self.is_open(), self.cuda.get()) {
+            cuda.close(Ending::Aborted);
+        }
+        Ok(())
     }
 }
 
 /// What a rank has for its device before the ranks of its communicator meet. Their meeting is the barrier behind
-/// which calls may be made: then all of them have got it. Given back when it is dropped, by a thread of the
-/// program or the one that makes the communicator.
+/// which calls may be made: then all of them have got it. Dropping it gives all back, so a thread of the program or
+/// the one that makes the communicator does that.
 #[derive(Default)]
 pub(super) struct Prepared(Option<Result<Arc<Cuda>>>);
 
 impl Prepared {
-    pub fn new(device: Option<Arc<Device>>, config: &Config) -> Self {
-        Self(device.map(|device| Cuda::new(device, config.cuda_holds)))
+    pub fn new(device: Result<Option<Arc<Device>>>, config: &Config) -> Self {
+        let device = device.transpose();
+        Self(device.map(|device| device.and_then(|one| Cuda::new(one, config.cuda_holds))))
     }
 
     /// Why the device cannot be used, which the other ranks are told once they have met.
     pub fn failure(&self, rank: Rank) -> Option<Error> {
-        let cause = self.0.as_ref()?.as_ref().err()?;
-        Some(Error::Cuda(format!("{rank}, preparing its device: {cause}")))
+        self.0.as_ref()?.as_ref().err().map(|cause| unusable(rank, cause))
     }
 
     /// Gives the device to the communicator that was made.
@@ -136,6 +140,10 @@ impl Prepared {
         }
         communicator
     }
+}
+
+fn unusable(rank: Rank, cause: &Error) -> Error {
+    Error::Cuda(format!("{rank}, preparing its device: {cause}"))
 }
 
 impl Drop for Prepared {

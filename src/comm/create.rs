@@ -46,12 +46,12 @@ pub fn create_on(mesh: AnyMesh, config: &Config) -> Result<Arc<Communicator>> {
 }
 
 /// This process's rank in a communicator of processes that share a unique id. `device`: the one that the program
-/// uses for it, if it has used any.
+/// uses for it, if it has used any; why it cannot be used is told to the other ranks.
 pub fn join(
     id: &[u8; bootstrap::BYTES],
     world: World,
     config: &Config,
-    device: Option<Arc<Device>>,
+    device: Result<Option<Arc<Device>>>,
 ) -> Result<Arc<Communicator>> {
     if world.size == 1 {
         bootstrap::retire(id)?;
@@ -60,7 +60,10 @@ pub fn join(
 }
 
 /// As `join`, from what a launcher has put into the environment. Without it, a world of one.
-pub fn join_environment(config: &Config, device: Option<Arc<Device>>) -> Result<Arc<Communicator>> {
+pub fn join_environment(
+    config: &Config,
+    device: Result<Option<Arc<Device>>>,
+) -> Result<Arc<Communicator>> {
     let (world, address) = match (config.rank, config.nranks, &config.comm_id) {
         (None, None, None) => (World { rank: Rank(0), size: 1 }, ""),
         (Some(rank), Some(size), _) if rank >= size => {
@@ -80,15 +83,16 @@ pub fn join_environment(config: &Config, device: Option<Arc<Device>>) -> Result<
 fn create(
     world: World,
     config: &Config,
-    device: Option<Arc<Device>>,
+    device: Result<Option<Arc<Device>>>,
     mesh: impl FnOnce(Instant) -> Result<QuicMesh>,
 ) -> Result<Arc<Communicator>> {
     // The settings are checked before anybody is waited for.
     Selection::parse(&config.algo)?;
+    let prepared = Prepared::new(device, config);
+    // A driver has no deadline.
     let began = Instant::now();
     let limit = config.init_timeout;
     let deadline = began + limit;
-    let prepared = Prepared::new(device, config);
     if world.size == 1 {
         if let Some(failure) = prepared.failure(world.rank) {
             return Err(failure);

@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::cut::SLOT;
 use crate::device::staging::Staging;
 use crate::device::{CudaStream, Device, Entered, Event};
 use crate::error::{Error, Result};
 
+use super::allocation::{self, Patience};
+use super::leftovers;
 use super::stream::Stream;
-use super::{allocation, leftovers};
 
 /// How a communicator ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,10 +45,12 @@ pub(super) const DEVICE_LOOK: Duration = Duration::from_millis(100);
 /// Most bytes of a piece, which may need a scalar besides its data.
 const PIECE: usize = SLOT + 4096;
 
-/// How long a communicator that is made waits for pinned memory while streams of this process are inside calls.
-const PATIENCE_WHEN_MADE: Duration = Duration::from_millis(200);
-/// The same in a call: streams may wait for this very call.
-const PATIENCE_IN_CALL: Duration = Duration::from_millis(20);
+/// A communicator that is being made waits for the memory of other ranks of its process.
+const PATIENCE_WHEN_MADE: Patience =
+    Patience { streams: Duration::from_millis(200), allocations: Duration::from_secs(10) };
+/// The streams that are inside calls may wait for this very call.
+const PATIENCE_IN_CALL: Patience =
+    Patience { streams: Duration::from_millis(20), allocations: Duration::from_millis(250) };
 
 pub(super) struct Cuda {
     ordinal: i32,
@@ -85,7 +88,7 @@ impl Cuda {
         Self::with_patience(device, holds, PATIENCE_IN_CALL)
     }
 
-    fn with_patience(device: Arc<Device>, holds: bool, patience: Duration) -> Result<Arc<Self>> {
+    fn with_patience(device: Arc<Device>, holds: bool, patience: Patience) -> Result<Arc<Self>> {
         let ordinal = device.ordinal();
         let worker = Stream::new()?;
         let event = device.enter()?.create_event()?;
@@ -96,6 +99,12 @@ impl Cuda {
                 return Err(error);
             }
         };
+        if staging.get().is_none() {
+            warn!(
+                "device {ordinal}: no pinned memory is allocated while a stream of this process is \
+                 inside a call; until it can be, calls on memory of the device return when they have ended"
+            );
+        }
         Ok(Arc::new(Self {
             ordinal,
             device: Mutex::new(DeviceUse::Open(device)),
@@ -113,15 +122,26 @@ impl Cuda {
         self.staging.get().is_some()
     }
 
-    /// Gets the memory that could not be had before, if it can be had now.
-    pub fn get_memory(&self) -> Result<()> {
-        let _alone = self.getting_memory.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.has_memory()
-            && let Some(staging) = staging_for(&*self.device()?, PATIENCE_IN_CALL)?
-        {
-            let _ = self.staging.set(staging);
+    /// Gets the memory that could not be had before, if it can be had at once. Callers wait as before if it
+    /// cannot.
+    pub fn get_memory(&self) {
+        let Ok(_alone) = self.getting_memory.try_lock() else { return };
+        if self.has_memory() {
+            return;
         }
-        Ok(())
+        let Ok(device) = self.device() else { return };
+        let staging = match staging_for(&device, Patience::NONE) {
+            Ok(Some(staging)) => staging,
+            Ok(None) => return,
+            Err(error) => return debug!("device {}: still without memory: {error}", self.ordinal),
+        };
+        // Under the lock of its end: memory that comes later would not be given back.
+        let device_use = self.device_use();
+        match (&*device_use, staging) {
+            (DeviceUse::Open(_), staging) => _ = self.staging.set(staging),
+            (_, Some(staging)) => leftovers::keep(staging, device),
+            (_, None) => {}
+        }
     }
 
     pub fn ordinal(&self) -> i32 {
@@ -244,32 +264,41 @@ impl Cuda {
 }
 
 /// Pinned memory of a communicator on this device: the inner `None` if its streams cannot wait for numbers, the
-/// outer one if a stream of this process stays inside a call, for which an allocation might wait.
-fn staging_for(device: &Device, patience: Duration) -> Result<Option<Option<Arc<Staging>>>> {
+/// outer one if memory cannot be had now, because a stream of this process stays inside a call.
+fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option<Arc<Staging>>>> {
     let (ordinal, entered) = (device.ordinal(), device.enter()?);
     let known = entered.memops_work();
     if known == Some(false) {
         return Ok(Some(None));
     }
-    let kept = known.and_then(|_| leftovers::take(device));
-    let got = kept.map(|pinned| Ok(Some(pinned))).or_else(|| {
-        allocation::while_no_stream_waits(patience, || {
+    let got = match known.and_then(|_| leftovers::take(device)) {
+        Some(pinned) => Some((pinned, None)),
+        None => allocation::while_no_stream_waits(patience, || {
             let pinned = entered.allocate(Staging::bytes_of(PIECE))?;
-            Ok(entered.try_memops(pinned))
+            Ok((pinned, known.is_none().then(|| entered.trial_stream())))
         })
-    });
-    let Some(pinned) = got.transpose()? else {
-        info!(
-            "device {ordinal}: a stream is inside a call, so callers wait until memory can be had"
-        );
-        return Ok(None);
+        .transpose()?,
     };
-    let staging = pinned.map(|pinned| Staging::new(pinned, PIECE));
-    if let Some(staging) = &staging {
-        allocation::watch(staging);
-        info!("device {ordinal}: {} KiB of pinned memory", Staging::bytes_of(PIECE) >> 10);
-    }
-    Ok(Some(staging))
+    let pinned = match got {
+        None => return Ok(None),
+        Some((pinned, None)) => pinned,
+        // Outside of the allocation: the device may be busy for seconds.
+        Some((pinned, Some(stream))) => match entered.try_memops(stream, pinned) {
+            (true, Some(pinned)) => pinned,
+            (true, None) => return Ok(None),
+            (false, settled) => {
+                if let Some(unused) = settled {
+                    leftovers::keep(Staging::new(unused, PIECE), Arc::clone(device));
+                    leftovers::free();
+                }
+                return Ok(Some(None));
+            }
+        },
+    };
+    let staging = Staging::new(pinned, PIECE);
+    allocation::watch(&staging);
+    info!("device {ordinal}: {} KiB of pinned memory", Staging::bytes_of(PIECE) >> 10);
+    Ok(Some(Some(staging)))
 }
 
 /// Waits until the device has done all that was enqueued, or never will.
@@ -285,6 +314,8 @@ fn wait_for_device(staging: &Staging, device: &Device, order: &Order, patience: 
             if let Some(why) = why_broken(device, order) {
                 warn!("device {ordinal} has broken, its pinned memory is lost: {why}");
                 staging.lose();
+                // Nothing will end what it has not come to.
+                staging.release();
             }
         }
     }

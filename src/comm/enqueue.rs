@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::rank::Place;
 
 use super::Communicator;
-use super::allocation;
+use super::allocation::Enqueuing;
 use super::attach::OnCuda;
 use super::batch::{Request, begin};
 use super::cuda::{Cuda, Order};
@@ -106,21 +106,19 @@ struct Waiting {
 pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     let cudas = cudas_of(&requests);
     let result = run_on(&cudas, requests);
-    // Where the caller has waited for want of memory, its streams wait for nothing now. Without it, the next call
-    // waits too.
-    for cuda in cudas.iter().filter(|cuda| !cuda.has_memory()) {
-        let _ = cuda.get_memory();
-    }
+    // A caller that has waited for want of memory has drained its streams: memory may be had now.
+    cudas.iter().filter(|cuda| !cuda.has_memory()).for_each(|cuda| cuda.get_memory());
     // A communicator that has ended meanwhile could perhaps not wait for this.
     cudas.iter().for_each(|cuda| cuda.give_back(Duration::ZERO));
     result
 }
 
 fn run_on(cudas: &[Arc<Cuda>], requests: Vec<Request<'static>>) -> Result<()> {
-    let enqueuing = allocation::enqueuing();
+    let enqueuing = Enqueuing::begin();
     // In one order in all threads, so that none waits for another's.
     let mut sides = cudas.iter().map(Side::new).collect::<Result<Vec<_>>>()?;
-    let asked = requests.into_iter().map(|request| plan(request, cudas));
+    let may_hold = enqueuing.is_some();
+    let asked = requests.into_iter().map(|request| plan(request, cudas, may_hold));
     let mut asked = asked.collect::<Result<Vec<_>>>()?;
     let mut waiting = Vec::new();
     let uncut = find_room(&mut asked, &mut sides, &mut waiting).inspect_err(|_| {
@@ -191,8 +189,8 @@ fn cudas_of(requests: &[Request<'static>]) -> Vec<Arc<Cuda>> {
     cudas
 }
 
-/// Says what is to be put where, before anything is begun.
-fn plan(request: Request<'static>, cudas: &[Arc<Cuda>]) -> Result<Asked> {
+/// Says what is to be put where, before anything is begun. `may_hold`: whether streams may wait for this process.
+fn plan(request: Request<'static>, cudas: &[Arc<Cuda>], may_hold: bool) -> Result<Asked> {
     let Some(on) = &request.cuda else { return Ok(Asked::Host(request)) };
     if request.communicator.check_takes(&request.work).is_err() {
         // It gets no number and is not made, which is its own matter: others of the group are.
@@ -223,7 +221,7 @@ fn plan(request: Request<'static>, cudas: &[Arc<Cuda>]) -> Result<Asked> {
         Work::Split(_) | Work::Staged(_) => unreachable!("such work comes from no caller"),
     };
     let cuda = &cudas[side];
-    let route = match cuda.staging() {
+    let route = match cuda.staging().filter(|_| may_hold) {
         None => Route::Waiting,
         // Pieces fit by construction.
         Some(_) if cut.is_some() => Route::Ring,

@@ -12,7 +12,10 @@ use std::time::Duration;
 use crate::device::staging::Staging;
 use crate::device::{Device, Pinned};
 
-use super::allocation;
+use super::allocation::{Patience, while_no_stream_waits};
+
+const PATIENCE: Patience =
+    Patience { streams: Duration::from_millis(20), allocations: Duration::from_millis(250) };
 
 struct Leftover {
     staging: Arc<Staging>,
@@ -38,7 +41,7 @@ pub(super) fn keep(staging: Arc<Staging>, device: Arc<Device>) {
 
 /// Frees all, unless a stream is inside a call.
 pub(super) fn free() {
-    allocation::while_no_stream_waits(Duration::ZERO, || {
+    while_no_stream_waits(PATIENCE, || {
         let mut leftovers = leftovers();
         leftovers.retain(Leftover::is_there);
         if leftovers.iter().any(|one| !one.staging.is_idle()) {

@@ -369,6 +369,10 @@ impl Communicator {
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
     }
 
+    fn is_open(&self) -> bool {
+        self.lock().stage == Stage::Open
+    }
+
     fn is_aborted(&self) -> bool {
         self.lock().stage == Stage::Aborted
     }

@@ -93,7 +93,7 @@ impl SplitRequest {
     /// A rank of the new communicator keeps its device.
     fn prepare(&self) -> Prepared {
         let device = self.wish.color.and_then(|_| self.communicator.device());
-        Prepared::new(device, &self.config)
+        Prepared::new(Ok(device), &self.config)
     }
 
     /// A place for the wish of each rank, with this rank's own.

@@ -37,29 +37,31 @@ impl Entered<'_> {
         known.get().copied()
     }
 
-    /// Finds out whether they work, unless that is known, with memory that nothing else uses; may wait for other
-    /// work of the device. Returns the memory if they work, else frees it. One thread at a time.
-    pub fn try_memops(&self, pinned: Pinned) -> Option<Pinned> {
-        let known = self.driver().memops_work.get(self.ordinal() as usize)?;
-        if known.get().is_none() {
-            let (worked, is_settled) = self.try_with(&pinned);
-            let _ = known.set(match worked {
-                Ok(true) => true,
-                Ok(false) => {
-                    self.say_why_not(&format!("a trial took longer than {} s", PATIENCE.as_secs()))
-                }
-                Err(error) => self.say_why_not(&error.to_string()),
-            });
-            if !is_settled {
-                return None;
-            }
-        }
-        if known.get() == Some(&true) {
-            return Some(pinned);
-        }
+    /// A stream for `try_memops`. The driver may wait for the work of other streams.
+    pub fn trial_stream(&self) -> Result<CudaStream> {
         let _relaxed = self.relax().told();
-        forgive(self.driver().free_host(pinned.host()));
-        None
+        self.driver().create_stream().told()
+    }
+
+    /// Finds out whether they work, with a stream of `trial_stream` and memory that nothing else uses. May wait
+    /// for other work of the device. `None` in place of the memory: the device may still write to it.
+    pub fn try_memops(&self, stream: Result<CudaStream>, pinned: Pinned) -> (bool, Option<Pinned>) {
+        let (worked, is_settled) = match stream {
+            Ok(stream) => self.try_with(&pinned, stream),
+            Err(error) => (Err(error), true),
+        };
+        let why_not = match &worked {
+            Ok(true) => None,
+            Ok(false) => Some(format!("a trial took longer than {} s", PATIENCE.as_secs())),
+            Err(error) => Some(error.to_string()),
+        };
+        let known = self.driver().memops_work.get(self.ordinal() as usize);
+        // Another thread may have tried at the same time.
+        let is_first = known.is_some_and(|known| known.set(why_not.is_none()).is_ok());
+        if let (true, Some(why)) = (is_first, &why_not) {
+            self.say_why_not(why);
+        }
+        (why_not.is_none(), is_settled.then_some(pinned))
     }
 
     fn say_why_not(&self, why: &str) -> bool {
@@ -73,13 +75,9 @@ impl Entered<'_> {
 
     /// Whether the trial worked, and whether the device has done with the memory. If it has not, because it is
     /// late or has failed, the memory stays there for what it may still write.
-    fn try_with(&self, pinned: &Pinned) -> (Result<bool>, bool) {
+    fn try_with(&self, pinned: &Pinned, stream: CudaStream) -> (Result<bool>, bool) {
         let driver = self.driver();
         let _relaxed = self.relax().told();
-        let stream = match driver.create_stream().told() {
-            Ok(stream) => stream,
-            Err(error) => return (Err(error), true),
-        };
         let deadline = Instant::now() + PATIENCE;
         let worked = self.converse(pinned, stream, deadline);
         // Lets the stream go on if it was to wait for an answer that did not follow.

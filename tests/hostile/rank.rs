@@ -156,7 +156,7 @@ impl Member {
         std::panic::set_hook(Box::new(|_| ())); // the error tells it
         let world = World { rank: Rank(rank), size };
         let communicator =
-            nexar::comm::join(&id_of(id), world, config::get().unwrap(), None).unwrap();
+            nexar::comm::join(&id_of(id), world, config::get().unwrap(), Ok(None)).unwrap();
         let input = vec![0; if rank == culprit { 4 } else { 8 }];
         let buffers = Buffers::Apart { input: &input, output: &mut [0; 8] };
         let reducer = Reducer::Known(Fold::new(DataType::Int32, RedOp::Sum).unwrap());
@@ -198,7 +198,7 @@ impl Member {
     fn half_split(&mut self, id: &str, rank: usize, size: usize) -> (Code, String) {
         let world = World { rank: Rank(rank), size };
         let communicator =
-            nexar::comm::join(&id_of(id), world, config::get().unwrap(), None).unwrap();
+            nexar::comm::join(&id_of(id), world, config::get().unwrap(), Ok(None)).unwrap();
         let wish = Wish { color: Some(0), key: 0 }.encode();
         let mut wishes = wish.repeat(size);
         let told = communicator.run(Op::Split { wishes: &mut wishes });
