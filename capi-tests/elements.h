@@ -357,6 +357,7 @@ static inline size_t first_difference(const void *one, const void *other, size_t
     if (bytes_ && memcmp(expected_, actual_, bytes_) != 0)                                         \
       check_failed(__FILE__, __LINE__, "%s differs from %s at byte %zu of %zu: %s", #actual,       \
                    #expected, first_difference(expected_, actual_, bytes_), bytes_, what);         \
+    progress();                                                                                    \
   } while (0)
 
 static const int sizes[] = {1, 2, 3, 4, 7, 8};

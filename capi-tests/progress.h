@@ -4,7 +4,8 @@
  * takes in total does not matter.
  *
  * Progress is a step that a program which hangs cannot take for ever: a case begins, a job is done, a
- * child is started. A check is none, because a loop that waits in vain may contain checks.
+ * result is compared, a child is started. A check is none, because a loop that waits in vain may contain
+ * checks; nor is what a thread does in the background until it is stopped.
  *
  * One sleep counts as one second however long it lasted: the time in which the system does not run the
  * process is not held against it.

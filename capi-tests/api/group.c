@@ -48,6 +48,7 @@ static void cross(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_CODE(nexarSuccess, nexarGroupEnd());
     CHECK_EQ(n, mine[0]);
     CHECK_EQ(10 * n, mine[1]);
+    progress();
   }
   CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
 }

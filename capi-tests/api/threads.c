@@ -42,6 +42,7 @@ static void compute(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_EQ(n * mine[0], sum[0]);
     CHECK_EQ(n * (n - 1) / 2, sum[1]);
     for (int r = 0; r < n; r++) CHECK(all[2 * r] == mine[0] && all[2 * r + 1] == r);
+    progress();
   }
 }
 

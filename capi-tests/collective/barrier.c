@@ -16,6 +16,7 @@ static void count_those_who_came(int rank, int n, nexarComm_t comm, void *arg) {
     int seen = atomic_load(came);
     CHECK(seen >= round * n);
     CHECK(seen < (round + 1) * n);
+    progress();
   }
 }
 
@@ -35,6 +36,7 @@ static void read_what_the_neighbour_wrote(int rank, int n, nexarComm_t comm, voi
     CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
     CHECK_EQ(round, written[(rank + 1) % n]);
     CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+    progress();
   }
 }
 
@@ -57,6 +59,7 @@ static void compare_clocks(int rank, int n, nexarComm_t comm, void *arg) {
     came[round] = now();
     CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
     left[round] = now();
+    progress();
   }
   CHECK_CODE(nexarSuccess, nexarAllReduce(came, came, ROUNDS, nexarInt64, nexarMax, comm, NULL));
   CHECK_CODE(nexarSuccess, nexarAllReduce(left, left, ROUNDS, nexarInt64, nexarMin, comm, NULL));

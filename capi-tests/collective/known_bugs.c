@@ -146,6 +146,7 @@ static void scan_again_and_again(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_EQ(expected, before);
     CHECK_CODE(nexarSuccess, nexarScan(&own, &own, 1, nexarInt64, nexarSum, comm, NULL));
     CHECK_EQ(expected + rank + i, own);
+    progress();
   }
 }
 
@@ -170,6 +171,7 @@ static void make_70000_calls(int rank, int n, nexarComm_t comm, void *arg) {
     if (i == 10000) before = resident_kib();
     CHECK_CODE(nexarSuccess, nexarAllReduce(&data, &data, 1, nexarInt32, nexarMax, comm, NULL));
     CHECK_EQ(n - 1 + i, data);
+    progress();
   }
   long grown = resident_kib() - before;
   if (grown > 1024) check_failed(__FILE__, __LINE__, "60000 calls took %ld KiB", grown);

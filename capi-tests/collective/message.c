@@ -180,11 +180,13 @@ static void send_much(int rank, int n, nexarComm_t comm, void *arg) {
   enum { MESSAGES = 5000, BYTES = 200 };
   int other = rank ^ 1;
   if (other >= n) return;
-  for (size_t i = 0; i < MESSAGES; i++)
+  for (size_t i = 0; i < MESSAGES; i++) {
     if (rank % 2)
       CHECK_CODE(nexarSuccess, send_bytes(BYTES, rank, other, -1, i, comm));
     else
       recv_bytes(BYTES, other, rank, -1, i, comm);
+    progress();
+  }
 }
 
 static void many_messages_arrive_though_the_sender_is_ahead(void) {

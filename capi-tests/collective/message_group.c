@@ -72,6 +72,7 @@ static void send_many(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_EQ(0, wrong);
   free(out);
   free(in);
+  progress();
 }
 
 static void a_hundred_messages_of_a_group_come_in_the_order_of_their_calls(void) {
@@ -190,6 +191,7 @@ static void send_on_streams_by_turns(int rank, int n, nexarComm_t comm, void *ar
     CHECK_CODE(nexarSuccess, nexarGroupEnd());
     for (int s = 1; s < 3; s++) CHECK_CODE(nexarSuccess, nexarStreamSynchronize(streams[s]));
     for (int i = 0; i < 6; i++) CHECK_EQ(word((rank + n - 1) % n, rank, round * 6 + i), in[i]);
+    progress();
   }
   for (int s = 1; s < 3; s++) CHECK_CODE(nexarSuccess, nexarStreamDestroy(streams[s]));
 }

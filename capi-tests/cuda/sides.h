@@ -112,6 +112,7 @@ static inline void check_it_works_on(const struct side *side, CUstream stream) {
     wrong += data[i] != sum;
   }
   CHECK_EQ(0, wrong);
+  progress();
 }
 
 #endif
