@@ -4,6 +4,8 @@
  * left, or works without, and gets its own when no stream is inside a call any more. All is given
  * back in the end.
  */
+#include <sched.h>
+
 #include "processes.h"
 #include "twins.h"
 
@@ -140,12 +142,87 @@ static void drop_between_two(void) {
 }
 static void memory_that_is_gone_is_not_taken(void) { in_a_process("", drop_between_two); }
 
+/* A thread that allocates while the program has work on the device, for which the driver waits. */
+static nexarComm_t third;
+static atomic_bool third_is_made;
+
+static void *make_third(void *unused) {
+  static const int device = 0;
+  (void)unused;
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(&third, 1, &device));
+  atomic_store(&third_is_made, true);
+  return NULL;
+}
+
+static void call_beside_an_allocation(void) {
+  nexarComm_t others[2], unused[2];
+  pthread_t thread;
+  ends_others = nexarCommAbort;
+  begin_pair(BYTES);
+  make_others(others);
+  make_others(unused);
+  uint64_t hold = fakecuda_hold(sides[0].stream);
+  fakecuda_reset_calls();
+  CHECK_EQ(0, pthread_create(&thread, NULL, make_third, NULL));
+  while (!fakecuda_calls("cuMemHostAlloc")) sched_yield();
+  reduce_small(others);
+  end_others(unused);
+  library_calls();
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(others[0]));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(others[1]));
+  own_calls();
+  CHECK(!atomic_load(&third_is_made));
+  fakecuda_release(hold);
+  CHECK_EQ(0, pthread_join(thread, NULL));
+  library_calls();
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(third));
+  own_calls();
+  for (int i = 0; i < 2; i++) end(i, nexarCommDestroy);
+  CHECK_EQ(0, fakecuda_report_leaks());
+}
+static void an_allocation_that_waits_for_the_program_holds_up_nobody(void) {
+  in_a_process("ALLOC_SYNC=library", call_beside_an_allocation);
+}
+
+/* A call that waits for memory, or has got it, while its communicator is aborted. */
+static void *reduce_on_first_of(void *others) {
+  void *small = device_pointer(sides[0].small);
+  (void)nexarAllReduce(small, small, SMALL_COUNT, nexarUint32, nexarSum, ((nexarComm_t *)others)[0],
+                       sides[0].other);
+  return NULL;
+}
+
+static void abort_beside_calls_without_memory(void) {
+  begin_pair(BYTES);
+  size_t of_pair = fakecuda_pinned_bytes();
+  ends_others = nexarCommAbort;
+  for (int round = 0; round < ROUNDS; round++) {
+    nexarComm_t others[2];
+    pthread_t thread;
+    CHECK_CODE(nexarSuccess, all_reduce(0));
+    make_others(others);
+    CHECK_EQ(0, pthread_create(&thread, NULL, reduce_on_first_of, others));
+    CHECK_CODE(nexarSuccess, all_reduce(1));
+    end_others(others);
+    CHECK_EQ(0, pthread_join(thread, NULL));
+    for (int i = 0; i < 2; i++) OK(cuStreamSynchronize(sides[i].stream));
+  }
+  for (int i = 0; i < 2; i++) end(i, nexarCommDestroy);
+  CHECK(of_pair > 0);
+  CHECK_EQ(0, fakecuda_report_leaks());
+}
+static void an_abort_beside_a_call_without_memory_loses_none(void) {
+  in_a_process("ALLOC_SYNC=all", abort_beside_calls_without_memory);
+}
+
 int main(void) {
   static const struct test_case cases[] = {
       CASE(communicators_work_without_memory_while_a_stream_is_inside_a_call),
       CASE(a_communicator_that_takes_memory_again_waits_for_no_stream),
       CASE(memory_that_a_stream_has_not_come_to_is_not_taken),
       CASE(memory_that_is_gone_is_not_taken),
+      CASE(an_allocation_that_waits_for_the_program_holds_up_nobody),
+      CASE(an_abort_beside_a_call_without_memory_loses_none),
   };
   return RUN(cases);
 }

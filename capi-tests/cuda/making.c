@@ -139,7 +139,7 @@ static void a_communicator_is_destroyed_behind_what_was_called(void) {
   free_vector(&vector);
 }
 
-/* Of what was made, or could not be: the error that this rank gets in the end. */
+/* The rank gets its error when the communicator is made, or at its first call. */
 static void check_names_the_culprit(nexarResult_t made, nexarComm_t comm, int culprit) {
   char text[40];
   snprintf(text, sizeof text, "rank %d, preparing its device", culprit);

@@ -112,7 +112,10 @@ pub(super) fn while_no_stream_waits<T>(patience: Patience, body: impl FnOnce() -
     gate.is_allocating |= may_allocate;
     drop(gate);
     CHANGED.notify_all();
-    let _allocating = may_allocate.then_some(Allocating)?;
+    if !may_allocate {
+        return None;
+    }
+    let _allocating = Allocating;
     Some(body())
 }
 
