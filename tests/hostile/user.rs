@@ -71,7 +71,7 @@ fn many() {
 /// Ranks of a host wait so long for each other's memory, and then do without it.
 const SHARING_TIME: Duration = Duration::from_secs(10);
 
-/// How many of so many ranks do not share memory with all others, and how long they took to join.
+/// Returns how many ranks do not share memory with all others, and how long the ranks took to join.
 fn without_shared_memory(size: usize) -> (f64, Duration) {
     let start = |_| Process::start_by(ordinary(), &SHARING);
     let mut ranks: Vec<_> = (0..size).map(start).collect();
