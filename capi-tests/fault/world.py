@@ -147,7 +147,8 @@ class World:
                 ready = selector.select(max(0, deadline - time.monotonic()))
                 if not ready:
                     missing = sorted(set(ranks) - set(found))
-                    raise Failed(f"ranks {missing} said nothing for {seconds} s")
+                    said = "".join(f"; rank {rank} said {line}" for rank, line in found.items())
+                    raise Failed(f"ranks {missing} said nothing for {seconds} s{said}")
                 for key, _ in ready:
                     found[key.data] = key.fileobj.readline().strip()
                     if not found[key.data]:

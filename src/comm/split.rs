@@ -133,10 +133,18 @@ impl SplitRequest {
                 return Err(parent.as_caller_is_told(fault));
             }
         };
-        // One that has failed meanwhile is made all the same, and says so when it is used.
-        if let (Err(error), None) = (formed, mesh.fault()) {
-            // The other ranks of the new communicator hear of it.
-            return Err(mesh.fail(error));
+        if let Err(error) = formed {
+            // Another rank that saw the parent fail may have failed the new mesh before this rank
+            // looked.
+            if let Some(fault) = parent.fault() {
+                mesh.fail(fault.clone());
+                return Err(parent.as_caller_is_told(fault));
+            }
+            // A communicator that another rank has failed meanwhile is returned all the same: its
+            // calls report that fault.
+            if mesh.fault().is_none() {
+                return Err(mesh.fail(error));
+            }
         }
         let own_name = || format!("{}/{color}", parent.name);
         let name = self.config.name.clone().unwrap_or_else(own_name);

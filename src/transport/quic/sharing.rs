@@ -26,10 +26,9 @@ use crate::error::{self, Result};
 use crate::rank::Rank;
 use crate::transport::wire::CallWords;
 
-/// How long ranks of a host wait for each other to open the memory they share: at most this, and this
-/// part of the time that initialisation may take, so that the rest of it has time too.
-const MEETING_TIME: Duration = Duration::from_secs(10);
-const PART_OF_INIT: u32 = 4;
+/// Ranks of a host wait for each other to open the memory they share for half the time that
+/// initialisation may take. The other half is left for what follows over QUIC if one does not come.
+const PART_OF_INIT: u32 = 2;
 
 /// So many ranks have a column each in a slot.
 const MOST_RANKS: usize = 4096;
@@ -203,7 +202,7 @@ impl QuicMesh {
     }
 
     fn meeting_time(&self) -> Duration {
-        MEETING_TIME.min(self.context.links.plan.dial_timeout / PART_OF_INIT)
+        self.context.links.plan.dial_timeout / PART_OF_INIT
     }
 
     /// All ranks know how far it worked for each.
