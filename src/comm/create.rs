@@ -18,7 +18,7 @@ use crate::rank::Rank;
 use crate::runtime;
 use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::QuicMesh;
-use crate::transport::{AnyMesh, Mesh};
+use crate::transport::{AnyMesh, Mesh, prepare_shared_memory};
 
 use super::attach::Prepared;
 use super::{Communicator, DELIVERY_LOOK, hosts};
@@ -99,6 +99,9 @@ fn create(
         }
         let alone = create_in_process(1, config)?.remove(0);
         return Ok(prepared.attach_to(alone));
+    }
+    if !config.shm_disable {
+        prepare_shared_memory(world.size);
     }
     let joined = mesh(deadline).inspect_err(|_| deliver_refusals());
     let mut mesh =

@@ -38,6 +38,7 @@ pub use header::{Header, Label, Past};
 pub use hosts::Hosts;
 pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit};
 pub use note::{EAGER, Form, NOTE_HEAD_BYTES, Note};
+pub use shm::prepare as prepare_shared_memory;
 
 /// What a peer that left in good order has done.
 const HAS_LEFT: &str = "has left the communicator";

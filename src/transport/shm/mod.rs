@@ -19,18 +19,48 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, getrlimit};
+
 use crate::arena::{self, Arena, PeerArena};
 
 use super::{Header, LANES, Label, Lane, Readers};
 use bell::Bell;
 use distance::Distance;
-use meeting::Descriptors;
+use meeting::{DESCRIPTORS, Descriptors};
 use remote::Sign;
 use shelf::{Found, LINES, Shelf};
 
 pub use brief::{Brief, Started};
 pub use meeting::Party;
 pub use shelf::{FEW, Few, LONGEST_FAULT};
+
+/// Descriptors that a rank holds for each peer of its host while they meet: the peer's process, and
+/// what the peer has made.
+const DESCRIPTORS_PER_PEER: usize = DESCRIPTORS + 1;
+/// Descriptors of the program and of the network.
+const OTHER_DESCRIPTORS: usize = 32;
+/// What every process has room for.
+const SMALLEST_TABLE: usize = 64;
+const LARGEST_TABLE: usize = 4096;
+
+/// Has the kernel do beforehand what may take seconds on a busy host. If a process has several
+/// threads, the growth of its table of descriptors and its registration for barriers each wait for
+/// an RCU grace period (`synchronize_rcu`). In the middle of the handshake that wait would stop the
+/// thread that drives the network, and with 64 ranks eight at a time. Here it stops the caller,
+/// before anybody knows of this rank; a process without other threads does not wait at all.
+/// `ranks`: those of the communicator, of which some may be on other hosts.
+pub fn prepare(ranks: usize) {
+    let Ok((_, descriptor)) = bell::own() else { return };
+    let wanted = (DESCRIPTORS_PER_PEER * ranks + OTHER_DESCRIPTORS).min(LARGEST_TABLE);
+    let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
+    let last = wanted.min(limit).saturating_sub(1);
+    if last >= SMALLEST_TABLE {
+        // The table grows to the number of the copy, which is closed at once. Without it the table
+        // grows later.
+        let _ = fcntl_dupfd_cloexec(descriptor, last as i32);
+    }
+}
 
 /// What the ranks of a host share in one communicator. Ranks are counted among those of the host.
 pub struct Host {
@@ -389,6 +419,15 @@ mod tests {
             shelves,
         };
         all.into_iter().enumerate().map(host).collect()
+    }
+
+    #[test]
+    fn a_prepared_process_has_a_table_for_the_descriptors_of_all_ranks() {
+        let ranks = 150;
+        prepare(ranks);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        assert!(size.trim().parse::<usize>().unwrap() >= DESCRIPTORS_PER_PEER * ranks);
     }
 
     fn label(seq: u64, bytes: usize) -> Label {
