@@ -20,57 +20,57 @@ use crate::transport::{Form, Mesh, Note, Permit};
 
 /// Sends one message. Returns when its bytes may be changed: they are on their way, or have arrived.
 /// Must be polled to its end, unless the communicator has failed.
-pub async fn send<M: Mesh>(mesh: &M, outgoing: Outgoing<'_>) -> Result<()> {
+pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
     let Outgoing { to, envelope, bytes, synchronous } = outgoing;
-    let inbox = mesh.inbox();
+    let inbox = mesh.messages.inbox();
     let turn = inbox.turn(to);
     let Permit { id, eager } = turn.come(bytes.len(), synchronous).await?;
     let form = match eager {
         true => Form::Eager { payload: bytes.to_vec(), wants_ready: synchronous },
         false => Form::Announced,
     };
-    mesh.send_note(to, Note::Message { id, envelope, form }).await?;
+    mesh.messages.send_control(to, Note::Message { id, envelope, form }).await?;
     drop(turn);
     if !eager || synchronous {
         inbox.ready(to, id).await?;
     }
     match eager {
         true => Ok(()),
-        false => mesh.send_body(to, id, bytes).await,
+        false => mesh.messages.send_payload(to, id, bytes).await,
     }
 }
 
 /// Receives one message, and says whose it was. Must be polled to its end, unless the communicator
 /// has failed or no message was matched yet.
-pub async fn recv<M: Mesh>(mesh: &M, incoming: Incoming<'_>) -> Result<(Rank, Envelope)> {
+pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope)> {
     let call = incoming.call();
     let Incoming { wanted, dtype, count, into } = incoming;
-    let inbox = mesh.inbox();
+    let inbox = mesh.messages.inbox();
     let mut receive = inbox.post(wanted);
     if let Some(source) = wanted.source {
-        mesh.connect(source);
+        mesh.messages.connect(source);
     }
     let arrival = receive.matched().await?;
     let (from, envelope, id) = (arrival.source, arrival.envelope, arrival.rest.id);
     if (envelope.dtype, envelope.count) != (dtype, count) {
-        let to = mesh.place().rank;
+        let to = mesh.place.rank;
         return Err(Error::MessageMismatch { from, sent: envelope, to, wanted: call });
     }
     if let Some(bytes) = inbox.settle(from, arrival.rest.form.cost()) {
         // A peer that has left needs none.
-        let _ = mesh.send_note(from, Note::Credit { bytes }).await;
+        let _ = mesh.messages.send_control(from, Note::Credit { bytes }).await;
     }
     match arrival.rest.form {
         Form::Eager { payload, wants_ready } => {
             into.copy_from_slice(&payload);
             if wants_ready {
-                mesh.send_note(from, Note::Ready { id }).await?;
+                mesh.messages.send_control(from, Note::Ready { id }).await?;
             }
         }
         Form::Announced => {
             let _expected = inbox.expect(from, id);
-            mesh.send_note(from, Note::Ready { id }).await?;
-            mesh.recv_body(from, id, into).await?;
+            mesh.messages.send_control(from, Note::Ready { id }).await?;
+            mesh.messages.recv_payload(from, id, into).await?;
         }
     }
     Ok((from, envelope))

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nexar::comm::Wish;
-use nexar::transport::quic::key::PublicKey;
+use nexar::transport::key::PublicKey;
 use nexar::transport::quic::preamble::Preamble;
 use nexar_fuzz::{same_bytes, watched};
 

@@ -24,10 +24,10 @@ use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer, Reduction};
 use nexar::rank::Rank;
 use nexar::transport::quic::control::{Entered, Frame};
 use nexar::transport::quic::endpoint::Endpoint;
-use nexar::transport::quic::key::{Identity, PublicKey, Secret};
+use nexar::transport::key::{Identity, PublicKey, Secret};
 use nexar::transport::quic::preamble::Preamble;
-use nexar::transport::quic::{ContextId, Member, Plan, QuicMesh};
-use nexar::transport::{AnyMesh, Form, Header, LANES, Lane, Note, Past};
+use nexar::transport::quic::{ContextId, Member, Plan};
+use nexar::transport::{Form, Header, LANES, Lane, Note, Past, process};
 use nexar_fuzz::is_failure;
 use quinn::{Connection, SendStream, VarInt};
 use tokio::runtime::{Builder, Runtime};
@@ -203,7 +203,7 @@ async fn meet() -> (Arc<Communicator>, Peer) {
         host: None,
         cuda: false,
     };
-    let mesh = QuicMesh::open(Plan {
+    let mesh = process::open(Plan {
         endpoint: Arc::clone(&WORLD.endpoints[1]),
         me: identity(1),
         rank: Rank(1),
@@ -230,7 +230,7 @@ async fn meet() -> (Arc<Communicator>, Peer) {
         }
     });
     let config = Config { op_timeout: PATIENCE, ..Config::default() };
-    let honest = create_on(AnyMesh::Quic(mesh), &config).unwrap();
+    let honest = create_on(mesh, &config).unwrap();
     (honest, Peer { connection, context: ContextId(nonce) })
 }
 

@@ -16,7 +16,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::error::{Error, Result};
-use crate::transport::quic::key::{Identity, PublicKey, Secret};
+use crate::transport::key::{Identity, PublicKey, Secret};
 use crate::transport::wire::Reader;
 
 pub const BYTES: usize = 128;

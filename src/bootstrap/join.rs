@@ -10,10 +10,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::config::{Config, Job};
 use crate::error::{Code, Error, Result};
 use crate::rank::Rank;
+use crate::transport::key::{Identity, random};
 use crate::transport::quic::endpoint::{DialError, Endpoint};
-use crate::transport::quic::key::{Identity, random};
 use crate::transport::quic::process::Process;
-use crate::transport::quic::{Member, Plan, QuicMesh, host_of_this};
+use crate::transport::quic::{Member, Plan};
+use crate::transport::{Mesh, process};
 
 use super::address;
 use super::fingerprint::Build;
@@ -31,7 +32,7 @@ pub async fn join(
     id: UniqueId,
     world: World,
     settings: Settings,
-) -> Result<QuicMesh> {
+) -> Result<Mesh> {
     let deadline = Instant::from_std(settings.deadline);
     let mut root = reach(&endpoint, &id, &settings, deadline).await?;
 
@@ -70,7 +71,7 @@ pub async fn join(
         };
         let hash = super::sha256(&encode_table(&roster));
         // Peers may dial as soon as the root lets them go, so this rank listens before it confirms.
-        let mesh = QuicMesh::open(Plan {
+        let mesh = process::open(Plan {
             endpoint,
             me,
             rank: world.rank,
@@ -104,7 +105,7 @@ fn host(config: &Config) -> Option<[u8; 16]> {
     if config.shm_disable {
         None
     } else {
-        host_of_this(config.host_id.as_deref().unwrap_or_default())
+        process::host_of_this(config.host_id.as_deref().unwrap_or_default())
     }
 }
 

@@ -20,8 +20,8 @@ use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
 
 use crate::error::{Code, Error, Result};
+use crate::transport::key::PublicKey;
 use crate::transport::quic::Member;
-use crate::transport::quic::key::PublicKey;
 use crate::transport::quic::process::Process;
 use crate::transport::wire::Reader;
 
@@ -238,7 +238,7 @@ fn malformed() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::quic::key::Identity;
+    use crate::transport::key::Identity;
 
     #[test]
     fn messages_come_back_as_they_went_and_cut_ones_do_not() {

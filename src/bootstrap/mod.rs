@@ -29,9 +29,10 @@ use crate::error::{Error, Result};
 use crate::parker;
 use crate::rank::Rank;
 use crate::runtime;
+use crate::transport::Mesh;
+use crate::transport::key::{Identity, Secret, random};
+use crate::transport::quic::beacon;
 use crate::transport::quic::endpoint::Endpoint;
-use crate::transport::quic::key::{Identity, Secret, random};
-use crate::transport::quic::{QuicMesh, beacon};
 
 use fingerprint::THIS_BUILD;
 use id::UniqueId;
@@ -115,12 +116,7 @@ pub fn retire(id: &[u8; BYTES]) -> Result<()> {
 
 /// Joins the communicator of an id, and returns when all ranks are connected to their neighbours. Fails
 /// at most `GRACE` after the deadline.
-pub fn join(
-    id: &[u8; BYTES],
-    world: World,
-    config: &Config,
-    deadline: Instant,
-) -> Result<QuicMesh> {
+pub fn join(id: &[u8; BYTES], world: World, config: &Config, deadline: Instant) -> Result<Mesh> {
     let id = UniqueId::decode(id)?;
     match &config.root_address {
         Some(address) if id.served_by_rank_0 => join_at(address, world, config, deadline),
@@ -132,12 +128,7 @@ pub fn join(
 }
 
 /// Joins where the ranks know only an address and a secret: rank 0 listens at the address.
-pub fn join_at(
-    address: &str,
-    world: World,
-    config: &Config,
-    deadline: Instant,
-) -> Result<QuicMesh> {
+pub fn join_at(address: &str, world: World, config: &Config, deadline: Instant) -> Result<Mesh> {
     let Meeting { id, root } = Meeting::at(address, config, deadline)?;
     let mut config = config.clone();
     if world.rank == Rank(0) {
@@ -188,7 +179,7 @@ fn join_id(
     config: &Config,
     deadline: Instant,
     patient: bool,
-) -> Result<QuicMesh> {
+) -> Result<Mesh> {
     id.check_secret(config.comm_secret.is_some())?;
     let endpoint = endpoint(config)?;
     let settings = Settings {

@@ -332,8 +332,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::transport::key::Identity;
     use crate::transport::quic::endpoint::Endpoint;
-    use crate::transport::quic::key::Identity;
 
     #[tokio::test(start_paused = true)]
     async fn an_id_that_nobody_joins_is_served_as_long_as_its_process_lives() {

@@ -11,7 +11,7 @@ use ring::pbkdf2;
 use zeroize::Zeroizing;
 
 use crate::config::CommSecret;
-use crate::transport::quic::key::Secret;
+use crate::transport::key::Secret;
 
 /// 7 ms of a core with instructions for SHA-256, less than 30 ms of one without.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(40_000).expect("not zero");

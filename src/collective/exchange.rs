@@ -13,12 +13,14 @@ use crate::error::Result;
 use crate::op::{Call, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::{Side, Stores, copy};
-use crate::transport::shm::Started;
-use crate::transport::{Header, Hosts, Label, Lane, Mesh, Past, ROUNDS, Readers};
+use crate::transport::{
+    Attempt, EPOCHS, Header, Hosts, Label, Land, Lane, Mesh, Past, Published, Readers, Started,
+    View,
+};
 
 /// One call under way on this rank.
-pub struct Exchange<'a, M> {
-    mesh: &'a M,
+pub struct Exchange<'a> {
+    mesh: &'a Mesh,
     /// The ranks that take part, if not all do: what follows counts ranks among them.
     ranks: Option<&'a [Rank]>,
     place: Place,
@@ -30,10 +32,10 @@ pub struct Exchange<'a, M> {
     started: Option<Started>,
 }
 
-impl<'a, M: Mesh> Exchange<'a, M> {
+impl<'a> Exchange<'a> {
     /// Call number `seq`, with those before it.
-    pub fn new(mesh: &'a M, lane: Lane, seq: u64, call: Call, past: Past) -> Self {
-        Self { mesh, ranks: None, place: mesh.place(), lane, seq, call, past, started: None }
+    pub fn new(mesh: &'a Mesh, lane: Lane, seq: u64, call: Call, past: Past) -> Self {
+        Self { mesh, ranks: None, place: mesh.place, lane, seq, call, past, started: None }
     }
 
     /// Goes on with a call of one round that was begun as a brief one.
@@ -46,15 +48,15 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     }
 
     /// The part of the call that some ranks, this one among them, do among themselves.
-    pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b, M> {
-        let me = ranks.iter().position(|rank| *rank == self.mesh.place().rank);
+    pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b> {
+        let me = ranks.iter().position(|rank| *rank == self.mesh.place.rank);
         let place = Place::new(Rank(me.expect("this rank is one of them")), ranks.len());
         let Self { mesh, lane, seq, call, past, started, .. } = *self;
         Exchange { mesh, ranks: Some(ranks), place, lane, seq, call, past, started }
     }
 
     /// The part that the ranks of this host do, unless this one is alone there.
-    pub fn inside(&self) -> Option<Exchange<'_, M>> {
+    pub fn inside(&self) -> Option<Exchange<'_>> {
         let mine = self.mesh.hosts().mine();
         (mine.len() > 1).then(|| self.among(mine))
     }
@@ -75,12 +77,23 @@ impl<'a, M: Mesh> Exchange<'a, M> {
     }
 
     pub async fn send(&self, to: Rank, step: usize, bytes: &[u8]) -> Result<()> {
-        self.mesh.send(self.lane, self.in_mesh(to), &self.header(step, bytes.len()), bytes).await
+        let header = self.header(step, bytes.len());
+        self.mesh.lanes.send(self.lane, self.in_mesh(to), &header, bytes).await
     }
 
     pub async fn recv(&self, from: Rank, step: usize, into: &mut [u8]) -> Result<()> {
+        self.recv_with(from, step, into, &mut <[u8]>::copy_from_slice).await
+    }
+
+    async fn recv_with(
+        &self,
+        from: Rank,
+        step: usize,
+        into: &mut [u8],
+        land: &mut Land<'_>,
+    ) -> Result<()> {
         let header = self.header(step, into.len());
-        self.mesh.recv(self.lane, self.in_mesh(from), &header, into, <[u8]>::copy_from_slice).await
+        self.mesh.lanes.recv(self.lane, self.in_mesh(from), &header, into, land).await
     }
 
     /// Receives and folds what arrives into `into`, part by part. `side` says which operand it is.
@@ -92,9 +105,8 @@ impl<'a, M: Mesh> Exchange<'a, M> {
         side: Side,
         into: &mut [u8],
     ) -> Result<()> {
-        let header = self.header(step, into.len());
-        let land = |into: &mut [u8], part: &[u8]| reducer.fold(into, part, side);
-        self.mesh.recv(self.lane, self.in_mesh(from), &header, into, land).await
+        let mut land = |into: &mut [u8], part: &[u8]| reducer.fold(into, part, side);
+        self.recv_with(from, step, into, &mut land).await
     }
 
     /// Receives a message from every other rank and folds them all, with this rank's own, in the
@@ -122,12 +134,16 @@ impl<'a, M: Mesh> Exchange<'a, M> {
 
     /// What was seen in others' memory is what they had shown.
     pub async fn confirm(&self) -> Result<()> {
-        self.mesh.confirm(self.lane).await
+        let Some(host) = self.mesh.memory.host.as_deref() else { return Ok(()) };
+        match host.confirm(self.lane) {
+            Attempt::Done(()) => Ok(()),
+            Attempt::Wait(fault) => fault.await,
+        }
     }
 
     /// Begins rounds of this host, which all its ranks begin.
-    pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_, M> {
-        let begin = || self.mesh.begin_rounds(self.lane, count as u64);
+    pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_> {
+        let begin = || self.mesh.host().begin_epochs(self.lane, count as u64);
         let first = self.started.map_or_else(begin, |started| started.round);
         let (label, shown) = (Cell::new(None), SmallVec::new());
         Rounds { exchange: self, step, first, label, last_shown: None, shown }
@@ -150,8 +166,8 @@ fn stores_for(readers: Readers, bytes: usize) -> Stores {
 }
 
 /// Rounds of one step, in which ranks of this host see what the others lay out.
-pub struct Rounds<'a, M: Mesh> {
-    exchange: &'a Exchange<'a, M>,
+pub struct Rounds<'a> {
+    exchange: &'a Exchange<'a>,
     step: usize,
     first: u64,
     /// The last one that was used.
@@ -159,10 +175,10 @@ pub struct Rounds<'a, M: Mesh> {
     /// The last round in which bytes stayed where they are.
     last_shown: Option<u64>,
     /// What keeps such bytes as they are, of as many rounds as anybody may still look at.
-    shown: SmallVec<[M::Shown<'a>; ROUNDS]>,
+    shown: SmallVec<[Published<'a>; EPOCHS]>,
 }
 
-impl<'a, M: Mesh> Rounds<'a, M> {
+impl<'a> Rounds<'a> {
     /// Lays out bytes, which `fill` writes, for all ranks of the host.
     pub async fn lay(
         &self,
@@ -174,8 +190,18 @@ impl<'a, M: Mesh> Rounds<'a, M> {
         if started.is_some_and(|started| started.laid) {
             return Ok(());
         }
-        let fill = |slot: &mut [u8], readers| fill(slot, stores_for(readers, bytes));
-        mesh.lay(*lane, self.first + round as u64, &self.label(bytes), fill).await
+        let (epoch, label, mut fill) = (self.first + round as u64, self.label(bytes), Some(fill));
+        let mut fill_once = |slot: &mut [u8], readers| {
+            if let Some(fill) = fill.take() {
+                fill(slot, stores_for(readers, bytes));
+            }
+        };
+        loop {
+            match mesh.host().publish(*lane, epoch, &label, &mut fill_once)? {
+                Attempt::Done(()) => return Ok(()),
+                Attempt::Wait(room) => room.await?,
+            }
+        }
     }
 
     /// As `lay`, with bytes that may stay where they are: they are not written while there are `Rounds`.
@@ -184,14 +210,20 @@ impl<'a, M: Mesh> Rounds<'a, M> {
         if started.is_some_and(|started| started.laid) {
             return Ok(());
         }
-        let (number, label) = (self.first + round as u64, self.label(bytes.len()));
-        if let Some(shown) = mesh.show(*lane, number, &label, bytes).await? {
-            if self.shown.len() == ROUNDS {
+        let (epoch, label) = (self.first + round as u64, self.label(bytes.len()));
+        let shown = loop {
+            match mesh.host().publish_in_place(*lane, epoch, &label, bytes)? {
+                Attempt::Done(shown) => break shown,
+                Attempt::Wait(room) => room.await?,
+            }
+        };
+        if let Some(shown) = shown {
+            if self.shown.len() == EPOCHS {
                 // All have passed its round, or this one could not have been used yet.
                 self.shown.remove(0);
             }
             self.shown.push(shown);
-            self.last_shown = Some(number);
+            self.last_shown = Some(epoch);
             return Ok(());
         }
         self.lay(round, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
@@ -201,10 +233,15 @@ impl<'a, M: Mesh> Rounds<'a, M> {
     /// False if they cannot be read there.
     pub async fn expose(&mut self, round: usize, bytes: &[u8]) -> Result<bool> {
         let Exchange { mesh, lane, .. } = self.exchange;
-        let number = self.first + round as u64;
-        let can_be_read = mesh.expose(*lane, number, &self.label(bytes.len()), bytes).await?;
+        let (epoch, label) = (self.first + round as u64, self.label(bytes.len()));
+        let can_be_read = loop {
+            match mesh.host().publish_address(*lane, epoch, &label, bytes)? {
+                Attempt::Done(can_be_read) => break can_be_read,
+                Attempt::Wait(room) => room.await?,
+            }
+        };
         if can_be_read {
-            self.last_shown = Some(number);
+            self.last_shown = Some(epoch);
         }
         Ok(can_be_read)
     }
@@ -219,22 +256,40 @@ impl<'a, M: Mesh> Rounds<'a, M> {
         into: &mut [u8],
     ) -> Result<()> {
         let (Exchange { mesh, lane, .. }, from) = (self.exchange, self.exchange.in_mesh(from));
-        let number = self.first + round as u64;
-        mesh.fetch(*lane, number, from, &self.label(bytes), offset, into).await
+        let (epoch, label) = (self.first + round as u64, self.label(bytes));
+        loop {
+            match mesh.host().read_remote(*lane, epoch, from, &label, offset, into)? {
+                Attempt::Done(()) => return Ok(()),
+                Attempt::Wait(published) => published.await?,
+            }
+        }
     }
 
     /// Returns when nobody looks at what was shown any more.
     pub async fn passed(&self) -> Result<()> {
-        match self.last_shown {
-            Some(round) => self.exchange.mesh.passed(self.exchange.lane, round).await,
-            None => Ok(()),
+        let Some(epoch) = self.last_shown else { return Ok(()) };
+        loop {
+            match self.exchange.mesh.host().released(self.exchange.lane, epoch)? {
+                Attempt::Done(()) => return Ok(()),
+                Attempt::Wait(released) => released.await?,
+            }
         }
     }
 
     /// What a rank, maybe this one, has laid out.
-    pub async fn look(&self, round: usize, at: Rank, bytes: usize) -> Result<M::Sight<'_>> {
+    pub async fn look(&self, round: usize, at: Rank, bytes: usize) -> Result<View<'_>> {
+        loop {
+            match self.try_look(round, at, bytes)? {
+                Attempt::Done(view) => return Ok(view),
+                Attempt::Wait(published) => published.await?,
+            }
+        }
+    }
+
+    /// The same, if it is there.
+    pub fn try_look(&self, round: usize, at: Rank, bytes: usize) -> Result<Attempt<'_, View<'_>>> {
         let (Exchange { mesh, lane, .. }, at) = (self.exchange, self.exchange.in_mesh(at));
-        mesh.look(*lane, self.first + round as u64, at, &self.label(bytes)).await
+        mesh.host().view(*lane, self.first + round as u64, at, &self.label(bytes))
     }
 
     /// Most parts are as long as the one before.
@@ -251,7 +306,7 @@ impl<'a, M: Mesh> Rounds<'a, M> {
 
     /// This rank has seen what it wants of this round and those before it.
     pub fn pass(&mut self, round: usize) {
-        self.exchange.mesh.pass(self.exchange.lane, self.first + round as u64);
+        self.exchange.mesh.host().release(self.exchange.lane, self.first + round as u64);
     }
 }
 
@@ -263,7 +318,7 @@ mod tests {
 
     use super::*;
     use crate::transport::SLOT;
-    use crate::transport::mem::{MemWorld, Trouble};
+    use crate::transport::mem::MemWorld;
 
     fn polled<T>(future: impl Future<Output = T>) -> Poll<T> {
         pin!(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -271,14 +326,13 @@ mod tests {
 
     #[test]
     fn a_call_that_is_given_up_takes_back_all_that_it_has_shown() {
-        let world = MemWorld::new(2, Trouble::default()).unwrap();
+        let world = MemWorld::new(2).unwrap();
         let (meshes, bytes) = (world.meshes(), vec![7; 3 * SLOT]);
         let exchange =
             |rank: usize| Exchange::new(&meshes[rank], Lane(0), 0, Call::Barrier, Past::default());
         let (gives, looks) = (exchange(0), exchange(1));
-        let sees = |rounds: &Rounds<'_, _>, part: usize| {
-            polled(rounds.look(part, Rank(0), SLOT)).is_ready()
-        };
+        let sees =
+            |rounds: &Rounds<'_>, part: usize| polled(rounds.look(part, Rank(0), SLOT)).is_ready();
         let rounds = looks.rounds(0, 3);
         let mut call = Box::pin(async {
             let mut rounds = gives.rounds(0, 3);

@@ -31,18 +31,14 @@ use crate::buffer::Buffers;
 use crate::error::{Error, Result};
 use crate::op::{Op, Reducer};
 use crate::rank::{Place, Rank};
-use crate::transport::{Hosts, Mesh};
+use crate::transport::Hosts;
 
 use buckets::Piece;
 pub use exchange::Exchange;
 use select::{Algorithm, Selection};
 
 /// Performs one operation on this rank, together with the other ranks that perform it.
-pub async fn perform<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    selection: &Selection,
-    op: Op<'_>,
-) -> Result<()> {
+pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
     let (call, place) = (op.call(), exchange.place());
     if call.is_empty() {
         return Ok(());
@@ -146,8 +142,8 @@ fn leaders(hosts: &Hosts, root: Option<Rank>) -> Vec<Rank> {
 }
 
 /// `data` is the root's, and becomes everybody's.
-async fn broadcast_over_links<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn broadcast_over_links(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     root: Rank,
     data: &mut [u8],
@@ -160,8 +156,8 @@ async fn broadcast_over_links<M: Mesh>(
 }
 
 /// `output` has the block of each rank; this rank's own is in its place.
-async fn all_gather<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn all_gather(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     blocks: &Blocks,
     output: &mut [u8],
@@ -176,8 +172,8 @@ async fn all_gather<M: Mesh>(
     }
 }
 
-async fn all_reduce_anywhere<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn all_reduce_anywhere(
+    exchange: &Exchange<'_>,
     selection: &Selection,
     algorithm: Algorithm,
     reducer: &Reducer,
@@ -191,8 +187,8 @@ async fn all_reduce_anywhere<M: Mesh>(
     }
 }
 
-async fn all_reduce<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn all_reduce(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     reducer: &Reducer,
     buffers: Buffers<'_>,
@@ -225,8 +221,8 @@ async fn all_reduce<M: Mesh>(
     Ok(())
 }
 
-async fn all_reduce_bucketed<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn all_reduce_bucketed(
+    exchange: &Exchange<'_>,
     selection: &Selection,
     reducer: &Reducer,
     mut buckets: Vec<&mut [u8]>,
@@ -254,8 +250,8 @@ async fn all_reduce_bucketed<M: Mesh>(
     Ok(())
 }
 
-async fn reduce_over_links<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn reduce_over_links(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     reducer: &Reducer,
     root: Rank,
@@ -299,8 +295,8 @@ async fn reduce_over_links<M: Mesh>(
     }
 }
 
-async fn reduce_scatter<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn reduce_scatter(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     reducer: &Reducer,
     blocks: &Blocks,
@@ -323,8 +319,8 @@ async fn reduce_scatter<M: Mesh>(
     }
 }
 
-async fn reduce_scatter_into<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn reduce_scatter_into(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     reducer: &Reducer,
     blocks: &Blocks,
@@ -399,8 +395,8 @@ async fn with_own_block(buffers: Buffers<'_>, own: Range<usize>) -> &mut [u8] {
     }
 }
 
-async fn gather<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn gather(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     root: Rank,
     blocks: &Blocks,
@@ -434,8 +430,8 @@ async fn gather<M: Mesh>(
     }
 }
 
-async fn scatter<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn scatter(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     root: Rank,
     blocks: &Blocks,
@@ -475,8 +471,8 @@ fn folding(place: Place) -> usize {
     if place.rank == Rank(0) { 1 } else { place.size }
 }
 
-async fn scan<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn scan(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     reducer: &Reducer,
     data: &mut [u8],
@@ -490,8 +486,8 @@ async fn scan<M: Mesh>(
     }
 }
 
-async fn exclusive_scan<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn exclusive_scan(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     reducer: &Reducer,
     buffers: Buffers<'_>,
@@ -525,8 +521,8 @@ async fn exclusive_scan<M: Mesh>(
     }
 }
 
-async fn exclusive_scan_on_host<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn exclusive_scan_on_host(
+    exchange: &Exchange<'_>,
     algorithm: Algorithm,
     reducer: &Reducer,
     mut buffers: Buffers<'_>,

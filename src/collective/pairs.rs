@@ -14,7 +14,6 @@ use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
 pub struct Pairs {
     me: usize,
@@ -47,9 +46,9 @@ impl Pairs {
     }
 
     /// Folds the share of each idle rank into its partner's. Returns what this rank does then.
-    pub async fn fold_shares<M: Mesh>(
+    pub async fn fold_shares(
         &self,
-        exchange: &Exchange<'_, M>,
+        exchange: &Exchange<'_>,
         reducer: &Reducer,
         data: &mut [u8],
     ) -> Result<Part> {

@@ -2,9 +2,7 @@
 //!
 //! Leaves to the algorithms who lays out what.
 
-use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::pin;
 
 use smallvec::SmallVec;
 
@@ -14,7 +12,7 @@ use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::{Place, Rank};
 use crate::reduce::{Side, Stores, copy};
-use crate::transport::{Mesh, SLOT, slots};
+use crate::transport::{Attempt, SLOT, View, slots};
 
 use super::exchange::Rounds;
 
@@ -186,42 +184,42 @@ pub fn fold_all(reducer: &Reducer, shares: &[&[u8]], into: &mut [u8], stores: St
 }
 
 /// What some ranks have laid out, in lists that most calls keep on the stack.
-pub type Sights<'a, M> = SmallVec<[<M as Mesh>::Sight<'a>; 4]>;
+pub type Sights<'a> = SmallVec<[View<'a>; 4]>;
 pub type Shares<'a> = SmallVec<[&'a [u8]; 4]>;
 
 /// What these ranks have laid out in a round, each as many bytes.
-pub async fn look_at<'a, M: Mesh>(
-    rounds: &'a Rounds<'_, M>,
+pub async fn look_at<'a>(
+    rounds: &'a Rounds<'_>,
     round: usize,
     ranks: impl Iterator<Item = Rank> + Clone,
     bytes: usize,
-) -> Result<Sights<'a, M>> {
+) -> Result<Sights<'a>> {
     look_at_each(rounds, round, ranks.map(|rank| (rank, bytes))).await
 }
 
 /// What these ranks have laid out in a round, each so many bytes. As long as one of them has not come, nothing
 /// is held: who has shown something could not take it back.
-pub async fn look_at_each<'a, M: Mesh>(
-    rounds: &'a Rounds<'_, M>,
+pub async fn look_at_each<'a>(
+    rounds: &'a Rounds<'_>,
     round: usize,
     wanted: impl Iterator<Item = (Rank, usize)> + Clone,
-) -> Result<Sights<'a, M>> {
-    let mut sights = Sights::<M>::new();
+) -> Result<Sights<'a>> {
+    let mut sights = Sights::new();
     loop {
         let mut waited = false;
         for (rank, bytes) in wanted.clone() {
-            let mut looking = pin!(rounds.look(round, rank, bytes));
-            let look = poll_fn(|context| {
-                let polled = looking.as_mut().poll(context);
-                if polled.is_pending() {
-                    waited = true;
-                    sights.clear();
+            let view = loop {
+                match rounds.try_look(round, rank, bytes)? {
+                    Attempt::Done(view) => break view,
+                    Attempt::Wait(published) => {
+                        waited = true;
+                        sights.clear();
+                        published.await?;
+                    }
                 }
-                polled
-            });
-            let sight = look.await?;
+            };
             if !waited {
-                sights.push(sight);
+                sights.push(view);
             }
         }
         if !waited {

@@ -14,9 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::{FutureExt, join_all};
 
 use crate::error::{Error, Result};
-use crate::parker;
-use crate::runtime;
-use crate::transport::shm::bell;
+use crate::transport::{Started, Waiting};
 
 use super::Communicator;
 use super::attach::OnCuda;
@@ -27,7 +25,6 @@ use super::stream::Stream;
 use super::ticket::Ticket;
 use super::watch::Watch;
 use super::work::{Work, collective};
-use crate::transport::shm::Started;
 
 /// Held while operations that belong together get their numbers and their places on streams, so
 /// that nothing comes between them: no batch is before another here and behind it there.
@@ -147,7 +144,7 @@ impl<'a> Batch<'a> {
     pub fn run_each(self) -> Vec<Result<()>> {
         let Self { tickets, works, in_backlog } = self;
         let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
-        let way = Way::of(&tickets, &works);
+        let waiting = waiting(&tickets, &works);
         // Polled in this order at first, which is that of messages.
         let each =
             tickets.iter().zip(&results).zip(works).map(|((ticket, result), work)| async move {
@@ -159,7 +156,7 @@ impl<'a> Batch<'a> {
                 let _ = result.set(ended);
             });
         let mut all = Box::pin(join_all(each).map(drop));
-        run_to_the_end(&tickets, &results, way, all.as_mut());
+        run_to_the_end(&tickets, &results, waiting, all.as_mut());
         // What has not ended has failed its communicator: nothing is sent behind a message that is
         // broken off here.
         drop(all);
@@ -179,7 +176,7 @@ pub(super) fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Resu
 /// As `run_alone`, with its ticket; a collective may have been begun as a brief one.
 pub(super) fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started>) -> Result<()> {
     let result = OnceCell::new();
-    let way = Way::of(slice::from_ref(ticket), slice::from_ref(&work));
+    let waiting = waiting(slice::from_ref(ticket), slice::from_ref(&work));
     {
         let only = pin!(async {
             if ticket.behind > 0 {
@@ -191,44 +188,18 @@ pub(super) fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started
             };
             let _ = result.set(ticket.end(performed));
         });
-        run_to_the_end(slice::from_ref(ticket), slice::from_ref(&result), way, only);
+        run_to_the_end(slice::from_ref(ticket), slice::from_ref(&result), waiting, only);
     }
     result.into_inner().expect(EACH_HAS_ENDED)
 }
 
 /// How a batch is waited for.
-#[derive(Clone, Copy)]
-enum Way {
-    /// Nothing of it is over the network.
-    Here,
-    /// Some of it is in shared memory; another thread drives the network. `crowded`: there are more ranks
-    /// than processors.
-    Shared { crowded: bool },
-    /// The caller's thread drives the network meanwhile.
-    Driving { leaves_work: bool },
-    /// Another thread drives it: nobody knows how long functions of the program take, and heartbeats
-    /// must not wait for them.
-    Driven,
-}
-
-impl Way {
-    fn of(tickets: &[Ticket], works: &[Work<'_>]) -> Self {
-        if !tickets.iter().any(|ticket| ticket.communicator.is_over_network()) {
-            return Self::Here;
-        }
-        let pairs = tickets.iter().zip(works).filter(|(_, work)| !work.is_message());
-        let crowded = pairs.filter_map(|(ticket, _)| ticket.communicator.is_crowded());
-        if let Some(crowded) = crowded.reduce(|one, other| one || other) {
-            return Self::Shared { crowded };
-        }
-        if works.iter().any(Work::calls_program) {
-            return Self::Driven;
-        }
-        let mut pairs = tickets.iter().zip(works);
-        let leaves_work =
-            pairs.any(|(ticket, work)| work.leaves_work(ticket.communicator.place().rank));
-        Self::Driving { leaves_work }
-    }
+fn waiting(tickets: &[Ticket], works: &[Work<'_>]) -> Waiting {
+    let each = tickets.iter().zip(works).map(|(ticket, work)| {
+        let communicator = &ticket.communicator;
+        communicator.waiting(work.demand(communicator.place().rank))
+    });
+    each.fold(Waiting::default(), Waiting::and)
 }
 
 /// Polls `all`, which sets the result of each ticket, until it ends. What is late or panics has a
@@ -236,24 +207,16 @@ impl Way {
 fn run_to_the_end(
     tickets: &[Ticket],
     results: &[OnceCell<Result<()>>],
-    way: Way,
+    waiting: Waiting,
     mut all: Pin<&mut dyn Future<Output = ()>>,
 ) {
     let mut watch = Watch::new(tickets, results);
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        // Much ends at once, and then nobody looks at the clock.
-        let is_here = matches!(way, Way::Here | Way::Shared { .. });
-        if is_here && parker::poll(all.as_mut()).is_ready() {
+        if waiting.poll(all.as_mut()).is_ready() {
             return;
         }
         while let Some(until) = watch.next() {
-            let ended = match way {
-                Way::Here => parker::block_on(all.as_mut(), until),
-                Way::Shared { crowded } => bell::block_on(all.as_mut(), until, crowded),
-                Way::Driving { leaves_work } => runtime::drive(all.as_mut(), until, leaves_work),
-                Way::Driven => runtime::wait(all.as_mut(), until),
-            };
-            if ended.is_some() {
+            if waiting.wait(all.as_mut(), until).is_some() {
                 break;
             }
         }

@@ -16,8 +16,7 @@ use super::work::Work;
 use super::{Communicator, State};
 use crate::collective::brief;
 use crate::error::{Doing, Result};
-use crate::transport::shm::{Brief, Started};
-use crate::transport::{Header, LANES, Label, Mesh};
+use crate::transport::{Header, LANES, Label, Started};
 
 /// What became of a call that was tried.
 pub enum Tried {
@@ -59,22 +58,21 @@ impl Communicator {
         if enabled!(Level::TRACE) {
             return Tried::Refused; // nothing is written here, which the thread could be cancelled in
         }
-        let (mesh, place) = (&self.mesh, self.mesh.place());
+        let (mesh, place) = (&self.mesh, self.mesh.place);
         let bytes = if self.brief { brief::bytes(op, place.size) } else { None };
-        let (Some(host), Some(bytes)) = (mesh.one_host(), bytes) else { return Tried::Refused };
+        let (Some(host), Some(bytes)) = (&mesh.memory.fast, bytes) else { return Tried::Refused };
         let mut state = self.lock();
         let (seq, call) = (state.next_seq, op.call());
         let is_free = self.backlog.has_ended(state.stream_batches)
             && self.lanes.has_come(seq)
             && self.check_open(&state, &call).is_ok();
         let label = Label::new(Header { seq, call, past: state.past, step: 0, bytes });
-        let begun =
-            if is_free { Brief::begin(host, Lanes::<LANES>::of(seq), &label) } else { None };
+        let begun = if is_free { host.begin(Lanes::<LANES>::of(seq), &label) } else { None };
         let Some(round) = begun else { return Tried::Refused };
         let past = state.past.then_words(label.call_words());
         state.count(past);
         let mut unended = Unended { communicator: self, label: &label, state: Some(state) };
-        mesh.note(seq, label.call_words());
+        host.record(seq, label.call_words());
         if brief::make(op, place, &round).is_none() {
             let begun = Begun { ticket: unended.ticket(), started: round.started() };
             return Tried::Begun(Box::new(begun));

@@ -16,9 +16,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 use crate::runtime;
-use crate::transport::mem::{MemWorld, Trouble};
-use crate::transport::quic::QuicMesh;
-use crate::transport::{AnyMesh, Mesh, prepare_shared_memory};
+use crate::transport::mem::MemWorld;
+use crate::transport::{Mesh, prepare_shared_memory};
 
 use super::attach::Prepared;
 use super::{Communicator, DELIVERY_LOOK, hosts};
@@ -28,20 +27,19 @@ const REFUSAL_DELIVERY: Duration = Duration::from_millis(50);
 
 /// `size` communicators whose ranks are threads of this process, in rank order.
 pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
-    create_over(&MemWorld::new(size, Trouble::default())?, config)
+    create_over(MemWorld::new(size)?.meshes(), config)
 }
 
-/// Communicators over a world made by the caller, for tests that want trouble in it.
-pub fn create_over(world: &Arc<MemWorld>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
+/// Communicators over the meshes of all ranks, made by the caller: tests inject faults into them.
+pub fn create_over(meshes: Vec<Mesh>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
     let name = new_name(config);
-    let meshes = world.meshes();
     info!("communicator {name}: {} ranks in this process", meshes.len());
-    let communicator = |mesh| Communicator::new(&name, AnyMesh::Mem(mesh), config);
+    let communicator = |mesh| Communicator::new(&name, mesh, config);
     meshes.into_iter().map(communicator).collect()
 }
 
 /// A communicator over a mesh made by the caller, for tests that play another of its ranks themselves.
-pub fn create_on(mesh: AnyMesh, config: &Config) -> Result<Arc<Communicator>> {
+pub fn create_on(mesh: Mesh, config: &Config) -> Result<Arc<Communicator>> {
     Communicator::new(&new_name(config), mesh, config)
 }
 
@@ -84,7 +82,7 @@ fn create(
     world: World,
     config: &Config,
     device: Result<Option<Arc<Device>>>,
-    mesh: impl FnOnce(Instant) -> Result<QuicMesh>,
+    mesh: impl FnOnce(Instant) -> Result<Mesh>,
 ) -> Result<Arc<Communicator>> {
     // The settings are checked before anybody is waited for.
     Selection::parse(&config.algo)?;
@@ -104,11 +102,10 @@ fn create(
         prepare_shared_memory(world.size);
     }
     let joined = mesh(deadline).inspect_err(|_| deliver_refusals());
-    let mut mesh =
-        AnyMesh::Quic(joined.map_err(|error| prepared.failure(world.rank).unwrap_or(error))?);
+    let mut mesh = joined.map_err(|error| prepared.failure(world.rank).unwrap_or(error))?;
     if let Some(failure) = prepared.failure(world.rank) {
-        let fault = mesh.fail(failure);
-        mesh.leave();
+        let fault = mesh.membership.fail(failure);
+        mesh.membership.leave();
         return Err(fault);
     }
     let met = runtime::drive(hosts::meet(&mut mesh), deadline + bootstrap::GRACE, false);

@@ -44,8 +44,7 @@ use crate::message::MessageCall;
 use crate::op::Call;
 use crate::rank::Place;
 use crate::runtime;
-use crate::transport::quic;
-use crate::transport::{AnyMesh, Mesh, Past};
+use crate::transport::{self, Demand, Mesh, Past, Waiting};
 
 pub use attach::OnCuda;
 pub use batch::{Request, run_together};
@@ -70,7 +69,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Communicator {
     /// What logs call it: the name its user gave it, or a number.
     name: String,
-    mesh: AnyMesh,
+    mesh: Mesh,
     selection: Selection,
     /// Whether brief calls are tried.
     brief: bool,
@@ -136,7 +135,7 @@ pub fn leave_all(inside_a_call: bool) {
         runtime::tell_of_exit();
     } else if let Some(io) = runtime::io_if_started() {
         let leaving = io.spawn(async {
-            quic::leave_all().await;
+            transport::leave_all().await;
             bootstrap::leave().await;
         });
         if !runtime::wait_while_driven(leaving, Instant::now() + LEAVE_TIMEOUT) {
@@ -149,26 +148,23 @@ pub fn leave_all(inside_a_call: bool) {
 /// Waits until the peers know of every failure of this process's communicators, a moment at most:
 /// a program may exit as soon as it has seen an error, and must not be taken for the culprit.
 pub fn deliver_faults() {
-    if quic::is_delivering_faults() {
+    if transport::is_delivering_faults() {
         // Another thread sends them: one that drives on the program's thread may stand still.
         runtime::hand_over();
-        while quic::is_delivering_faults() {
+        while transport::is_delivering_faults() {
             std::thread::sleep(DELIVERY_LOOK);
         }
     }
 }
 
 impl Communicator {
-    fn new(name: &str, mesh: AnyMesh, config: &Config) -> Result<Arc<Self>> {
+    fn new(name: &str, mesh: Mesh, config: &Config) -> Result<Arc<Self>> {
         let selection = Selection::parse(&config.algo)?;
         Ok(Arc::new(Self {
             name: name.to_owned(),
-            brief: selection.is_free() && mesh.one_host().is_some(),
+            brief: selection.is_free() && mesh.memory.fast.is_some(),
             asks_driver: device::driver().is_some(),
-            cuts: match &mesh {
-                AnyMesh::Mem(_) => device::driver().is_some(),
-                AnyMesh::Quic(mesh) => mesh.has_cuda(),
-            },
+            cuts: mesh.has_cuda.unwrap_or_else(|| device::driver().is_some()),
             cuda: OnceLock::new(),
             attaching: Mutex::new(()),
             wanted_device: OnceLock::new(),
@@ -199,7 +195,7 @@ impl Communicator {
     }
 
     pub fn place(&self) -> Place {
-        self.mesh.place()
+        self.mesh.place
     }
 
     /// Runs one operation to its end on the calling thread.
@@ -215,16 +211,9 @@ impl Communicator {
         ticket.end(result)
     }
 
-    fn is_over_network(&self) -> bool {
-        matches!(self.mesh, AnyMesh::Quic(_))
-    }
-
-    /// If ranks share memory, whether there are more of them on this host than processors.
-    fn is_crowded(&self) -> Option<bool> {
-        match &self.mesh {
-            AnyMesh::Quic(mesh) => mesh.is_crowded(),
-            AnyMesh::Mem(_) => None,
-        }
+    /// How a thread waits for an operation of it.
+    fn waiting(&self, demand: Demand) -> Waiting {
+        self.mesh.waiting(demand)
     }
 
     /// Gives the call its number and tells the others of it, unless the communicator takes no more.
@@ -233,7 +222,7 @@ impl Communicator {
         self.check_open(&state, &call)?;
         let (seq, past) = (state.next_seq, state.past);
         state.count(past.then(&call));
-        self.mesh.announce(seq, call); // under the lock: in the order of the numbers
+        self.mesh.membership.announce(seq, call); // under the lock: in the order of the numbers
         state.begun += 1;
         let behind = state.stream_batches;
         drop(state);
@@ -257,7 +246,7 @@ impl Communicator {
     /// Whether it still takes operations.
     fn check_open(&self, state: &State, call: &dyn fmt::Display) -> Result<()> {
         match state.stage {
-            Stage::Open => self.mesh.fault().map_or(Ok(()), Err),
+            Stage::Open => self.mesh.membership.fault().map_or(Ok(()), Err),
             Stage::Finalized => {
                 Err(Error::Usage(format!("{call} on a communicator that was finalized")))
             }
@@ -285,7 +274,7 @@ impl Communicator {
     /// told.
     fn failed(&self, doing: Doing, cause: Error) -> Error {
         let rank = self.place().rank;
-        let fault = self.mesh.fail(cause.during(rank, doing));
+        let fault = self.mesh.membership.fail(cause.during(rank, doing));
         // One that no operation saw, such as a lost connection, is told with the one it ended.
         let fault = fault.during(rank, doing);
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
@@ -300,7 +289,7 @@ impl Communicator {
 
     fn timeout(&self, doing: Doing) -> Error {
         let blame = match doing {
-            Doing::Collective { seq, .. } => blame::of_timeout(&self.mesh.missing(seq)),
+            Doing::Collective { seq, .. } => blame::of_timeout(&self.mesh.membership.missing(seq)),
             Doing::Message(call) => blame::of_message(&call),
         };
         Error::Timeout { limit_ms: self.config.op_timeout.as_millis(), blame }
@@ -312,7 +301,7 @@ impl Communicator {
         match ticket.doing {
             Doing::Collective { seq, call } => {
                 let call = call.name().to_ascii_lowercase();
-                let blame = blame::of_straggling(&self.mesh.missing(seq));
+                let blame = blame::of_straggling(&self.mesh.membership.missing(seq));
                 warn!(rank, "{call} #{seq} on communicator {name} {blame}");
             }
             Doing::Message(call) => {
@@ -343,7 +332,7 @@ impl Communicator {
         }
         self.drain(state);
         // First: a driver may free memory only when no stream of this process waits for a rank any more.
-        self.mesh.leave();
+        self.mesh.membership.leave();
         if let Some(cuda) = self.cuda.get() {
             cuda.close(Ending::Destroyed);
         }
@@ -359,7 +348,9 @@ impl Communicator {
     pub fn abort(&self) {
         self.lock().stage = Stage::Aborted;
         let rank = self.place().rank;
-        self.mesh.fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
+        self.mesh
+            .membership
+            .fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
         self.backlog.dissolve();
         if let Some(cuda) = self.cuda.get() {
             cuda.release();
@@ -392,7 +383,7 @@ impl Communicator {
     /// Fails it on all ranks because of this rank's device, which was to do something.
     fn fail_on_device(&self, what: &str, cause: &Error) -> Error {
         let rank = self.place().rank;
-        let fault = self.mesh.fail(Error::Cuda(format!("{rank}, {what}: {cause}")));
+        let fault = self.mesh.membership.fail(Error::Cuda(format!("{rank}, {what}: {cause}")));
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.backlog.dissolve();
         self.as_caller_is_told(fault)
@@ -400,7 +391,7 @@ impl Communicator {
 
     /// The failure of the communicator, if it has failed.
     pub fn fault(&self) -> Option<Error> {
-        self.mesh.fault()
+        self.mesh.membership.fault()
     }
 
     /// Keeps the text of an error of a call on this communicator.
@@ -455,6 +446,6 @@ impl Drop for Running {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        self.mesh.leave();
+        self.mesh.membership.leave();
     }
 }

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::error::{Doing, Error, Result};
 use crate::op::Op;
 use crate::rank::Rank;
-use crate::transport::{Mesh, Split};
+use crate::transport::Split;
 
 use super::attach::Prepared;
 use super::batch::{Batch, while_nobody_issues};
@@ -81,7 +81,7 @@ impl Splitting<'_> {
         let _running = ticket.communicator.keep_running();
         let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }, None).await);
         if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
-            ticket.communicator.mesh.renounce(seq, color, fault.clone());
+            ticket.communicator.mesh.membership.renounce(seq, color, fault.clone());
         }
         known?;
         let _ = self.made.set(self.request.make(seq, &wishes, self.prepared).await);
@@ -117,19 +117,24 @@ impl SplitRequest {
         let parent = &self.communicator;
         let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
         let members = members(&wishes, color);
-        let mut mesh = parent.mesh.split(Split { seq, color, members }).await?;
-        if let Some(failure) = prepared.failure(mesh.place().rank) {
-            return Err(mesh.fail(failure));
+        let mut mesh = parent.mesh.membership.split(Split { seq, color, members })?;
+        if let Some(failure) = prepared.failure(mesh.place.rank) {
+            return Err(mesh.membership.fail(failure));
         }
         let limit = self.config.init_timeout;
-        let formed = match parent.mesh.within(limit, hosts::form(&mut mesh)).await {
+        let forming = Box::pin(hosts::form(&mut mesh));
+        let formed = match parent.mesh.membership.forming() {
+            Some(parent) => parent.within(limit, forming).await,
+            None => Ok(Some(forming.await)),
+        };
+        let formed = match formed {
             Ok(Some(formed)) => formed,
             Ok(None) => {
                 let blame = mesh.why_incomplete();
                 Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
             }
             Err(fault) => {
-                mesh.fail(fault.clone());
+                mesh.membership.fail(fault.clone());
                 return Err(parent.as_caller_is_told(fault));
             }
         };
@@ -137,18 +142,18 @@ impl SplitRequest {
             // Another rank that saw the parent fail may have failed the new mesh before this rank
             // looked.
             if let Some(fault) = parent.fault() {
-                mesh.fail(fault.clone());
+                mesh.membership.fail(fault.clone());
                 return Err(parent.as_caller_is_told(fault));
             }
             // A communicator that another rank has failed meanwhile is returned all the same: its
             // calls report that fault.
-            if mesh.fault().is_none() {
-                return Err(mesh.fail(error));
+            if mesh.membership.fault().is_none() {
+                return Err(mesh.membership.fail(error));
             }
         }
         let own_name = || format!("{}/{color}", parent.name);
         let name = self.config.name.clone().unwrap_or_else(own_name);
-        let place = mesh.place();
+        let place = mesh.place;
         let rank = place.rank;
         info!(rank = rank.0 as u64, "communicator {name}: {rank} of {}", place.size);
         let made = Communicator::new(&name, mesh, &self.config)?;

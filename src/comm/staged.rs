@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::messaging;
 use crate::op::Op;
 use crate::runtime;
-use crate::transport::{AnyMesh, Mesh};
 
 use super::Communicator;
 use super::cuda::Cuda;
@@ -89,11 +88,7 @@ impl<'a> Staged<'a> {
     }
 
     /// The pieces of a collective, in its turn.
-    pub(super) async fn perform(
-        &mut self,
-        ticket: &Ticket,
-        exchange: &Exchange<'_, AnyMesh>,
-    ) -> Result<()> {
+    pub(super) async fn perform(&mut self, ticket: &Ticket, exchange: &Exchange<'_>) -> Result<()> {
         let communicator = &ticket.communicator;
         let mut work = self.work.take();
         let Some(Work::Collective(op)) = work.as_deref_mut() else {
@@ -150,10 +145,10 @@ impl<'a> Staged<'a> {
             }
         };
         let communicator = Arc::clone(&ticket.communicator);
-        let is_over = move || communicator.mesh.fault().is_some();
+        let is_over = move || communicator.mesh.membership.fault().is_some();
         match number.lend(room.clone(), is_over).await {
             Some(lent) => Ok(Some(Borrowed::Pinned(lent))),
-            None => Err(ticket.communicator.mesh.fault().unwrap_or(Error::Aborted)),
+            None => Err(ticket.communicator.mesh.membership.fault().unwrap_or(Error::Aborted)),
         }
     }
 }
@@ -193,7 +188,7 @@ impl Drop for Staged<'_> {
 /// Makes a collective on host memory: in pieces, if some rank may have its buffers on a device.
 pub(super) async fn perform_cut(
     communicator: &Communicator,
-    exchange: &Exchange<'_, AnyMesh>,
+    exchange: &Exchange<'_>,
     mut op: Op<'_>,
 ) -> Result<()> {
     let selection = &communicator.selection;

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
-use crate::transport::{Mesh, Past};
+use crate::transport::Past;
 
 use super::Communicator;
 
@@ -107,7 +107,7 @@ impl Ticket {
     /// Fails the communicator before the call has ended; `end` tells it.
     pub fn make_known(&self, cause: &Error) {
         let rank = self.communicator.place().rank;
-        self.communicator.mesh.fail(cause.clone().during(rank, self.doing));
+        self.communicator.mesh.membership.fail(cause.clone().during(rank, self.doing));
     }
 
     fn release(&self) {

@@ -16,8 +16,7 @@ use crate::message::{Incoming, Outgoing};
 use crate::messaging;
 use crate::op::{Call, Op};
 use crate::rank::{Place, Rank};
-use crate::transport::shm::Started;
-use crate::transport::{AnyMesh, LANES, Mesh};
+use crate::transport::{Demand, LANES, Mesh, Started};
 
 use super::Communicator;
 use super::lane::Lanes;
@@ -114,6 +113,15 @@ impl Work<'_> {
         Some(address as usize..address as usize + bytes)
     }
 
+    /// What it asks of its wait on this rank.
+    pub(super) fn demand(&self, rank: Rank) -> Demand {
+        Demand {
+            is_message: self.is_message(),
+            calls_program: self.calls_program(),
+            leaves_work: self.leaves_work(rank),
+        }
+    }
+
     /// Whether it is a message, which goes over the network.
     pub(super) fn is_message(&self) -> bool {
         match self {
@@ -124,7 +132,7 @@ impl Work<'_> {
     }
 
     /// Whether it calls a function of the program.
-    pub(super) fn calls_program(&self) -> bool {
+    fn calls_program(&self) -> bool {
         match self {
             Self::Collective(op) => op.call().calls_program(),
             Self::Staged(staged) => staged.work().calls_program(),
@@ -134,7 +142,7 @@ impl Work<'_> {
 
     /// Whether `rank` may end it with data still to be sent: it only sends in it, more than goes out
     /// at once, or the call is large.
-    pub(super) fn leaves_work(&self, rank: Rank) -> bool {
+    fn leaves_work(&self, rank: Rank) -> bool {
         let op = match self {
             Self::Collective(op) => op,
             Self::Send(outgoing) => return outgoing.bytes.len() > SMALL,
@@ -182,7 +190,7 @@ async fn make_staged(ticket: &Ticket, staged: &mut Staged<'_>) -> Result<()> {
 async fn in_turn(
     ticket: &Ticket,
     started: Option<Started>,
-    body: impl AsyncFnOnce(&Exchange<'_, AnyMesh>) -> Result<()>,
+    body: impl AsyncFnOnce(&Exchange<'_>) -> Result<()>,
 ) -> Result<()> {
     let Doing::Collective { seq, call } = ticket.doing else {
         unreachable!("a collective has a number")
@@ -192,7 +200,7 @@ async fn in_turn(
     if let Some(fault) = mesh.settled_fault().await {
         return Err(fault);
     }
-    let Place { rank, size } = mesh.place();
+    let Place { rank, size } = mesh.place;
     trace!(
         rank = rank.0 as u64,
         "communicator {name}: {rank}, {call} #{seq}, {}",
@@ -207,6 +215,6 @@ async fn in_turn(
 }
 
 /// Of what ranks disagree about, all are told the same.
-async fn agreed(mesh: &AnyMesh, error: Error) -> Error {
-    if error.is_disagreement() { mesh.agree(error).await } else { error }
+async fn agreed(mesh: &Mesh, error: Error) -> Error {
+    if error.is_disagreement() { mesh.membership.agree(error).await } else { error }
 }

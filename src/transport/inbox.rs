@@ -13,7 +13,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
@@ -22,6 +22,7 @@ use crate::message::{Envelope, Wanted};
 use crate::rank::{Place, Rank};
 
 use super::note::{EAGER, Form, Note};
+use super::payloads::Payloads;
 
 /// Memory that the unreceived messages of one sender may take up at one receiver.
 pub const CREDIT: usize = 256 << 10;
@@ -37,6 +38,8 @@ const _: () = assert!(OVERHEAD + EAGER <= CREDIT - GIVEN_BACK);
 pub struct Inbox {
     place: Place,
     state: Mutex<State>,
+    /// Payloads that do not leave the process.
+    payloads: Arc<Payloads>,
 }
 
 /// What is here of a message beside its envelope.
@@ -106,7 +109,17 @@ impl Form {
 
 impl Inbox {
     pub fn new(place: Place) -> Self {
-        Self { place, state: Mutex::default() }
+        Self::with_payloads(place, Arc::default())
+    }
+
+    /// The inbox of one of several ranks that send each other payloads inside this process.
+    pub fn with_payloads(place: Place, payloads: Arc<Payloads>) -> Self {
+        Self { place, state: Mutex::default(), payloads }
+    }
+
+    /// The payloads that do not leave the process.
+    pub fn payloads(&self) -> &Payloads {
+        &self.payloads
     }
 
     /// Takes a note that `from` has sent. Notes of one rank come in the order it sent them. `Err` says
@@ -162,6 +175,7 @@ impl Inbox {
         let wakers = state.all_wakers();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        self.payloads.wake();
     }
 
     /// No further note comes from `peer`, which takes none.
@@ -171,6 +185,7 @@ impl Inbox {
         let wakers = state.all_wakers();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        self.payloads.wake();
     }
 
     /// The fault of the communicator, or that `peer` has gone.

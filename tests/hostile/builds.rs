@@ -7,8 +7,8 @@ use std::sync::Arc;
 use nexar::bootstrap::fingerprint::{Build, Introduction};
 use nexar::bootstrap::id::UniqueId;
 use nexar::error::Code;
+use nexar::transport::key::{Identity, Secret};
 use nexar::transport::quic::endpoint::{Endpoint, Service};
-use nexar::transport::quic::key::{Identity, Secret};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::time::timeout;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nexar::transport::quic::key::PublicKey;
+use nexar::transport::key::PublicKey;
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use nexar::error::Code;
-use nexar::transport::quic::key::Identity;
+use nexar::transport::key::Identity;
 
 use super::Case;
 use super::member::{ENTRY_BYTES, Member, OTHERS, message, present};

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use nexar::error::Code;
 use nexar::rank::Rank;
-use nexar::transport::Mesh;
+use nexar::transport::key::{Identity, PublicKey, Secret};
 use nexar::transport::quic::endpoint::{DialError, Endpoint};
-use nexar::transport::quic::key::{Identity, PublicKey, Secret};
-use nexar::transport::quic::{Member, Plan, QuicMesh};
+use nexar::transport::quic::{Member, Plan};
+use nexar::transport::{Mesh, process};
 use tokio::runtime::Runtime;
 
 use super::Case;
@@ -201,8 +201,8 @@ impl Trio {
         Self { endpoints, roster, identities: identities.into_iter().map(Some).collect() }
     }
 
-    fn open(&mut self, rank: usize, dial_timeout: Duration) -> QuicMesh {
-        QuicMesh::open(Plan {
+    fn open(&mut self, rank: usize, dial_timeout: Duration) -> Mesh {
+        process::open(Plan {
             endpoint: Arc::clone(&self.endpoints[rank]),
             me: self.identities[rank].take().unwrap(),
             rank: Rank(rank),
@@ -316,7 +316,7 @@ fn false_hints() {
         }
         report(format!("{hints} false hints, nobody taken for dead"));
         for mesh in &meshes {
-            assert!(mesh.fault().is_none(), "{}", mesh.fault().unwrap());
+            assert!(mesh.membership.fault().is_none(), "{}", mesh.membership.fault().unwrap());
         }
     });
 }

@@ -4,7 +4,7 @@ use nexar::collective::segments::SEGMENT;
 use nexar::collective::select::{Ground, Row, Selection, TABLE};
 use nexar::dtype::DataType;
 use nexar::op::{Fold, RedOp, Reducer, Scalar};
-use nexar::transport::mem::Trouble;
+use nexar::transport::injection::Faults;
 use proptest::prelude::*;
 
 use crate::case::{Case, Form, known, maps, sum, xor};
@@ -33,12 +33,12 @@ pub fn cases(row: &Row, form: Form, count: usize, reducer: &Reducer, size: usize
 }
 
 /// Makes the calls one after another in one world, out of place and in place.
-fn check(row: &Row, cases: &[Case], size: usize, trouble: Trouble) {
-    check_with(&format!("{}:{}", row.collective, row.name), row, cases, size, trouble);
+fn check(row: &Row, cases: &[Case], size: usize, faults: Faults) {
+    check_with(&format!("{}:{}", row.collective, row.name), row, cases, size, faults);
 }
 
-fn check_with(algo: &str, row: &Row, cases: &[Case], size: usize, trouble: Trouble) {
-    let world = world_for(row, size, trouble);
+fn check_with(algo: &str, row: &Row, cases: &[Case], size: usize, faults: Faults) {
+    let world = world_for(row, size, faults);
     let mine = cases.to_vec();
     let results = run(&world, algo, move |communicator| {
         let cases = mine.clone();
@@ -73,7 +73,7 @@ fn every_algorithm_is_right_for_1_to_17_and_32_ranks_and_counts_that_divide_noth
                     .iter()
                     .flat_map(|count| cases(row, form, *count, &reducer, size))
                     .collect();
-                check(row, &cases, size, Trouble::default());
+                check(row, &cases, size, Faults::default());
             }
         }
     }
@@ -99,7 +99,7 @@ fn every_algorithm_is_right_at_the_boundaries_of_segments() {
                 .iter()
                 .flat_map(|count| cases(row, form, *count, &of_pieces(form), size).pop())
                 .collect();
-            check(row, &cases, size, Trouble::default());
+            check(row, &cases, size, Faults::default());
         }
     }
 }
@@ -123,7 +123,7 @@ fn every_type_and_operator_is_right_at_3_and_4_ranks() {
                     continue;
                 }
                 let cases = cases(row, form, 67, reducer, size);
-                check(row, &cases[..1], size, Trouble::default());
+                check(row, &cases[..1], size, Faults::default());
             }
         }
     }
@@ -134,7 +134,7 @@ fn every_type_is_moved_right() {
     for (row, form) in algorithms().into_iter().filter(|(_, form)| !form.folds()) {
         for dtype in DataType::ALL {
             let reducer = known(dtype, RedOp::Sum).unwrap();
-            check(row, &cases(row, form, 67, &reducer, 5), 5, Trouble::default());
+            check(row, &cases(row, form, 67, &reducer, 5), 5, Faults::default());
         }
     }
 }
@@ -144,7 +144,7 @@ fn delayed_messages_change_no_bit() {
     for seed in 0..10 {
         for (row, form) in algorithms() {
             for size in [2, 3, 5, 8] {
-                check(row, &cases(row, form, 100, &sum(), size), size, Trouble::delays(seed));
+                check(row, &cases(row, form, 100, &sum(), size), size, Faults::delays(seed));
             }
         }
     }
@@ -155,7 +155,7 @@ fn buffers_much_larger_than_a_queue_go_through() {
     for (row, form) in algorithms() {
         let mut cases = cases(row, form, (1 << 20) + 1, &of_pieces(form), 3);
         cases.truncate(1);
-        check(row, &cases, 3, Trouble::default());
+        check(row, &cases, 3, Faults::default());
     }
 }
 
@@ -170,7 +170,7 @@ fn without_a_name_every_call_takes_an_algorithm_that_performs_it_right() {
                 let row = TABLE
                     .iter()
                     .find(|row| row.collective == form.collective() && row.name == name);
-                check_with("", row.unwrap(), &[case], 4, Trouble::default());
+                check_with("", row.unwrap(), &[case], 4, Faults::default());
             }
         }
     }
@@ -191,7 +191,7 @@ proptest! {
             let reducer = if in_order { maps() } else { sum() };
             let cases = cases(row, form, count, &reducer, size);
             if let Some(case) = cases.get(root % cases.len().max(1)) {
-                check(row, std::slice::from_ref(case), size, Trouble::delays(seed));
+                check(row, std::slice::from_ref(case), size, Faults::delays(seed));
             }
         }
     }

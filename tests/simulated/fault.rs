@@ -14,7 +14,7 @@ use nexar::dtype::DataType;
 use nexar::error::{Code, Error};
 use nexar::op::{Op, RedOp};
 use nexar::rank::Rank;
-use nexar::transport::mem::{MemWorld, Trouble};
+use nexar::transport::injection::{Faults, FaultyWorld};
 use nexar::transport::{LANES, Past};
 
 use crate::case::{Case, Form, known, maps};
@@ -71,7 +71,7 @@ fn a_kill_while_others_look_at_its_buffer_is_an_error_on_every_survivor() {
 #[test]
 fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
     for at in 0..60 {
-        let world = MemWorld::new(3, Trouble::kill(Rank(0), at)).unwrap();
+        let world = FaultyWorld::new(3, Faults::kill(Rank(0), at)).unwrap();
         let config = Config { algo: "allreduce:flat".to_owned(), ..Config::default() };
         let ranks = create_over(&world, &config).unwrap();
         let case = Case { count: SHOWN, ..case(Form::AllReduce, 3) };
@@ -98,7 +98,7 @@ fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
 fn kill(row: &Row, case: &Case, victim: usize, at: u64) -> bool {
     let size = case.size;
     let algo = format!("{}:{}", row.collective, row.name);
-    let world = world_for(row, size, Trouble::kill(Rank(victim), at));
+    let world = world_for(row, size, Faults::kill(Rank(victim), at));
     let mine = case.clone();
     let results = run(&world, &algo, move |communicator| {
         let case = mine.clone();
@@ -309,7 +309,7 @@ fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
     let broadcast = || case(Form::Broadcast, 3);
     for seed in 0..50 {
         // Held back messages keep rank 1 or 2 inside the first call while the second goes wrong.
-        let world = MemWorld::new(3, Trouble::delays(seed)).unwrap();
+        let world = FaultyWorld::new(3, Faults::delays(seed)).unwrap();
         let results = run(&world, "", move |communicator| async move {
             let first = make(&communicator, &broadcast(), OutOfPlace).await;
             tokio::task::yield_now().await; // all ranks have begun the first call now
@@ -363,7 +363,7 @@ fn who_got_through_a_split_waits_for_nobody_who_did_not() {
     // Long enough to be told from a call that is ended by its failure.
     let config = Config { op_timeout: Duration::from_secs(20), ..Config::default() };
     for at in 0..20 {
-        let world = MemWorld::new(4, Trouble::kill(Rank(3), at)).unwrap();
+        let world = FaultyWorld::new(4, Faults::kill(Rank(3), at)).unwrap();
         let ranks = create_over(&world, &config).unwrap();
         let split_and_meet = |communicator: &Arc<Communicator>| {
             let color = Some(communicator.place().rank.0 as u32 / 2);

@@ -15,7 +15,7 @@ use nexar::error::{Code, Result};
 use nexar::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
 use nexar::messaging;
 use nexar::rank::Rank;
-use nexar::transport::mem::{MemMesh, MemWorld, Trouble};
+use nexar::transport::injection::{Faults, FaultyWorld};
 use nexar::transport::{CREDIT, EAGER, Mesh, OVERHEAD};
 
 use crate::case::{Case, Form, sum};
@@ -130,7 +130,7 @@ proptest! {
 
     #[test]
     fn random_programs_move_the_right_bytes((size, messages, seed, one_by_one) in program()) {
-        let world = MemWorld::new(size, Trouble::delays(seed)).unwrap();
+        let world = FaultyWorld::new(size, Faults::delays(seed)).unwrap();
         let results = run(&world, "", move |rank| take_part(rank, messages.clone(), one_by_one));
         for result in results {
             prop_assert!(result.is_ok(), "{result:?}");
@@ -140,7 +140,7 @@ proptest! {
     #[test]
     fn a_death_at_any_moment_ends_every_wait((size, messages, seed, one_by_one) in program()) {
         let (victim, at) = (seed as usize % size, seed / 64 % 40);
-        let world = MemWorld::new(size, Trouble::kill(Rank(victim), at)).unwrap();
+        let world = FaultyWorld::new(size, Faults::kill(Rank(victim), at)).unwrap();
         let results = run(&world, "", move |rank| take_part(rank, messages.clone(), one_by_one));
         for result in results {
             if let Err(error) = result {
@@ -268,7 +268,7 @@ fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn pair() -> (MemMesh, MemMesh) {
+fn pair() -> (Mesh, Mesh) {
     let mut meshes = quiet(2).meshes().into_iter();
     (meshes.next().unwrap(), meshes.next().unwrap())
 }

@@ -2,7 +2,7 @@
 
 use nexar::collective::segments::SEGMENT;
 use nexar::rank::Rank;
-use nexar::transport::mem::Traffic;
+use nexar::transport::injection::Traffic;
 
 use crate::case::{Case, Form, sum};
 use crate::world::Placement::OutOfPlace;

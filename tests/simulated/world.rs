@@ -10,7 +10,7 @@ use nexar::comm::{Communicator, create_over};
 use nexar::config::Config;
 use nexar::error::Result;
 use nexar::op::Op;
-use nexar::transport::mem::{MemWorld, Trouble};
+use nexar::transport::injection::{Faults, FaultyWorld};
 
 use crate::case::{Case, Form};
 
@@ -22,7 +22,7 @@ pub const UNTOUCHED: u8 = 0xaa;
 
 /// Runs `body` on every rank of a world at once, and returns what each rank's gave.
 pub fn run<T: 'static, F>(
-    world: &Arc<MemWorld>,
+    world: &Arc<FaultyWorld>,
     algo: &str,
     body: impl Fn(Arc<Communicator>) -> F,
 ) -> Vec<T>
@@ -30,7 +30,7 @@ where
     F: Future<Output = T> + 'static,
 {
     let config = Config { algo: algo.to_owned(), ..Config::default() };
-    let communicators = create_over(world, &config).unwrap();
+    let communicators = create_over(world.meshes(), &config).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let spawn = |communicator| tokio::task::spawn_local(body(communicator));
@@ -45,16 +45,16 @@ where
 }
 
 /// A world that an algorithm can be used in: of two hosts, on which ranks take turns, if it needs several.
-pub fn world_for(row: &Row, size: usize, trouble: Trouble) -> Arc<MemWorld> {
+pub fn world_for(row: &Row, size: usize, faults: Faults) -> Arc<FaultyWorld> {
     match row.name {
-        "hierarchical" => MemWorld::on_hosts((0..size).map(|rank| rank % 2).collect(), trouble),
-        _ => MemWorld::new(size, trouble),
+        "hierarchical" => FaultyWorld::on_hosts((0..size).map(|rank| rank % 2).collect(), faults),
+        _ => FaultyWorld::new(size, faults),
     }
     .unwrap()
 }
 
-pub fn quiet(size: usize) -> Arc<MemWorld> {
-    MemWorld::new(size, Trouble::default()).unwrap()
+pub fn quiet(size: usize) -> Arc<FaultyWorld> {
+    FaultyWorld::new(size, Faults::default()).unwrap()
 }
 
 /// How a call is made: with two buffers, or in place.

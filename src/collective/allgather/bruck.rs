@@ -19,10 +19,9 @@ use tokio::try_join;
 use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::Result;
-use crate::transport::Mesh;
 
 /// `output` holds all ranks' blocks; this rank's own is in its place already.
-pub async fn bruck<M: Mesh>(exchange: &Exchange<'_, M>, output: &mut [u8]) -> Result<()> {
+pub async fn bruck(exchange: &Exchange<'_>, output: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let bytes = output.len() / place.size;
     let own = place.rank.0 * bytes;

@@ -24,13 +24,9 @@ use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{Turn, ahead, count, part, stores, turns};
 use crate::error::Result;
 use crate::reduce::copy;
-use crate::transport::{Mesh, SLOT};
+use crate::transport::SLOT;
 
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    blocks: &Blocks,
-    buffers: Buffers<'_>,
-) -> Result<()> {
+pub async fn flat(exchange: &Exchange<'_>, blocks: &Blocks, buffers: Buffers<'_>) -> Result<()> {
     let place = exchange.place();
     let own = blocks.get(place.rank.0);
     let (parts, stores) = (count(blocks.longest(), SLOT), stores(blocks.extent()));

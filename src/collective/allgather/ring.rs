@@ -23,14 +23,9 @@ use crate::blocks::Blocks;
 use crate::collective::exchange::Exchange;
 use crate::collective::segments::Segments;
 use crate::error::Result;
-use crate::transport::Mesh;
 
 /// `output` holds all ranks' blocks; this rank's own is in its place already.
-pub async fn ring<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    blocks: &Blocks,
-    output: &mut [u8],
-) -> Result<()> {
+pub async fn ring(exchange: &Exchange<'_>, blocks: &Blocks, output: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let (left, right) = (place.before(1), place.after(1));
     let segments = Segments::new(output, blocks.iter());

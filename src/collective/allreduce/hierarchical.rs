@@ -22,10 +22,9 @@ use crate::collective::{all_reduce, broadcast, leaders, passes, reduce};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
-pub async fn hierarchical<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn hierarchical(
+    exchange: &Exchange<'_>,
     selection: &Selection,
     reducer: &Reducer,
     buffers: Buffers<'_>,

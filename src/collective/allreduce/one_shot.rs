@@ -20,13 +20,8 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
-use crate::transport::Mesh;
 
-pub async fn one_shot<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    reducer: &Reducer,
-    data: &mut [u8],
-) -> Result<()> {
+pub async fn one_shot(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let own = passes::copied(data).await?;
     let sending = try_join_all((1..place.size).map(|k| exchange.send(place.after(k), 0, &own)));

@@ -27,10 +27,9 @@ use crate::collective::pairs::{Pairs, Part};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
-pub async fn rabenseifner<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn rabenseifner(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     data: &mut [u8],
 ) -> Result<()> {

@@ -27,10 +27,9 @@ use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
-pub async fn recursive_doubling<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn recursive_doubling(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     data: &mut [u8],
 ) -> Result<()> {

@@ -29,13 +29,8 @@ use crate::collective::segments::Segments;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
-pub async fn ring<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    reducer: &Reducer,
-    data: &mut [u8],
-) -> Result<()> {
+pub async fn ring(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let size = place.size;
     let (left, right) = (place.before(1), place.after(1));

@@ -28,13 +28,8 @@ use crate::collective::passes;
 use crate::collective::{allgather, reduce_scatter};
 use crate::error::Result;
 use crate::op::Reducer;
-use crate::transport::Mesh;
 
-pub async fn rs_ag<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    reducer: &Reducer,
-    data: &mut [u8],
-) -> Result<()> {
+pub async fn rs_ag(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let element = reducer.dtype().size();
     let chunks = Blocks::even(data.len() / element, element, place.size);

@@ -27,10 +27,10 @@ use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
 use crate::reduce::{Stores, copy};
-use crate::transport::{Mesh, SLOT};
+use crate::transport::SLOT;
 
-pub async fn slices<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn slices(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     mut buffers: Buffers<'_>,
 ) -> Result<()> {

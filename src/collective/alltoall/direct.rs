@@ -23,16 +23,11 @@ use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::{Error, Result};
-use crate::transport::Mesh;
 
 /// The step of its round: no rank takes it for one of another algorithm.
 const STEP: usize = 1;
 
-pub async fn direct<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    blocks: &Blocks,
-    buffers: Buffers<'_>,
-) -> Result<()> {
+pub async fn direct(exchange: &Exchange<'_>, blocks: &Blocks, buffers: Buffers<'_>) -> Result<()> {
     let place = exchange.place();
     let own = blocks.get(place.rank.0);
     let is_apart = buffers.are_apart();

@@ -22,10 +22,9 @@ use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{Columns, Turn, ahead, count, part, stores, turns};
 use crate::error::Result;
 use crate::reduce::copy;
-use crate::transport::Mesh;
 
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn flat(
+    exchange: &Exchange<'_>,
     blocks: &Blocks,
     mut buffers: Buffers<'_>,
 ) -> Result<()> {

@@ -23,13 +23,12 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::Result;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
 /// How many exchanges are under way at once.
 const AT_ONCE: usize = 4;
 
-pub async fn pairwise<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn pairwise(
+    exchange: &Exchange<'_>,
     sent: &Blocks,
     received: &Blocks,
     buffers: Buffers<'_>,
@@ -48,8 +47,8 @@ pub async fn pairwise<M: Mesh>(
 }
 
 /// Sends a peer its block and receives this rank's from it. In place, both have the same place.
-async fn exchange_blocks<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn exchange_blocks(
+    exchange: &Exchange<'_>,
     sent: &Blocks,
     input: Option<&[u8]>,
     peer: Rank,

@@ -19,9 +19,8 @@ use tokio::try_join;
 
 use crate::collective::exchange::Exchange;
 use crate::error::Result;
-use crate::transport::Mesh;
 
-pub async fn dissemination<M: Mesh>(exchange: &Exchange<'_, M>) -> Result<()> {
+pub async fn dissemination(exchange: &Exchange<'_>) -> Result<()> {
     let place = exchange.place();
     let steps = place.size.next_power_of_two().ilog2() as usize;
     for (step, distance) in (0..steps).map(|step| (step, 1 << step)) {

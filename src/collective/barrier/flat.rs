@@ -18,9 +18,8 @@
 
 use crate::collective::exchange::Exchange;
 use crate::error::Result;
-use crate::transport::Mesh;
 
-pub async fn flat<M: Mesh>(exchange: &Exchange<'_, M>) -> Result<()> {
+pub async fn flat(exchange: &Exchange<'_>) -> Result<()> {
     let place = exchange.place();
     let mut rounds = exchange.rounds(0, 1);
     rounds.lay(0, 0, |_, _| ()).await?;

@@ -20,9 +20,8 @@ use crate::collective::barrier::flat::flat;
 use crate::collective::exchange::Exchange;
 use crate::collective::leaders;
 use crate::error::Result;
-use crate::transport::Mesh;
 
-pub async fn hierarchical<M: Mesh>(exchange: &Exchange<'_, M>) -> Result<()> {
+pub async fn hierarchical(exchange: &Exchange<'_>) -> Result<()> {
     let (inside, leaders) = (exchange.inside(), leaders(exchange.hosts(), None));
     if let Some(inside) = &inside {
         flat(inside).await?;

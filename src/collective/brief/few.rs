@@ -16,7 +16,7 @@ use crate::collective::select::FLAT_SCAN;
 use crate::op::{Op, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;
-use crate::transport::shm::{Brief, FEW, Few};
+use crate::transport::{Brief, FEW, Few};
 
 /// Makes the call, as `super::make`.
 #[inline(always)]

@@ -12,7 +12,7 @@ mod slot;
 use super::rounds::Columns;
 use crate::op::{Counts, Op, Reducer};
 use crate::rank::{Place, Rank};
-use crate::transport::shm::{Brief, FEW};
+use crate::transport::{Brief, FEW};
 
 /// Most bytes that a rank lays out in such a call. What is longer is not always made by a flat algorithm.
 const MOST: usize = 4 << 10;

@@ -13,7 +13,7 @@ use crate::collective::select::FLAT_SCAN;
 use crate::op::{Op, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Stores;
-use crate::transport::shm::Brief;
+use crate::transport::Brief;
 
 /// Makes the call, as `super::make`. Not a part of its callers: what it does takes longer than to call it.
 #[inline(never)]

@@ -20,13 +20,8 @@ use crate::collective::exchange::Exchange;
 use crate::collective::tree;
 use crate::error::Result;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
-pub async fn binomial<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    root: Rank,
-    data: &mut [u8],
-) -> Result<()> {
+pub async fn binomial(exchange: &Exchange<'_>, root: Rank, data: &mut [u8]) -> Result<()> {
     let tree = tree::binomial(exchange.place(), root);
     if let Some(parent) = tree.parent {
         exchange.recv(parent, 0, data).await?;

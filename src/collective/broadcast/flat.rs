@@ -19,10 +19,10 @@ use crate::collective::rounds::{count, part, stores};
 use crate::error::Result;
 use crate::rank::Rank;
 use crate::reduce::copy;
-use crate::transport::{Mesh, SLOT};
+use crate::transport::SLOT;
 
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn flat(
+    exchange: &Exchange<'_>,
     root: Rank,
     bytes: usize,
     mut buffers: Buffers<'_>,

@@ -22,11 +22,10 @@ use crate::collective::{broadcast, broadcast_over_links, leaders};
 use crate::error::Result;
 use crate::op::Call;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
 /// `data` is the root's, and becomes everybody's.
-pub async fn hierarchical<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn hierarchical(
+    exchange: &Exchange<'_>,
     selection: &Selection,
     call: &Call,
     root: Rank,

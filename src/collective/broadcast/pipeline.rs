@@ -20,13 +20,8 @@ use crate::collective::exchange::Exchange;
 use crate::collective::segments::Segments;
 use crate::error::Result;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
-pub async fn pipeline<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    root: Rank,
-    data: &mut [u8],
-) -> Result<()> {
+pub async fn pipeline(exchange: &Exchange<'_>, root: Rank, data: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let (left, right) = (place.before(1), place.after(1));
     let (is_first, is_last) = (place.rank == root, right == root);

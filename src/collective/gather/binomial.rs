@@ -19,11 +19,10 @@ use crate::collective::passes;
 use crate::collective::tree;
 use crate::error::Result;
 use crate::rank::{Place, Rank};
-use crate::transport::Mesh;
 
 /// `own` is this rank's block. At the root, `output` gets all blocks.
-pub async fn binomial<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn binomial(
+    exchange: &Exchange<'_>,
     root: Rank,
     own: &[u8],
     output: &mut [u8],

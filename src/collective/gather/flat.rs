@@ -19,11 +19,11 @@ use crate::collective::rounds::{count, part, stores};
 use crate::error::Result;
 use crate::rank::Rank;
 use crate::reduce::copy;
-use crate::transport::{Mesh, SLOT};
+use crate::transport::SLOT;
 
 /// `own` is this rank's block; `output`, at the root, becomes the blocks of all others.
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn flat(
+    exchange: &Exchange<'_>,
     root: Rank,
     blocks: &Blocks,
     own: &[u8],

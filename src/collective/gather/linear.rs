@@ -19,15 +19,14 @@ use crate::blocks::{self, Blocks};
 use crate::collective::exchange::Exchange;
 use crate::error::Result;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
 /// From how many ranks the root receives at once.
 const AT_ONCE: usize = 8;
 
 /// At the root, `output` gets the others' `blocks`; its own is in its place already. Elsewhere
 /// `own` is sent.
-pub async fn linear<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn linear(
+    exchange: &Exchange<'_>,
     root: Rank,
     blocks: &Blocks,
     own: &[u8],

@@ -23,11 +23,10 @@ use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
 /// `data` holds this rank's share; at the root it becomes the result, elsewhere it is used up.
-pub async fn binomial<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn binomial(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     root: Rank,
     data: &mut [u8],

@@ -21,10 +21,10 @@ use crate::collective::rounds::{
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
-use crate::transport::{Mesh, SLOT};
+use crate::transport::SLOT;
 
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn flat(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     root: Rank,
     mut buffers: Buffers<'_>,

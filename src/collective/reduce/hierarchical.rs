@@ -22,10 +22,9 @@ use crate::collective::{leaders, passes, reduce, reduce_over_links};
 use crate::error::Result;
 use crate::op::{Call, Reducer};
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
-pub async fn hierarchical<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn hierarchical(
+    exchange: &Exchange<'_>,
     selection: &Selection,
     call: &Call,
     reducer: &Reducer,

@@ -30,12 +30,11 @@ use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
 /// `load(part, into)` writes a part of this rank's share, which is `bytes` long. At the root, `data`
 /// holds its share and becomes the result; elsewhere it is empty.
-pub async fn pipeline<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn pipeline(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     root: Rank,
     bytes: usize,
@@ -76,8 +75,8 @@ pub async fn pipeline<M: Mesh>(
 }
 
 /// Folds this rank's share into what comes from the left, if anybody is there, and sends it on.
-async fn pass_on<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+async fn pass_on(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     left: Option<Rank>,
     (to, step): (Rank, usize),

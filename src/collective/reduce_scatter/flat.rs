@@ -27,10 +27,9 @@ use crate::collective::rounds::{
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn flat(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     blocks: &Blocks,
     mut buffers: Buffers<'_>,

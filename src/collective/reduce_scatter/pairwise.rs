@@ -25,11 +25,10 @@ use crate::collective::exchange::Exchange;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
 /// `output` becomes this rank's block of the fold of all ranks' `input`.
-pub async fn pairwise<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn pairwise(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     blocks: &Blocks,
     input: &[u8],

@@ -26,12 +26,11 @@ use crate::collective::passes;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
 /// `data` holds this rank's input, which is used up; `blocks` lie in it one after another.
 /// `output` becomes this rank's block.
-pub async fn recursive_halving<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn recursive_halving(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     blocks: &Blocks,
     data: &mut [u8],

@@ -28,11 +28,10 @@ use crate::collective::segments::{SEGMENT, Segments, segments};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
 /// `load(part, into)` writes a part of this rank's input; `output` becomes this rank's block.
-pub async fn ring<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn ring(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     blocks: &Blocks,
     load: impl Fn(Range<usize>, &mut [u8]),

@@ -21,10 +21,10 @@ use crate::collective::{Scanned, folding};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::{Stores, copy};
-use crate::transport::{Mesh, SLOT};
+use crate::transport::SLOT;
 
-pub async fn chain<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn chain(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     scanned: Scanned,
     mut buffers: Buffers<'_>,

@@ -25,10 +25,10 @@ use crate::collective::{Scanned, folding};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
-use crate::transport::{Mesh, SLOT};
+use crate::transport::SLOT;
 
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn flat(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     scanned: Scanned,
     mut buffers: Buffers<'_>,

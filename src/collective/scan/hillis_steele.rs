@@ -23,12 +23,11 @@ use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
 /// `up_to` holds this rank's share and becomes the fold of all ranks up to this one; `before`, if
 /// it is wanted, that of all ranks before it. On rank 0, `before` stays as it is.
-pub async fn hillis_steele<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn hillis_steele(
+    exchange: &Exchange<'_>,
     reducer: &Reducer,
     up_to: &mut [u8],
     mut before: Option<&mut [u8]>,

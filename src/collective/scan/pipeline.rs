@@ -22,14 +22,9 @@ use crate::collective::segments::{SEGMENT, SLOTS, Segments, Slots, segments};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
-use crate::transport::Mesh;
 
 /// `data` holds this rank's share and becomes the fold of all ranks up to this one.
-pub async fn pipeline<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    reducer: &Reducer,
-    data: &mut [u8],
-) -> Result<()> {
+pub async fn pipeline(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 == place.size - 1);
     let segments = Segments::whole(data);
@@ -54,11 +49,7 @@ pub async fn pipeline<M: Mesh>(
 
 /// `data` holds this rank's share and becomes the fold of all ranks before this one. Not for rank 0,
 /// which sends as in a scan.
-pub async fn exclusive<M: Mesh>(
-    exchange: &Exchange<'_, M>,
-    reducer: &Reducer,
-    data: &mut [u8],
-) -> Result<()> {
+pub async fn exclusive(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
     let place = exchange.place();
     let is_last = place.rank.0 == place.size - 1;
     let bytes = data.len();

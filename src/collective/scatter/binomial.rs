@@ -19,11 +19,10 @@ use crate::collective::passes;
 use crate::collective::tree;
 use crate::error::Result;
 use crate::rank::{Place, Rank};
-use crate::transport::Mesh;
 
 /// At the root, `input` holds all blocks, its own included. Elsewhere `own` becomes this rank's.
-pub async fn binomial<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn binomial(
+    exchange: &Exchange<'_>,
     root: Rank,
     input: &[u8],
     own: &mut [u8],

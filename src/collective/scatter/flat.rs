@@ -19,11 +19,10 @@ use crate::collective::rounds::{Columns, count, part, stores};
 use crate::error::Result;
 use crate::rank::Rank;
 use crate::reduce::copy;
-use crate::transport::Mesh;
 
 /// `input`, at the root, has the blocks of all ranks; `own` becomes this rank's, except at the root.
-pub async fn flat<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn flat(
+    exchange: &Exchange<'_>,
     root: Rank,
     blocks: &Blocks,
     input: &[u8],

@@ -19,14 +19,13 @@ use crate::blocks::Blocks;
 use crate::collective::exchange::Exchange;
 use crate::error::Result;
 use crate::rank::Rank;
-use crate::transport::Mesh;
 
 /// To how many ranks the root sends at once.
 const AT_ONCE: usize = 8;
 
 /// The root sends the others their `blocks` of `input`. Elsewhere `own` receives.
-pub async fn linear<M: Mesh>(
-    exchange: &Exchange<'_, M>,
+pub async fn linear(
+    exchange: &Exchange<'_>,
     root: Rank,
     blocks: &Blocks,
     input: &[u8],

@@ -1,20 +1,16 @@
-//! The memory mesh: ranks of one process, joined by bounded queues.
+//! Ranks that are threads of one process, joined by bounded queues and by memory that they all see.
 //!
-//! It carries communicators whose ranks are threads, and it is the world in which the collectives
-//! are proved: messages are counted, links can be cut, ranks killed, parcels delayed, with no
-//! clock and no socket involved.
+//! It is also the world in which the collectives are proved: it needs no clock and no socket, and
+//! what tests do to it (`injection`) is wrapped around it. Leaves to `queue` and `slot` how two
+//! threads hand bytes over.
 
-pub(super) mod bodies;
-mod queue;
-mod shelves;
-mod slot;
-mod trouble;
+mod memory;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Context;
 
 use crate::buffer;
 use crate::error::{Error, Result};
@@ -22,39 +18,33 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 
 use super::board::Board;
-use super::{
-    HAS_LEFT, Header, Hosts, Inbox, LANES, Label, Lane, Mesh, Missing, Note, ROUNDS, Readers, Split,
-};
-use bodies::{Bodies, Key};
-use queue::{Parcel, Queue, Reason};
-use shelves::Shelves;
-use slot::{Shown, Sight};
+use super::host::{Attempt, EPOCHS, HostMemory, Published, Readers, View};
+use super::lanes::{Land, Lanes};
+use super::membership::{Missing, Split};
+use super::mesh::{Forming, Membership, Mesh, Settled};
+use super::messages::Messages;
+use super::payloads::{Key, PART, Payloads};
+use super::queue::{Parcel, Queue, Reason};
+use super::{HAS_LEFT, Header, Hosts, Inbox, Io, LANES, Label, Lane, Note};
+use memory::ThreadMemory;
 
-pub use trouble::Trouble;
-
-/// Longest part of a message that is copied at once; a multiple of every element's size.
-const PART: usize = 128 << 10;
-
-/// Up to so many bytes are copied: that takes a fraction of a microsecond, and to wait until all have looked at
-/// them many where ranks share processors. Beyond it an all-reduce of two ranks takes half the time without.
+/// Up to so many bytes are copied: that takes a fraction of a microsecond, and to wait until all have
+/// viewed them many where ranks share processors. Beyond it an all-reduce of two ranks takes half the
+/// time without.
 const COPIED: usize = 4 << 10;
 
 /// All ranks of one in-process communicator.
 pub struct MemWorld {
     size: usize,
-    /// Of each rank.
+    /// The host of each rank.
     hosts: Vec<usize>,
     /// By lane, sender, receiver; made when first used.
     queues: Vec<OnceLock<Box<Queue>>>,
-    shelves: Shelves,
+    memory: ThreadMemory,
     inboxes: Vec<Inbox>,
-    bodies: Bodies,
-    traffic: Vec<Counters>,
+    payloads: Arc<Payloads>,
     board: Mutex<Board>,
     fault: OnceLock<Error>,
-    /// Killed ranks: they tell nobody anything any more.
-    dead: Vec<AtomicBool>,
-    trouble: Trouble,
     splits: Mutex<Splits>,
 }
 
@@ -67,111 +57,84 @@ struct Splits {
     renounced: HashMap<(u64, u32), Error>,
 }
 
-/// A world that so many ranks have yet to enter.
+/// A world that `missing` ranks have yet to enter.
 struct Entering {
     world: Arc<MemWorld>,
     missing: usize,
 }
 
 /// One rank's end of a `MemWorld`.
-pub struct MemMesh {
+pub struct MemEnd {
     world: Arc<MemWorld>,
     place: Place,
     hosts: Hosts,
-    /// Of each lane, how many rounds this rank has begun.
+    /// How many epochs of each lane this rank has begun.
     begun: [AtomicU64; LANES],
 }
 
-/// What a rank has sent so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    pub messages: u64,
-    pub bytes: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    messages: AtomicU64,
-    bytes: AtomicU64,
-}
-
 impl MemWorld {
-    pub fn new(size: usize, trouble: Trouble) -> Result<Arc<Self>> {
-        Self::on_hosts(vec![0; size], trouble)
+    pub fn new(size: usize) -> Result<Arc<Self>> {
+        Self::on_hosts(vec![0; size])
     }
 
-    /// A world whose ranks share memory only with those on the same host, which is named for each rank.
-    pub fn on_hosts(hosts: Vec<usize>, trouble: Trouble) -> Result<Arc<Self>> {
+    /// A world whose ranks share memory only with those on the same host, which is named for each
+    /// rank.
+    pub fn on_hosts(hosts: Vec<usize>) -> Result<Arc<Self>> {
         let size = hosts.len();
         let count = LANES * size * size;
         let mut queues = Vec::new();
         let bytes = count * size_of::<OnceLock<Box<Queue>>>();
         queues.try_reserve_exact(count).map_err(|_| Error::out_of_memory(bytes))?;
         queues.resize_with(count, OnceLock::new);
+        let payloads = Arc::<Payloads>::default();
+        let inbox =
+            |rank| Inbox::with_payloads(Place::new(Rank(rank), size), Arc::clone(&payloads));
         Ok(Arc::new(Self {
             size,
             hosts,
             queues,
-            shelves: Shelves::new(size),
-            inboxes: (0..size).map(|rank| Inbox::new(Place::new(Rank(rank), size))).collect(),
-            bodies: Bodies::default(),
-            traffic: (0..size).map(|_| Counters::default()).collect(),
+            memory: ThreadMemory::new(size),
+            inboxes: (0..size).map(inbox).collect(),
+            payloads,
             board: Mutex::new(Board::new(size)),
             fault: OnceLock::new(),
-            dead: (0..size).map(|_| AtomicBool::new(false)).collect(),
-            trouble,
             splits: Mutex::default(),
         }))
     }
 
-    /// The meshes of all ranks, in rank order.
-    pub fn meshes(self: &Arc<Self>) -> Vec<MemMesh> {
+    /// The ends of all ranks, in rank order.
+    pub fn ends(self: &Arc<Self>) -> Vec<Arc<MemEnd>> {
         let ranks = (0..self.size).map(Rank);
-        ranks.map(|rank| MemMesh::new(Arc::clone(self), Place::new(rank, self.size))).collect()
+        ranks.map(|rank| MemEnd::new(Arc::clone(self), Place::new(rank, self.size))).collect()
     }
 
-    pub fn traffic(&self, rank: Rank) -> Traffic {
-        let counters = &self.traffic[rank.0];
-        Traffic {
-            messages: counters.messages.load(Ordering::Relaxed),
-            bytes: counters.bytes.load(Ordering::Relaxed),
-        }
+    /// The meshes of all ranks, in rank order.
+    pub fn meshes(self: &Arc<Self>) -> Vec<Mesh> {
+        self.ends().into_iter().map(MemEnd::into_mesh).collect()
     }
 
-    /// Breaks the link between two ranks in both directions.
-    pub fn cut(&self, a: Rank, b: Rank) {
-        self.inboxes[a.0].gone(b, "cannot be reached");
-        self.inboxes[b.0].gone(a, "cannot be reached");
-        self.bodies.wake();
-        for lane in (0..LANES).map(Lane) {
-            for (from, to) in [(a, b), (b, a)] {
-                let queue = self.queue(lane, from, to);
-                queue.close_sender("cannot be reached");
-                queue.close_receiver("cannot be reached");
-            }
-        }
-    }
-
-    /// Ends a rank without a word, as SIGKILL does.
-    pub fn kill(&self, rank: Rank) {
-        self.dead[rank.0].store(true, Ordering::Relaxed);
-        self.rank_gone(rank, "was killed");
-        let fault = Error::PeerLost { peer: rank, how: "was killed".to_owned() };
-        self.inboxes[rank.0].fail(fault);
-    }
-
-    fn rank_gone(&self, rank: Rank, reason: Reason) {
+    /// A rank sends and receives no more.
+    pub(super) fn rank_gone(&self, rank: Rank, reason: Reason) {
         let others = self.inboxes.iter().enumerate().filter(|(other, _)| *other != rank.0);
         others.for_each(|(_, inbox)| inbox.gone(rank, reason));
-        self.shelves.rank_gone(rank, reason);
-        // After the inboxes: who makes a queue then looks there.
-        self.bodies.rank_gone(rank, reason);
-        for lane in (0..LANES).map(Lane) {
-            for peer in (0..self.size).map(Rank) {
-                self.queue(lane, rank, peer).close_sender(reason);
-                self.queue(lane, peer, rank).close_receiver(reason);
-            }
+        self.memory.rank_gone(rank, reason);
+        // After the inboxes: a thread that makes a queue then looks there.
+        self.payloads.rank_gone(rank, reason);
+        for peer in (0..self.size).map(Rank) {
+            self.close(rank, peer, reason);
         }
+    }
+
+    /// Nothing more passes between two ranks.
+    pub(super) fn close(&self, rank: Rank, peer: Rank, reason: Reason) {
+        for lane in (0..LANES).map(Lane) {
+            self.queue(lane, rank, peer).close_sender(reason);
+            self.queue(lane, peer, rank).close_receiver(reason);
+        }
+    }
+
+    pub(super) fn inbox(&self, rank: Rank) -> &Inbox {
+        &self.inboxes[rank.0]
     }
 
     fn queue(&self, lane: Lane, from: Rank, to: Rank) -> &Queue {
@@ -189,8 +152,7 @@ impl MemWorld {
         if first {
             self.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
             self.inboxes.iter().for_each(|inbox| inbox.fail(fault.clone()));
-            self.bodies.wake();
-            self.shelves.wake();
+            self.memory.wake();
         }
         fault.clone()
     }
@@ -208,11 +170,33 @@ impl MemWorld {
     }
 }
 
-impl MemMesh {
-    fn new(world: Arc<MemWorld>, place: Place) -> Self {
+impl MemEnd {
+    fn new(world: Arc<MemWorld>, place: Place) -> Arc<Self> {
         let names: Vec<_> = world.hosts.iter().copied().map(Some).collect();
         let hosts = Hosts::new(&names, place.rank);
-        Self { world, place, hosts, begun: Default::default() }
+        Arc::new(Self { world, place, hosts, begun: Default::default() })
+    }
+
+    /// A mesh with nothing but this end in it.
+    pub fn into_mesh(self: Arc<Self>) -> Mesh {
+        let memory = self.memory(Arc::clone(&self) as Arc<dyn HostMemory>);
+        Mesh {
+            place: self.place,
+            lanes: Arc::clone(&self) as Arc<dyn Lanes>,
+            messages: Arc::clone(&self) as Arc<dyn Messages>,
+            membership: self,
+            memory,
+            has_cuda: None,
+        }
+    }
+
+    /// Who shares memory with whom: known from the beginning.
+    pub(super) fn memory(&self, host: Arc<dyn HostMemory>) -> Settled {
+        Settled { hosts: self.hosts.clone(), host: Some(host), fast: None, is_crowded: None }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.place
     }
 
     async fn put(
@@ -222,12 +206,7 @@ impl MemMesh {
         header: Option<Header>,
         bytes: &[u8],
     ) -> Result<()> {
-        let parcel = Parcel {
-            header,
-            bytes: buffer::copied(bytes)?,
-            delay: self.world.trouble.next_delay(),
-        };
-        let mut parcel = Some(parcel);
+        let mut parcel = Some(Parcel { header, bytes: buffer::copied(bytes)? });
         let put = |context: &mut Context<'_>| {
             queue.poll_put(context, &mut parcel, || self.world.has_failed())
         };
@@ -235,9 +214,7 @@ impl MemMesh {
     }
 
     async fn take(&self, queue: &Queue, from: Rank) -> Result<Parcel> {
-        let take = |context: &mut Context<'_>| -> Poll<_> {
-            queue.poll_take(context, || self.world.has_failed())
-        };
+        let take = |context: &mut Context<'_>| queue.poll_take(context, || self.world.has_failed());
         poll_fn(take).await.map_err(|reason| self.lost(from, reason))
     }
 
@@ -252,209 +229,235 @@ impl MemMesh {
         }
     }
 
-    /// Waits until something may be laid out in a round: all have passed what lies there.
-    async fn room(&self, lane: Lane, round: u64) -> Result<()> {
-        self.have_passed(lane, (round + 1).saturating_sub(ROUNDS as u64)).await
+    /// What to wait for until something may be published in an epoch: all have released what is
+    /// there.
+    fn room(&self, lane: Lane, epoch: u64) -> Option<Io<'_, Result<()>>> {
+        self.all_released(lane, (epoch + 1).saturating_sub(EPOCHS as u64))
     }
 
-    /// Waits until all other ranks of this host have passed so many rounds.
-    async fn have_passed(&self, lane: Lane, rounds: u64) -> Result<()> {
-        let others = self.hosts.mine().iter().copied().filter(|rank| *rank != self.place.rank);
-        let failed = || self.world.has_failed();
-        let passed = poll_fn(|context: &mut Context<'_>| {
-            self.world.shelves.poll_passed(context, lane, others.clone(), rounds, failed)
-        });
-        passed.await.map_err(|(peer, reason)| self.lost(peer, reason))
-    }
-
-    fn die_if_due(&self) -> Result<()> {
-        if self.world.trouble.dies_now(self.place.rank) {
-            self.world.kill(self.place.rank);
-            return Err(Error::PeerLost { peer: self.place.rank, how: "was killed".to_owned() });
-        }
-        Ok(())
+    /// What to wait for until all other ranks of this host have released so many epochs; `None` if
+    /// they have.
+    fn all_released(&self, lane: Lane, epochs: u64) -> Option<Io<'_, Result<()>>> {
+        let others = self.hosts.mine().iter().copied().filter(move |rank| *rank != self.place.rank);
+        self.world.memory.slowest(lane, others.clone(), epochs)?;
+        Some(Box::pin(async move {
+            let failed = || self.world.has_failed();
+            let released = poll_fn(|context: &mut Context<'_>| {
+                let others = others.clone();
+                self.world.memory.poll_released(context, lane, others, epochs, failed)
+            });
+            released.await.map_err(|(peer, reason)| self.lost(peer, reason))
+        }))
     }
 }
 
-impl Mesh for MemMesh {
-    fn place(&self) -> Place {
-        self.place
+impl Lanes for MemEnd {
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        to: Rank,
+        header: &'a Header,
+        bytes: &'a [u8],
+    ) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            let queue = self.world.queue(lane, self.place.rank, to);
+            let mut parts = bytes.chunks(PART);
+            // A message without bytes still sends its header.
+            self.put(queue, to, Some(*header), parts.next().unwrap_or_default()).await?;
+            for part in parts {
+                self.put(queue, to, None, part).await?;
+            }
+            Ok(())
+        })
     }
 
-    async fn send(&self, lane: Lane, to: Rank, header: &Header, bytes: &[u8]) -> Result<()> {
-        self.die_if_due()?;
-        let traffic = &self.world.traffic[self.place.rank.0];
-        traffic.messages.fetch_add(1, Ordering::Relaxed);
-        traffic.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-
-        let queue = self.world.queue(lane, self.place.rank, to);
-        let mut segments = bytes.chunks(PART);
-        // A message without bytes still sends its header.
-        self.put(queue, to, Some(*header), segments.next().unwrap_or_default()).await?;
-        for segment in segments {
-            self.put(queue, to, None, segment).await?;
-        }
-        Ok(())
-    }
-
-    async fn recv(
-        &self,
+    fn recv<'a>(
+        &'a self,
         lane: Lane,
         from: Rank,
-        header: &Header,
-        mut into: &mut [u8],
-        mut land: impl FnMut(&mut [u8], &[u8]),
-    ) -> Result<()> {
-        self.die_if_due()?;
-        let queue = self.world.queue(lane, from, self.place.rank);
-        let broken = || Error::Protocol { peer: from, what: "broke off a message".to_owned() };
-        let mut parcel = self.take(queue, from).await?;
-        let arrived = parcel.header.take().ok_or_else(broken)?;
-        header.check(self.place.rank, from, &arrived)?;
-        loop {
-            if parcel.header.is_some() || parcel.bytes.len() > into.len() {
-                return Err(broken());
+        header: &'a Header,
+        mut into: &'a mut [u8],
+        land: &'a mut Land<'_>,
+    ) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            let queue = self.world.queue(lane, from, self.place.rank);
+            let broken = || Error::Protocol { peer: from, what: "broke off a message".to_owned() };
+            let mut parcel = self.take(queue, from).await?;
+            let arrived = parcel.header.take().ok_or_else(broken)?;
+            header.check(self.place.rank, from, &arrived)?;
+            loop {
+                if parcel.header.is_some() || parcel.bytes.len() > into.len() {
+                    return Err(broken());
+                }
+                let (now, rest) = into.split_at_mut(parcel.bytes.len());
+                land(now, &parcel.bytes);
+                into = rest;
+                if into.is_empty() {
+                    return Ok(());
+                }
+                parcel = self.take(queue, from).await?;
             }
-            let (now, rest) = into.split_at_mut(parcel.bytes.len());
-            land(now, &parcel.bytes);
-            into = rest;
-            if into.is_empty() {
-                return Ok(());
-            }
-            parcel = self.take(queue, from).await?;
-        }
+        })
     }
+}
 
-    type Sight<'a> = Sight<'a>;
-
-    fn hosts(&self) -> &Hosts {
-        &self.hosts
-    }
-
-    fn begin_rounds(&self, lane: Lane, count: u64) -> u64 {
+impl HostMemory for MemEnd {
+    fn begin_epochs(&self, lane: Lane, count: u64) -> u64 {
         self.begun[lane.0].fetch_add(count, Ordering::Relaxed)
     }
 
-    async fn lay(
+    fn publish(
         &self,
         lane: Lane,
-        round: u64,
+        epoch: u64,
         label: &Label,
-        fill: impl FnOnce(&mut [u8], Readers),
-    ) -> Result<()> {
-        self.die_if_due()?;
-        self.room(lane, round).await?;
-        let MemWorld { shelves, trouble, .. } = &*self.world;
+        fill: &mut dyn FnMut(&mut [u8], Readers),
+    ) -> Result<Attempt<'_, ()>> {
+        if let Some(wait) = self.room(lane, epoch) {
+            return Ok(Attempt::Wait(wait));
+        }
         let fill = |slot: &mut [u8]| fill(slot, Readers::Near);
-        shelves.lay(lane, self.place.rank, round, &label.header(), trouble.next_delay(), fill);
-        Ok(())
+        self.world.memory.publish(lane, self.place.rank, epoch, &label.header(), fill);
+        Ok(Attempt::Done(()))
     }
 
-    type Shown<'a> = Shown<'a>;
-
-    async fn show<'a>(
+    fn publish_in_place<'a>(
         &'a self,
         lane: Lane,
-        round: u64,
+        epoch: u64,
         label: &Label,
         bytes: &'a [u8],
-    ) -> Result<Option<Shown<'a>>> {
-        // This rank could not end its call, late as it may be, before a function that looks at the bytes.
+    ) -> Result<Attempt<'a, Option<Published<'a>>>> {
+        // This rank could not end its call, late as it may be, before a function that views the
+        // bytes.
         if bytes.len() <= COPIED || label.header().call.calls_program() {
-            return Ok(None);
+            return Ok(Attempt::Done(None));
         }
-        self.die_if_due()?;
-        self.room(lane, round).await?;
-        let MemWorld { shelves, trouble, .. } = &*self.world;
-        let delay = trouble.next_delay();
-        Ok(Some(shelves.show(lane, self.place.rank, round, &label.header(), delay, bytes)))
+        if let Some(wait) = self.room(lane, epoch) {
+            return Ok(Attempt::Wait(wait));
+        }
+        let (memory, rank) = (&self.world.memory, self.place.rank);
+        let in_place = memory.publish_in_place(lane, rank, epoch, &label.header(), bytes);
+        Ok(Attempt::Done(Some(Published::Locked(in_place))))
     }
 
-    async fn passed(&self, lane: Lane, round: u64) -> Result<()> {
-        self.have_passed(lane, round + 1).await
+    /// Threads publish their memory itself: there is no need for its address.
+    fn publish_address(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<Attempt<'_, bool>> {
+        Ok(Attempt::Done(false))
     }
 
-    async fn look<'a>(
-        &'a self,
+    fn view(
+        &self,
         lane: Lane,
-        round: u64,
+        epoch: u64,
         at: Rank,
         label: &Label,
-    ) -> Result<Sight<'a>> {
-        self.die_if_due()?;
-        let failed = || self.world.has_failed();
-        let sight = poll_fn(|context: &mut Context<'_>| {
-            self.world.shelves.poll_look(context, lane, at, round, failed)
-        });
-        let sight = sight.await.map_err(|reason| self.lost(at, reason))?;
-        label.header().check(self.place.rank, at, &sight.header())?;
-        Ok(sight)
+    ) -> Result<Attempt<'_, View<'_>>> {
+        if let Some(view) = self.world.memory.view(lane, at, epoch) {
+            label.header().check(self.place.rank, at, &view.header())?;
+            return Ok(Attempt::Done(View::Locked(view)));
+        }
+        Ok(Attempt::Wait(Box::pin(async move {
+            let failed = || self.world.has_failed();
+            let published = poll_fn(|context: &mut Context<'_>| {
+                self.world.memory.poll_published(context, lane, at, epoch, failed)
+            });
+            published.await.map_err(|reason| self.lost(at, reason))
+        })))
     }
 
-    async fn expose(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<bool> {
-        unreachable!("its hosts are not open")
-    }
-
-    async fn fetch(
+    fn read_remote(
         &self,
         _: Lane,
         _: u64,
-        _: Rank,
+        from: Rank,
         _: &Label,
         _: usize,
         _: &mut [u8],
-    ) -> Result<()> {
-        unreachable!("its hosts are not open")
+    ) -> Result<Attempt<'_, ()>> {
+        let what = "published the address of its memory to a thread".to_owned();
+        Err(Error::Protocol { peer: from, what })
     }
 
-    async fn confirm(&self, _: Lane) -> Result<()> {
-        Ok(())
+    fn release(&self, lane: Lane, epoch: u64) {
+        self.world.memory.release(lane, self.place.rank, epoch);
     }
 
-    fn pass(&self, lane: Lane, round: u64) {
-        self.world.shelves.pass(lane, self.place.rank, round);
+    fn released(&self, lane: Lane, epoch: u64) -> Result<Attempt<'_, ()>> {
+        Ok(self.all_released(lane, epoch + 1).map_or(Attempt::Done(()), Attempt::Wait))
     }
 
+    /// A view holds its lock: what was viewed is what was published.
+    fn confirm(&self, _: Lane) -> Attempt<'_, ()> {
+        Attempt::Done(())
+    }
+}
+
+impl Messages for MemEnd {
     fn inbox(&self) -> &Inbox {
-        &self.world.inboxes[self.place.rank.0]
+        self.world.inbox(self.place.rank)
     }
 
     fn connect(&self, _: Rank) {}
 
-    async fn send_note(&self, to: Rank, note: Note) -> Result<()> {
-        self.die_if_due()?;
-        for _ in 0..self.world.trouble.next_delay() {
-            tokio::task::yield_now().await;
-        }
-        if let Some(lost) = self.inbox().lost(to) {
-            return Err(lost);
-        }
-        let broken = |what| Error::Protocol { peer: self.place.rank, what };
-        self.world.inboxes[to.0].deliver(self.place.rank, note).map_err(broken)
+    fn send_control(&self, to: Rank, note: Note) -> Io<'_, Result<()>> {
+        Box::pin(async move {
+            if let Some(lost) = self.inbox().lost(to) {
+                return Err(lost);
+            }
+            let broken = |what| Error::Protocol { peer: self.place.rank, what };
+            self.world.inbox(to).deliver(self.place.rank, note).map_err(broken)
+        })
     }
 
-    async fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
-        self.die_if_due()?;
+    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
         let key = Key { from: self.place.rank, to, id };
-        let delay = || self.world.trouble.next_delay();
-        self.world.bodies.send(key, self.inbox(), bytes, delay).await
+        Box::pin(self.world.payloads.send(key, bytes, move || self.inbox().lost(to)))
     }
 
-    async fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
-        self.die_if_due()?;
+    fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
         let key = Key { from, to: self.place.rank, id };
-        self.world.bodies.recv(key, self.inbox(), into).await
+        Box::pin(self.world.payloads.recv(key, into, move || self.inbox().lost(from)))
+    }
+}
+
+impl Membership for MemEnd {
+    fn announce(&self, seq: u64, call: Call) {
+        let entered = self.world.board().enter(self.place.rank, seq, call);
+        if let Err(mismatch) = entered {
+            self.fail(mismatch);
+        }
     }
 
-    async fn split(&self, split: Split) -> Result<Self> {
+    fn missing(&self, seq: u64) -> Missing {
+        Missing { absent: self.world.board().missing(seq), unknown: Vec::new() }
+    }
+
+    /// The first word is everybody's: they share it.
+    fn agree(&self, disagreement: Error) -> Io<'_, Error> {
+        Box::pin(async move { self.fail(disagreement) })
+    }
+
+    fn dispute(&self) -> Option<Io<'_, Error>> {
+        None
+    }
+
+    fn fail(&self, fault: Error) -> Error {
+        self.world.fail(fault)
+    }
+
+    fn fault(&self) -> Option<Error> {
+        self.world.fault.get().cloned()
+    }
+
+    fn split(&self, split: Split) -> Result<Mesh> {
         let (size, name) = (split.members.len(), (split.seq, split.color));
         let mut splits = self.world.splits();
         let mut entering = match splits.entering.remove(&name) {
             Some(entering) => entering,
             None => {
                 let hosts = split.members.iter().map(|rank| self.world.hosts[rank.0]).collect();
-                let world = MemWorld::on_hosts(hosts, Trouble::default())?;
-                Entering { world, missing: size }
+                Entering { world: MemWorld::on_hosts(hosts)?, missing: size }
             }
         };
         entering.missing -= 1;
@@ -467,7 +470,7 @@ impl Mesh for MemMesh {
         }
         let rank = split.members.iter().position(|member| *member == self.place.rank);
         let rank = Rank(rank.expect("this rank is a member"));
-        Ok(Self::new(world, Place::new(rank, size)))
+        Ok(MemEnd::new(world, Place::new(rank, size)).into_mesh())
     }
 
     fn renounce(&self, seq: u64, color: u32, fault: Error) {
@@ -478,35 +481,8 @@ impl Mesh for MemMesh {
         splits.renounced.entry((seq, color)).or_insert(fault);
     }
 
-    fn announce(&self, seq: u64, call: Call) {
-        let noted = self.world.board().enter(self.place.rank, seq, call);
-        if let Err(mismatch) = noted {
-            self.fail(mismatch);
-        }
-    }
-
-    /// The first word is everybody's: they share it.
-    async fn agree(&self, disagreement: Error) -> Error {
-        self.fail(disagreement)
-    }
-
-    async fn settled_fault(&self) -> Option<Error> {
-        self.fault()
-    }
-
-    fn missing(&self, seq: u64) -> Missing {
-        Missing { absent: self.world.board().missing(seq), unknown: Vec::new() }
-    }
-
-    fn fail(&self, fault: Error) -> Error {
-        if self.world.dead[self.place.rank.0].load(Ordering::Relaxed) {
-            return fault;
-        }
-        self.world.fail(fault)
-    }
-
-    fn fault(&self) -> Option<Error> {
-        self.world.fault.get().cloned()
+    fn forming(&self) -> Option<&dyn Forming> {
+        None
     }
 
     fn leave(&self) {
@@ -518,33 +494,37 @@ impl Mesh for MemMesh {
 mod tests {
     use std::future::Future;
     use std::pin::pin;
-    use std::task::Waker;
+    use std::task::{Poll, Waker};
 
     use super::*;
+    use crate::dtype::DataType;
+    use crate::op::{Operator, Reduction};
     use crate::transport::Past;
+    use crate::transport::queue::WINDOW;
 
     /// Sends short messages to a rank that takes none, until a send would wait.
-    fn fill(mesh: &MemMesh, to: Rank) -> usize {
+    fn fill(mesh: &MemEnd, to: Rank) -> usize {
         let header =
             Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
         let mut context = Context::from_waker(Waker::noop());
-        let waits =
-            |_: &usize| pin!(mesh.send(Lane(0), to, &header, &[7])).poll(&mut context).is_pending();
+        let waits = |_: &usize| {
+            mesh.send(Lane(0), to, &header, &[7]).as_mut().poll(&mut context).is_pending()
+        };
         (0..1_000_000).find(waits).expect("a sender waits in the end")
     }
 
     #[test]
     fn short_messages_that_nobody_takes_cost_bounded_memory() {
-        let world = MemWorld::new(2, Trouble::default()).unwrap();
-        let sent = fill(&world.meshes()[0], Rank(1));
-        assert!(sent * size_of::<Parcel>() <= queue::WINDOW, "{sent} parcels on their way");
+        let world = MemWorld::new(2).unwrap();
+        let sent = fill(&world.ends()[0], Rank(1));
+        assert!(sent * size_of::<Parcel>() <= WINDOW, "{sent} parcels on their way");
     }
 
     #[test]
     fn a_sender_that_waits_for_room_learns_of_a_failure_and_of_a_leave() {
         for how in ["failed", "left"] {
-            let world = MemWorld::new(2, Trouble::default()).unwrap();
-            let meshes = world.meshes();
+            let world = MemWorld::new(2).unwrap();
+            let meshes = world.ends();
             fill(&meshes[0], Rank(1));
             match how {
                 "failed" => drop(meshes[1].fail(Error::Usage("wrong".to_owned()))),
@@ -553,15 +533,16 @@ mod tests {
             let header =
                 Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
             let mut context = Context::from_waker(Waker::noop());
-            let polled = pin!(meshes[0].send(Lane(0), Rank(1), &header, &[7])).poll(&mut context);
+            let polled =
+                meshes[0].send(Lane(0), Rank(1), &header, &[7]).as_mut().poll(&mut context);
             assert!(matches!(polled, Poll::Ready(Err(_))), "{how}: {polled:?}");
         }
     }
 
     #[test]
     fn a_message_broken_off_is_not_continued_by_the_next() {
-        let world = MemWorld::new(2, Trouble::default()).unwrap();
-        let meshes = world.meshes();
+        let world = MemWorld::new(2).unwrap();
+        let meshes = world.ends();
         let (long, mut context) = (2 * PART, Context::from_waker(Waker::noop()));
         let header =
             Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: long };
@@ -571,12 +552,83 @@ mod tests {
                 pin!(meshes[0].put(queue, Rank(1), Some(header), &[1; PART])).poll(&mut context);
             assert!(matches!(first, Poll::Ready(Ok(()))));
         }
-        let mut into = vec![0; long];
-        let received =
-            pin!(meshes[1].recv(Lane(0), Rank(0), &header, &mut into, <[u8]>::copy_from_slice));
-        let Poll::Ready(Err(Error::Protocol { peer: Rank(0), .. })) = received.poll(&mut context)
+        let (mut into, mut land) = (vec![0; long], <[u8]>::copy_from_slice);
+        let mut received = meshes[1].recv(Lane(0), Rank(0), &header, &mut into, &mut land);
+        let Poll::Ready(Err(Error::Protocol { peer: Rank(0), .. })) =
+            received.as_mut().poll(&mut context)
         else {
             panic!("the second message was taken for the rest of the first");
         };
+    }
+
+    const BYTES: usize = 64 << 10;
+
+    fn label(call: Call, bytes: usize) -> Label {
+        Label::new(Header { seq: 0, call, past: Past::default(), step: 0, bytes })
+    }
+
+    fn publish<'a>(end: &'a MemEnd, call: Call, bytes: &'a [u8]) -> Option<Published<'a>> {
+        match end.publish_in_place(Lane(0), 0, &label(call, bytes.len()), bytes) {
+            Ok(Attempt::Done(published)) => published,
+            _ => panic!("there is room in the first epoch"),
+        }
+    }
+
+    /// What a rank sees of rank 0's memory once it has waited as long as it must.
+    fn view(end: &MemEnd, bytes: usize) -> Poll<Result<View<'_>>> {
+        match end.view(Lane(0), 0, Rank(0), &label(Call::Barrier, bytes)) {
+            Ok(Attempt::Done(view)) => Poll::Ready(Ok(view)),
+            Ok(Attempt::Wait(wait)) => polled(wait).map(|waited| Err(waited.unwrap_err())),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn released(end: &MemEnd) -> Poll<Result<()>> {
+        match end.released(Lane(0), 0) {
+            Ok(Attempt::Done(())) => Poll::Ready(Ok(())),
+            Ok(Attempt::Wait(wait)) => polled(wait),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn polled<T>(mut io: Io<'_, T>) -> Poll<T> {
+        io.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn memory_published_in_place_is_viewed_there_until_its_call_ends() {
+        for fails in [false, true] {
+            let world = MemWorld::new(2).unwrap();
+            let (ends, bytes) = (world.ends(), vec![7; BYTES]);
+            let published = publish(&ends[0], Call::Barrier, &bytes).expect("it is long enough");
+            match view(&ends[1], BYTES) {
+                Poll::Ready(Ok(view)) => assert_eq!(view.as_ptr_range(), bytes.as_ptr_range()),
+                _ => panic!("it is there"),
+            }
+            assert!(released(&ends[0]).is_pending());
+            if fails {
+                drop(published);
+                assert!(view(&ends[1], BYTES).is_pending(), "the fault is still to come");
+                ends[0].fail(Error::Usage("given up".to_owned()));
+                assert!(matches!(view(&ends[1], BYTES), Poll::Ready(Err(Error::Usage(_)))));
+                assert!(matches!(released(&ends[0]), Poll::Ready(Err(_))));
+            } else {
+                ends[1].release(Lane(0), 0);
+                assert!(matches!(released(&ends[0]), Poll::Ready(Ok(()))));
+                drop(published);
+                assert!(view(&ends[1], BYTES).is_pending());
+            }
+        }
+    }
+
+    #[test]
+    fn few_bytes_and_those_that_a_function_of_the_program_reduces_are_copied() {
+        let world = MemWorld::new(2).unwrap();
+        let (ends, bytes) = (world.ends(), vec![7; BYTES]);
+        assert!(publish(&ends[0], Call::Barrier, &bytes[..8]).is_none());
+        let operator = Operator::User { commutative: true };
+        let reduction = Reduction { dtype: DataType::Int32, operator };
+        let call = Call::AllReduce { count: BYTES / 4, reduction };
+        assert!(publish(&ends[0], call, &bytes).is_none());
     }
 }

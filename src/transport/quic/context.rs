@@ -23,12 +23,11 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::{Place, Rank};
 use crate::transport::board::Board;
-use crate::transport::mem::bodies::Bodies;
+use crate::transport::recent_calls::RecentCalls;
 use crate::transport::{Absent, HAS_LEFT, Inbox, LANES, Missing};
 
 use super::control::Frame;
-use super::delivery::SharedFaults;
-use super::diary::Diary;
+use super::delivery::PublishedFaults;
 use super::link::{Link, LinkError, Streams};
 use super::links::Links;
 use super::peer::Peer;
@@ -41,17 +40,15 @@ const PATIENCE_WITH_SPOKESMAN: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContextId(pub u64);
 
-pub(super) struct Context {
+pub(in crate::transport) struct Context {
     pub id: ContextId,
-    pub links: Arc<Links>,
+    pub(super) links: Arc<Links>,
     pub place: Place,
     /// Ranks of the roster.
     members: Vec<Rank>,
     pub inbox: Inbox,
-    /// Of messages that this rank sends to itself.
-    pub own_bodies: Bodies,
     /// The calls of this rank.
-    pub diary: Diary,
+    pub recent_calls: Arc<RecentCalls>,
     calls: Mutex<Calls>,
     fault: OnceLock<Error>,
     /// When the fault was learned.
@@ -59,7 +56,7 @@ pub(super) struct Context {
     /// Members of the roster that have said that they know of a fault.
     pub(super) informed: Mutex<HashSet<Rank>>,
     /// Where faults are published to the ranks of this host, once they share memory.
-    pub(super) shared: OnceLock<SharedFaults>,
+    pub(super) published: OnceLock<Box<dyn PublishedFaults>>,
     failed: Notify,
     /// The first disagreement this rank has heard of, which may not be the one that is told.
     disagreement: OnceLock<Error>,
@@ -77,7 +74,7 @@ struct Calls {
 
 impl Context {
     /// `members` by rank; this process is one of them.
-    pub fn new(id: ContextId, links: Arc<Links>, members: Vec<Rank>) -> Arc<Self> {
+    pub(super) fn new(id: ContextId, links: Arc<Links>, members: Vec<Rank>) -> Arc<Self> {
         let me = members.iter().position(|member| *member == links.place.rank);
         let place = Place::new(Rank(me.expect("this process is a member")), members.len());
         let context = Arc::new(Self {
@@ -85,14 +82,13 @@ impl Context {
             links,
             place,
             inbox: Inbox::new(place),
-            own_bodies: Bodies::default(),
-            diary: Diary::default(),
+            recent_calls: Arc::default(),
             calls: Mutex::new(Calls { board: Board::new(members.len()), posted: 0 }),
             members,
             fault: OnceLock::new(),
             failed_at: OnceLock::new(),
             informed: Mutex::default(),
-            shared: OnceLock::new(),
+            published: OnceLock::new(),
             failed: Notify::new(),
             disagreement: OnceLock::new(),
             has_left: AtomicBool::new(false),
@@ -116,7 +112,17 @@ impl Context {
         self.members.iter().position(|one| *one == member).map(Rank)
     }
 
-    pub fn peer(&self, rank: Rank) -> &Peer {
+    /// The host that each rank names, if it does: ranks that name the same may share memory.
+    pub fn hosts(&self) -> Vec<Option<[u8; 16]>> {
+        self.members.iter().map(|member| self.links.member(*member).host).collect()
+    }
+
+    /// Whether some rank has CUDA devices.
+    pub fn has_cuda(&self) -> bool {
+        self.members.iter().any(|member| self.links.member(*member).cuda)
+    }
+
+    pub(super) fn peer(&self, rank: Rank) -> &Peer {
         &self.links.peers[self.in_roster(rank).0]
     }
 
@@ -129,7 +135,7 @@ impl Context {
     pub fn post(&self) -> Result<()> {
         let mut calls = lock(&self.calls);
         let mut posted = Ok(());
-        for (seq, call) in self.diary.since(calls.posted) {
+        for (seq, call) in self.recent_calls.since(calls.posted) {
             posted = posted.and(calls.board.enter(self.place.rank, seq, call));
             calls.posted = seq + 1;
         }
@@ -195,8 +201,8 @@ impl Context {
     /// This rank's latest calls, newest first. Must be called inside the runtime.
     pub fn latest(self: &Arc<Self>) -> Vec<(u64, Call)> {
         self.post_all();
-        let begin = self.diary.end().saturating_sub(LANES as u64);
-        let mut latest: Vec<_> = self.diary.since(begin).collect();
+        let begin = self.recent_calls.end().saturating_sub(LANES as u64);
+        let mut latest: Vec<_> = self.recent_calls.since(begin).collect();
         latest.reverse();
         latest
     }
@@ -229,7 +235,6 @@ impl Context {
             self.publish(fault);
             self.failed.notify_waiters();
             self.inbox.fail(fault.clone());
-            self.own_bodies.wake();
             for link in self.member_links() {
                 let _ = link.control.send(Frame::fault(self.id, fault));
             }
@@ -305,7 +310,7 @@ impl Context {
         known.unwrap_or(Error::PeerLost { peer, how })
     }
 
-    pub async fn linked(&self, peer: Rank) -> Result<Arc<Link>> {
+    pub(super) async fn linked(&self, peer: Rank) -> Result<Arc<Link>> {
         match self.or_fault(self.peer(peer).linked()).await? {
             Ok(link) => Ok(link),
             Err(how) => Err(self.lost(peer, how)),

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::rank::Rank;
-use crate::transport::shm::{Host, LONGEST_FAULT};
 
 use super::context::Context;
 use super::control::Frame;
@@ -25,17 +24,22 @@ use super::{live, lock};
 /// are promised 50 ms; the rest is for the scheduler.
 const DELIVERY: Duration = Duration::from_millis(40);
 
-/// The memory of a communicator's ranks on this host, and which ranks they are.
-pub(super) struct SharedFaults {
-    pub host: Arc<Host>,
-    /// The ranks of the context on this host, in the order in which `host` counts them.
-    pub ranks: Vec<Rank>,
+/// Where the ranks of one host publish their faults to each other.
+pub trait PublishedFaults: Send + Sync {
+    /// The longest frame that can be published.
+    fn longest(&self) -> usize;
+
+    /// Publishes the encoded fault of this rank's communicator, once.
+    fn publish(&self, frame: &[u8]);
+
+    /// What a rank of this host has published as its fault, if anything.
+    fn published_by(&self, rank: Rank) -> Option<Vec<u8>>;
 }
 
 impl Context {
     /// From now on faults are published to the ranks of this host, one that came before included.
-    pub fn share_faults(&self, shared: SharedFaults) {
-        if self.shared.set(shared).is_ok()
+    pub fn publish_faults(&self, published: impl PublishedFaults + 'static) {
+        if self.published.set(Box::new(published)).is_ok()
             && let Some(fault) = self.fault()
         {
             self.publish(fault);
@@ -43,17 +47,15 @@ impl Context {
     }
 
     pub(super) fn publish(&self, fault: &Error) {
-        if let Some(shared) = self.shared.get() {
-            let frame = Frame::short_fault(self.id, fault, LONGEST_FAULT);
-            shared.host.publish_fault(&frame.encode());
+        if let Some(published) = self.published.get() {
+            let frame = Frame::short_fault(self.id, fault, published.longest());
+            published.publish(&frame.encode());
         }
     }
 
     /// The fault that a rank of this host has published, if any.
     pub fn published_by(&self, rank: Rank) -> Option<Error> {
-        let shared = self.shared.get()?;
-        let index = shared.ranks.iter().position(|one| *one == rank)?;
-        match Frame::first_of(&shared.host.published_fault(index)?)? {
+        match Frame::first_of(&self.published.get()?.published_by(rank)?)? {
             (Frame::Fault { context, code, text }, []) if context == self.id => {
                 Some(Error::Told { code, text })
             }

@@ -24,9 +24,9 @@ use crate::error::{Error, Result};
 use super::super::LANES;
 use super::bodies::BODIES;
 use super::handshakes::{Admission, HandshakeGuard, Handshakes};
-use super::key::{Identity, PublicKey};
 use super::socket::Socket;
 use super::tls;
+use crate::transport::key::{Identity, PublicKey};
 
 /// How often a connection that has nothing to send sends a ping.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);

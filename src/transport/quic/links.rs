@@ -24,12 +24,12 @@ use crate::transport::HAS_LEFT;
 use super::context::{Context, ContextId};
 use super::control::Frame;
 use super::endpoint::Service;
-use super::key::PublicKey;
 use super::link::{Link, LinkError};
 use super::peer::{self, Peer};
 use super::reader::StreamReader;
 use super::suspicion::heed;
 use super::{Member, Plan, lock, notes, service_name, silence};
+use crate::transport::key::PublicKey;
 
 /// How long a rank that leaves waits for a peer that takes nothing of its last bytes: while the
 /// process lives on, when it ends, and after a failure.

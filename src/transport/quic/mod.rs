@@ -14,10 +14,8 @@ mod bodies;
 mod context;
 pub mod control;
 mod delivery;
-mod diary;
 pub mod endpoint;
 mod handshakes;
-pub mod key;
 mod link;
 mod links;
 mod notes;
@@ -25,37 +23,36 @@ mod peer;
 pub mod preamble;
 pub mod process;
 mod reader;
-mod sharing;
 mod silence;
 mod socket;
 mod spine;
 mod suspicion;
 mod tls;
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
+
 use crate::error::{Error, Result};
-use crate::op::Call;
 use crate::rank::{Place, Rank};
 
-use super::mem::bodies::Key;
-use super::shm::{Host, MOST_SHOWN};
-use super::wire::call_words;
-use super::{HAS_LEFT, Header, Hosts, Inbox, Label, Lane, Mesh, Missing, Note, Readers, Split};
-use context::Context;
+use super::key::{Identity, PublicKey, Secret};
+use super::lanes::{Land, Lanes};
+use super::{Header, Io, Lane, Note};
+use control::Frame;
 use endpoint::Endpoint;
-use key::{Identity, PublicKey, Secret};
 use link::Link;
 use links::{EXITING, Links};
 use process::Process;
 
 pub use context::ContextId;
-pub use delivery::is_delivering_faults;
-pub use sharing::{Opened, host_of_this};
+pub use delivery::{PublishedFaults, is_delivering_faults};
+
+pub(super) use context::Context;
 
 /// One rank as all others know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,34 +83,42 @@ pub struct Plan {
     pub dial_timeout: Duration,
 }
 
-/// One rank's end of a mesh of processes.
-pub struct QuicMesh {
-    context: Arc<Context>,
-    runtime: tokio::runtime::Handle,
-    hosts: Hosts,
-    /// What this rank shares with the others of its host, if there are any.
-    host: Option<Arc<Host>>,
+/// One rank's links to the other processes of a communicator.
+pub struct Quic {
+    pub(super) context: Arc<Context>,
+    pub(super) runtime: Handle,
 }
-
-/// What a peer is that the system does not read the memory of any more.
-const UNREADABLE: &str = "no longer lets this process read its memory";
 
 /// The name of a rank's service.
 fn service_name(nonce: u64, rank: Rank) -> String {
     format!("r{}.{nonce:016x}.nexar", rank.0)
 }
 
-impl QuicMesh {
+impl Quic {
     /// Registers this rank so that peers can connect. Must be called inside the runtime.
-    pub fn open(plan: Plan) -> Self {
+    pub fn open(plan: Plan) -> Arc<Self> {
         let (id, members) = (ContextId(plan.nonce), (0..plan.roster.len()).map(Rank).collect());
-        Self::new(Context::new(id, Links::new(plan), members), tokio::runtime::Handle::current())
+        Self::new(Context::new(id, Links::new(plan), members), Handle::current())
     }
 
-    fn new(context: Arc<Context>, runtime: tokio::runtime::Handle) -> Self {
+    fn new(context: Arc<Context>, runtime: Handle) -> Arc<Self> {
         live().push(Arc::downgrade(&context));
-        let hosts = Hosts::apart(context.place.size, context.place.rank);
-        Self { context, runtime, hosts, host: None }
+        Arc::new(Self { context, runtime })
+    }
+
+    /// The links of a communicator that is split off this one: call number `seq` has told `members`.
+    pub fn split(&self, seq: u64, color: u32, members: &[Rank]) -> Arc<Self> {
+        let members = members.iter().map(|rank| self.context.in_roster(*rank)).collect();
+        let id = split_id(self.context.id, seq, color);
+        let _inside = self.runtime.enter();
+        let context = Context::new(id, Arc::clone(&self.context.links), members);
+        Self::new(context, self.runtime.clone())
+    }
+
+    /// This rank will not be a member of that communicator, because of a fault.
+    pub fn renounce(&self, seq: u64, color: u32, fault: Error) {
+        let id = split_id(self.context.id, seq, color);
+        self.context.links.renounce(id, self.context.members(), fault);
     }
 
     /// Connects to this rank's neighbours: the one that comes first in the roster dials.
@@ -132,29 +137,10 @@ impl QuicMesh {
         self.context.fault().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
-    /// Runs something until it ends. `None` if it takes longer than `limit`, an error if this communicator
-    /// fails before.
-    pub async fn within<T>(
-        &self,
-        limit: Duration,
-        io: impl Future<Output = T>,
-    ) -> Result<Option<T>> {
-        let bounded = {
-            let _inside = self.runtime.enter();
-            tokio::time::timeout(limit, io)
-        };
-        self.context.or_fault(bounded).await.map(|ended| ended.ok())
-    }
-
-    /// Why a communicator is not complete in time.
-    pub fn why_incomplete(&self) -> String {
-        let neighbours = neighbours(self.context.place).into_iter();
-        let unmet = neighbours.filter(|peer| self.context.peer(*peer).readable().is_none());
-        let names: Vec<_> = unmet.map(|peer| peer.to_string()).collect();
-        match names.is_empty() {
-            true => "a rank has not told whether it shares memory".to_owned(),
-            false => format!("{} cannot be reached", names.join(", ")),
-        }
+    /// The neighbours that cannot be reached yet.
+    pub fn unreached(&self) -> Vec<Rank> {
+        let is_unmet = |peer: &Rank| self.context.peer(*peer).readable().is_none();
+        neighbours(self.context.place).into_iter().filter(is_unmet).collect()
     }
 
     /// The link to read from: also one that has ended.
@@ -165,43 +151,123 @@ impl QuicMesh {
         }
     }
 
-    async fn send_on_stream(
-        &self,
-        lane: Lane,
-        to: Rank,
-        header: &Header,
-        bytes: &[u8],
-    ) -> Result<()> {
-        let streams = self.link(to).await?.streams(self.context.id);
-        let sent = self.context.while_there(to, streams.send(lane, header, bytes));
-        self.context.on_link(to, sent).await
-    }
-
-    async fn recv_on_stream(
-        &self,
-        lane: Lane,
-        from: Rank,
-        header: &Header,
-        into: &mut [u8],
-        land: impl FnMut(&mut [u8], &[u8]),
-    ) -> Result<()> {
-        let context = &self.context;
-        let streams = self.readable(from).await?.streams(context.id);
-        let waiting = async { Ok(streams.take_reader(lane).await) };
-        let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
-        let arrived = context.on_link(from, reader.header()).await?;
-        header.check(context.place.rank, from, &arrived)?;
-        context.on_link(from, reader.land(into, land)).await?;
-        streams.put_reader(lane, reader);
-        Ok(())
-    }
-
     async fn link(&self, peer: Rank) -> Result<Arc<Link>> {
         if let Some(link) = self.context.peer(peer).link() {
             return Ok(link);
         }
         self.context.links.begin_dial(self.context.in_roster(peer), &self.runtime);
         Box::pin(self.context.linked(peer)).await
+    }
+
+    /// Connects to a peer, unless that has been done.
+    pub fn connect(&self, peer: Rank) {
+        if peer != self.context.place.rank {
+            self.context.links.begin_dial(self.context.in_roster(peer), &self.runtime);
+        }
+    }
+
+    /// What the links were made of.
+    pub fn plan(&self) -> &Plan {
+        &self.context.links.plan
+    }
+
+    /// The key of a rank.
+    pub fn key_of(&self, rank: Rank) -> PublicKey {
+        self.context.links.member(self.context.in_roster(rank)).key
+    }
+
+    /// Tells ranks that this one cannot share memory with them.
+    pub fn refuse_memory(&self, ranks: &[Rank]) {
+        for rank in ranks.iter().copied() {
+            self.connect(rank);
+            let context = Arc::clone(&self.context);
+            self.runtime.spawn(async move {
+                if let Ok(link) = context.linked(rank).await {
+                    let _ = link.control.send(Frame::SharesNoMemory(context.id));
+                }
+            });
+        }
+    }
+
+    /// Waits until one of these ranks says that it cannot share memory, and returns that one.
+    pub async fn memory_refused(&self, ranks: &[Rank]) -> Rank {
+        let context = &self.context;
+        let refusal = |rank: &Rank| {
+            let (rank, peer) = (*rank, context.peer(*rank));
+            async move {
+                match peer.linked().await {
+                    Ok(link) => link.streams(context.id).memory_refused().await,
+                    // Its end is another's to tell.
+                    Err(_) => std::future::pending().await,
+                }
+                rank
+            }
+        };
+        let mut refusals: FuturesUnordered<_> = ranks.iter().map(refusal).collect();
+        refusals.next().await.unwrap_or(context.place.rank)
+    }
+
+    /// Sends a control message of `Messages` to another rank.
+    pub async fn send_control(&self, to: Rank, note: Note) -> Result<()> {
+        let (context, link) = (&self.context, self.link(to).await?);
+        let streams = link.streams(context.id);
+        let written = streams.notes.write(&link.connection, context.id, &note);
+        context.on_link(to, context.while_there(to, written)).await
+    }
+
+    /// Sends the payload of message `id` to another rank.
+    pub async fn send_payload(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
+        let (context, link) = (&self.context, self.link(to).await?);
+        let streams = link.streams(context.id);
+        let written = streams.bodies.write(&link.connection, context.id, id, bytes);
+        context.on_link(to, context.while_there(to, written)).await
+    }
+
+    /// Receives the payload of message `id` from another rank.
+    pub async fn recv_payload(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
+        let context = &self.context;
+        let streams = self.readable(from).await?.streams(context.id);
+        let waiting = async { Ok(streams.bodies.reader(id).await) };
+        let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
+        context.on_link(from, reader.land(into, <[u8]>::copy_from_slice)).await?;
+        context.on_link(from, reader.end()).await
+    }
+}
+
+impl Lanes for Quic {
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        to: Rank,
+        header: &'a Header,
+        bytes: &'a [u8],
+    ) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            let streams = self.link(to).await?.streams(self.context.id);
+            let sent = self.context.while_there(to, streams.send(lane, header, bytes));
+            self.context.on_link(to, sent).await
+        })
+    }
+
+    fn recv<'a>(
+        &'a self,
+        lane: Lane,
+        from: Rank,
+        header: &'a Header,
+        into: &'a mut [u8],
+        land: &'a mut Land<'_>,
+    ) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            let context = &self.context;
+            let streams = self.readable(from).await?.streams(context.id);
+            let waiting = async { Ok(streams.take_reader(lane).await) };
+            let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
+            let arrived = context.on_link(from, reader.header()).await?;
+            header.check(context.place.rank, from, &arrived)?;
+            context.on_link(from, reader.land(into, land)).await?;
+            streams.put_reader(lane, reader);
+            Ok(())
+        })
     }
 }
 
@@ -216,244 +282,6 @@ fn neighbours(place: Place) -> Vec<Rank> {
     ranks.sort_unstable();
     ranks.dedup();
     ranks
-}
-
-impl Mesh for QuicMesh {
-    fn place(&self) -> Place {
-        self.context.place
-    }
-
-    async fn send(&self, lane: Lane, to: Rank, header: &Header, bytes: &[u8]) -> Result<()> {
-        // What waits for the network is in a box, here and below. Its future is large, and otherwise
-        // so would be those of calls that need no network.
-        Box::pin(self.send_on_stream(lane, to, header, bytes)).await
-    }
-
-    async fn recv(
-        &self,
-        lane: Lane,
-        from: Rank,
-        header: &Header,
-        into: &mut [u8],
-        land: impl FnMut(&mut [u8], &[u8]),
-    ) -> Result<()> {
-        Box::pin(self.recv_on_stream(lane, from, header, into, land)).await
-    }
-
-    type Sight<'a> = &'a [u8];
-
-    fn hosts(&self) -> &Hosts {
-        &self.hosts
-    }
-
-    fn begin_rounds(&self, lane: Lane, count: u64) -> u64 {
-        self.shared().begin_rounds(lane, count)
-    }
-
-    async fn lay(
-        &self,
-        lane: Lane,
-        round: u64,
-        label: &Label,
-        fill: impl FnOnce(&mut [u8], Readers),
-    ) -> Result<()> {
-        self.room(lane, round, self.shared().most_ahead(label.bytes())).await?;
-        let readers = self.shared().readers();
-        self.shared().lay(lane, round, label, |slot| fill(slot, readers));
-        Ok(())
-    }
-
-    /// Nothing is taken back: readers have mapped the memory themselves.
-    type Shown<'a> = ();
-
-    async fn show<'a>(
-        &'a self,
-        lane: Lane,
-        round: u64,
-        label: &Label,
-        bytes: &'a [u8],
-    ) -> Result<Option<()>> {
-        let Some(place) = self.shared().place_of(bytes) else { return Ok(None) };
-        self.room(lane, round, MOST_SHOWN).await?;
-        self.shared().show(lane, round, label, place);
-        Ok(Some(()))
-    }
-
-    async fn look<'a>(
-        &'a self,
-        lane: Lane,
-        round: u64,
-        at: Rank,
-        label: &Label,
-    ) -> Result<&'a [u8]> {
-        let (host, index) = (self.shared(), self.index_of(at));
-        self.seen(index, || host.has(lane, round, index)).await?;
-        let found = host.find(lane, round, index, label);
-        found.map_err(|theirs| self.unexpected(at, &label.header(), theirs))
-    }
-
-    async fn passed(&self, lane: Lane, round: u64) -> Result<()> {
-        let host = self.shared();
-        for index in (0..self.hosts.mine().len()).filter(|index| *index != host.me()) {
-            let waited = self.seen(index, || host.has_passed(lane, index, round)).await;
-            // Before what was shown can become something else.
-            waited.inspect_err(|_| host.give_up())?;
-        }
-        Ok(())
-    }
-
-    async fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) -> Result<bool> {
-        if !self.shared().can_expose(bytes) {
-            return Ok(false);
-        }
-        self.room(lane, round, MOST_SHOWN).await?;
-        self.shared().expose(lane, round, label, bytes);
-        Ok(true)
-    }
-
-    async fn fetch(
-        &self,
-        lane: Lane,
-        round: u64,
-        from: Rank,
-        label: &Label,
-        offset: usize,
-        into: &mut [u8],
-    ) -> Result<()> {
-        let (host, index) = (self.shared(), self.index_of(from));
-        self.seen(index, || host.has(lane, round, index)).await?;
-        let exposed = host.exposed(lane, round, index, label);
-        let address = exposed.map_err(|theirs| self.unexpected(from, &label.header(), theirs))?;
-        match host.read(lane, index, address.saturating_add(offset as u64), into) {
-            true => Ok(()),
-            // It may have ended just now.
-            false => Err(self.why_gone(from, UNREADABLE).await),
-        }
-    }
-
-    async fn confirm(&self, lane: Lane) -> Result<()> {
-        match self.host.as_ref().and_then(|host| host.who_gave_up(lane)) {
-            None => Ok(()),
-            Some(index) => Err(Box::pin(self.why_gone(self.hosts.mine()[index], HAS_LEFT)).await),
-        }
-    }
-
-    fn pass(&self, lane: Lane, round: u64) {
-        self.shared().pass(lane, round);
-    }
-
-    fn inbox(&self) -> &Inbox {
-        &self.context.inbox
-    }
-
-    fn connect(&self, peer: Rank) {
-        if peer != self.context.place.rank {
-            self.context.links.begin_dial(self.context.in_roster(peer), &self.runtime);
-        }
-    }
-
-    async fn send_note(&self, to: Rank, note: Note) -> Result<()> {
-        let context = &self.context;
-        if to == context.place.rank {
-            let broken = |what| Error::Protocol { peer: to, what };
-            return context.inbox.deliver(to, note).map_err(broken);
-        }
-        let link = self.link(to).await?;
-        let streams = link.streams(context.id);
-        let written = streams.notes.write(&link.connection, context.id, &note);
-        Box::pin(context.on_link(to, context.while_there(to, written))).await
-    }
-
-    async fn send_body(&self, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
-        let context = &self.context;
-        if to == context.place.rank {
-            let key = Key { from: to, to, id };
-            return context.own_bodies.send(key, &context.inbox, bytes, || 0).await;
-        }
-        let link = self.link(to).await?;
-        let streams = link.streams(context.id);
-        let written = streams.bodies.write(&link.connection, context.id, id, bytes);
-        Box::pin(context.on_link(to, context.while_there(to, written))).await
-    }
-
-    async fn recv_body(&self, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
-        let context = &self.context;
-        if from == context.place.rank {
-            let key = Key { from, to: from, id };
-            return context.own_bodies.recv(key, &context.inbox, into).await;
-        }
-        let streams = self.readable(from).await?.streams(context.id);
-        let waiting = async { Ok(streams.bodies.reader(id).await) };
-        let taking = context.on_link(from, context.while_there(from, waiting));
-        let mut reader = Box::pin(taking).await?;
-        Box::pin(context.on_link(from, reader.land(into, <[u8]>::copy_from_slice))).await?;
-        Box::pin(context.on_link(from, reader.end())).await
-    }
-
-    async fn split(&self, split: Split) -> Result<Self> {
-        let members = split.members.iter().map(|rank| self.context.in_roster(*rank)).collect();
-        let id = split_id(self.context.id, split.seq, split.color);
-        let _inside = self.runtime.enter();
-        let context = Context::new(id, Arc::clone(&self.context.links), members);
-        Ok(Self::new(context, self.runtime.clone()))
-    }
-
-    fn renounce(&self, seq: u64, color: u32, fault: Error) {
-        let id = split_id(self.context.id, seq, color);
-        self.context.links.renounce(id, self.context.members(), fault);
-    }
-
-    fn announce(&self, seq: u64, call: Call) {
-        self.context.diary.note(seq, call_words(&call));
-        if let Err(mismatch) = self.context.post() {
-            let _inside = self.runtime.enter();
-            self.context.propose(mismatch);
-        }
-    }
-
-    async fn agree(&self, disagreement: Error) -> Error {
-        {
-            let _inside = self.runtime.enter();
-            self.context.propose(disagreement);
-        }
-        Box::pin(self.context.failed()).await
-    }
-
-    async fn settled_fault(&self) -> Option<Error> {
-        match self.context.is_disputed() {
-            true => Some(Box::pin(self.context.failed()).await),
-            false => self.fault(),
-        }
-    }
-
-    fn missing(&self, seq: u64) -> Missing {
-        let _inside = self.runtime.enter();
-        self.context.missing(seq)
-    }
-
-    fn fail(&self, fault: Error) -> Error {
-        if let Some(host) = &self.host {
-            host.give_up();
-        }
-        self.context.learn(fault)
-    }
-
-    fn fault(&self) -> Option<Error> {
-        self.context.fault().cloned()
-    }
-
-    fn leave(&self) {
-        if let Some(host) = &self.host {
-            host.leave();
-        }
-        self.runtime.spawn(Arc::clone(&self.context).leave());
-    }
-}
-
-impl Drop for QuicMesh {
-    fn drop(&mut self) {
-        self.leave();
-    }
 }
 
 /// A number that follows from what all members know, so that they need not agree on it, and that no

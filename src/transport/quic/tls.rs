@@ -19,7 +19,7 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, PeerIncompatible, SignatureScheme,
 };
 
-use super::key::{Identity, PublicKey};
+use crate::transport::key::{Identity, PublicKey};
 
 /// Spoken by every nexar endpoint. Not a version: two builds must connect to learn that they differ.
 const ALPN: &[u8] = b"nexar/1";

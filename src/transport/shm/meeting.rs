@@ -28,7 +28,7 @@ use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::sleep;
 
-use crate::transport::quic::key::{Identity, PublicKey, Secret, random};
+use crate::transport::key::{Identity, PublicKey, Secret, random};
 
 /// Of what a rank has made: its shelf, its bell and its arena.
 pub const DESCRIPTORS: usize = 3;

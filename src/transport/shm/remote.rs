@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use crate::transport::quic::key::random;
+use crate::transport::key::random;
 
 /// Bytes that the system is asked for at once; it gives no more than two gigabytes.
 const AT_ONCE: usize = 256 << 20;

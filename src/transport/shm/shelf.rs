@@ -34,7 +34,7 @@ use rustix::io::Result as SystemResult;
 use super::remote::Sign;
 use crate::memory::{Memory, Writers};
 use crate::transport::wire::HeaderWords;
-use crate::transport::{Header, LANES, Label, Lane, ROUNDS, SLOT, slots};
+use crate::transport::{EPOCHS, Header, LANES, Label, Lane, SLOT, slots};
 
 const LINE: usize = 64;
 const LEFT: usize = 0;
@@ -52,7 +52,7 @@ const FIRST_HEADER: usize = FIRST_LINE + LANES * LINES * LINE;
 /// that are equal within a page for one another.
 const FIRST_SLOT: usize = FIRST_HEADER + LANES * LINES * LINE + 4 * LINE;
 const SLOT_STRIDE: usize = SLOT + 4 * LINE;
-const BYTES: usize = (FIRST_SLOT + LANES * ROUNDS * SLOT_STRIDE).next_multiple_of(4096);
+const BYTES: usize = (FIRST_SLOT + LANES * EPOCHS * SLOT_STRIDE).next_multiple_of(4096);
 
 /// How many rounds a rank may be ahead of the slowest of its host, if it lays out few bytes.
 pub const LINES: usize = 64;
@@ -251,7 +251,7 @@ impl Shelf {
         let start = if bytes <= FEW {
             line(lane, round) + FIRST_OF_FEW
         } else {
-            FIRST_SLOT + (lane.0 * ROUNDS + (round % self.slots) as usize) * SLOT_STRIDE
+            FIRST_SLOT + (lane.0 * EPOCHS + (round % self.slots) as usize) * SLOT_STRIDE
         };
         start..start + bytes
     }

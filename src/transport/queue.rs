@@ -9,17 +9,15 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::super::Header;
+use super::Header;
 
 /// Memory of the parcels on their way in one queue: beyond this a sender waits.
-pub(super) const WINDOW: usize = 1 << 20;
+pub const WINDOW: usize = 1 << 20;
 
 /// A part of a message.
-pub(super) struct Parcel {
+pub struct Parcel {
     pub header: Option<Header>,
     pub bytes: Vec<u8>,
-    /// How often the receiver looks in vain before it is handed out: a delay without a clock.
-    pub delay: u32,
 }
 
 impl Parcel {
@@ -30,10 +28,10 @@ impl Parcel {
 }
 
 /// Why nothing more will come or be taken.
-pub(super) type Reason = &'static str;
+pub type Reason = &'static str;
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub struct Queue {
     state: Mutex<State>,
 }
 
@@ -83,25 +81,16 @@ impl Queue {
         failed: impl Fn() -> bool,
     ) -> Poll<Result<Parcel, Option<Reason>>> {
         let mut state = self.lock();
-        match state.parcels.front_mut() {
-            Some(parcel) if parcel.delay > 0 => {
-                parcel.delay -= 1;
-                context.waker().wake_by_ref();
-                return Poll::Pending;
+        let Some(parcel) = state.parcels.pop_front() else {
+            if failed() {
+                return Poll::Ready(Err(None));
             }
-            Some(_) => {}
-            None => {
-                if failed() {
-                    return Poll::Ready(Err(None));
-                }
-                if let Some(reason) = state.sender_gone {
-                    return Poll::Ready(Err(Some(reason)));
-                }
-                state.receiver = Some(context.waker().clone());
-                return Poll::Pending;
+            if let Some(reason) = state.sender_gone {
+                return Poll::Ready(Err(Some(reason)));
             }
-        }
-        let parcel = state.parcels.pop_front().expect("a parcel was just seen");
+            state.receiver = Some(context.waker().clone());
+            return Poll::Pending;
+        };
         state.memory -= parcel.memory();
         wake(state.sender.take(), state);
         Poll::Ready(Ok(parcel))

@@ -1,8 +1,9 @@
-//! The latest calls of this rank that its board has not been told of yet: noted without a lock, read by whoever
-//! compares calls with those of others.
+//! The latest calls of this rank, recorded without a lock, read by the threads that compare calls with
+//! those of other ranks.
 //!
-//! One thread at a time writes, in the order of numbers, while it holds the communicator's lock. Invariant: an
-//! entry that is being written over is not read: its stamp is that of no call meanwhile.
+//! A seqlock per entry. One thread at a time writes, in the order of numbers, while it holds the
+//! communicator's lock. Invariant: an entry that is being written over is not read: meanwhile its
+//! stamp is that of no call.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,9 +13,9 @@ use crate::op::Call;
 use crate::transport::wire::{CallWords, call_of_words};
 
 /// How many calls are kept: as many as a board compares.
-const KEPT: usize = super::super::board::REMEMBERED;
+const KEPT: usize = super::board::REMEMBERED;
 
-pub(super) struct Diary {
+pub struct RecentCalls {
     /// Call number `seq` is in entry `seq % KEPT`.
     entries: Box<[Entry; KEPT]>,
     /// One more than the latest number.
@@ -28,7 +29,7 @@ struct Entry {
     words: [AtomicU64; 2],
 }
 
-impl Default for Diary {
+impl Default for RecentCalls {
     fn default() -> Self {
         Self {
             entries: Box::new(std::array::from_fn(|_| Entry::default())),
@@ -37,9 +38,9 @@ impl Default for Diary {
     }
 }
 
-impl Diary {
+impl RecentCalls {
     #[inline]
-    pub fn note(&self, seq: u64, call: CallWords) {
+    pub fn record(&self, seq: u64, call: CallWords) {
         let entry = &self.entries[seq as usize % KEPT];
         entry.stamp.store(0, Relaxed);
         fence(Release); // before the words
@@ -49,7 +50,7 @@ impl Diary {
         self.end.store(seq + 1, Release);
     }
 
-    /// One more than the latest number that was noted.
+    /// One more than the latest number that was recorded.
     pub fn end(&self) -> u64 {
         self.end.load(Acquire)
     }
@@ -84,25 +85,25 @@ mod tests {
 
     #[test]
     fn the_latest_calls_are_there_and_older_ones_are_not() {
-        let diary = Diary::default();
-        assert_eq!(diary.since(0).count(), 0);
+        let calls = RecentCalls::default();
+        assert_eq!(calls.since(0).count(), 0);
         for seq in 0..1000 {
-            diary.note(seq, call_words(&gather(seq)));
+            calls.record(seq, call_words(&gather(seq)));
         }
         let latest: Vec<_> = (1000 - KEPT as u64..1000).map(|seq| (seq, gather(seq))).collect();
-        assert_eq!(diary.since(0).collect::<Vec<_>>(), latest);
-        assert_eq!(diary.since(998).collect::<Vec<_>>(), latest[KEPT - 2..]);
+        assert_eq!(calls.since(0).collect::<Vec<_>>(), latest);
+        assert_eq!(calls.since(998).collect::<Vec<_>>(), latest[KEPT - 2..]);
     }
 
     #[test]
     fn who_reads_while_another_writes_sees_whole_calls_of_their_numbers() {
-        let diary = Diary::default();
+        let calls = RecentCalls::default();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                (0..200_000).for_each(|seq| diary.note(seq, call_words(&gather(seq))));
+                (0..200_000).for_each(|seq| calls.record(seq, call_words(&gather(seq))));
             });
             while !writer.is_finished() {
-                diary.since(0).for_each(|(seq, call)| assert_eq!(call, gather(seq)));
+                calls.since(0).for_each(|(seq, call)| assert_eq!(call, gather(seq)));
             }
         });
     }

@@ -1,4 +1,7 @@
-//! The bytes of announced messages between ranks of one process: a bounded queue for each.
+//! The payloads of messages between ranks of one process, and of those that a rank sends to itself: a
+//! bounded queue for each.
+//!
+//! Leaves to the caller when a peer is lost, and to the inbox to wake both ends when that changes.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -8,34 +11,33 @@ use crate::buffer;
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 
-use super::super::Inbox;
-use super::PART;
 use super::queue::{Parcel, Queue, Reason};
+
+/// Longest part of a payload that is copied at once; a multiple of every element's size.
+pub const PART: usize = 128 << 10;
 
 /// Which message: its sender, its receiver and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in super::super) struct Key {
+pub struct Key {
     pub from: Rank,
     pub to: Rank,
     pub id: u64,
 }
 
 #[derive(Default)]
-pub(in super::super) struct Bodies {
-    /// Made by whoever of the two comes first, taken out when the receiver has all.
+pub struct Payloads {
+    /// Made by the end that comes first, removed when the receiver has everything.
     queues: Mutex<HashMap<Key, Arc<Queue>>>,
 }
 
-impl Bodies {
-    /// Sends from the rank whose inbox this is. `delay` is how long to hold back each part.
+impl Payloads {
+    /// Sends one payload. `lost`: why its receiver takes no more, if so.
     pub async fn send(
         &self,
         key: Key,
-        inbox: &Inbox,
         bytes: &[u8],
-        delay: impl Fn() -> u32,
+        lost: impl Fn() -> Option<Error>,
     ) -> Result<()> {
-        let lost = || inbox.lost(key.to);
         if let Some(lost) = lost() {
             return Err(lost);
         }
@@ -44,8 +46,7 @@ impl Bodies {
         }
         let queue = self.queue(key);
         for part in bytes.chunks(PART) {
-            let bytes = buffer::copied(part)?;
-            let mut parcel = Some(Parcel { header: None, bytes, delay: delay() });
+            let mut parcel = Some(Parcel { header: None, bytes: buffer::copied(part)? });
             poll_fn(|context| queue.poll_put(context, &mut parcel, || lost().is_some()))
                 .await
                 .map_err(|reason| lost().unwrap_or_else(|| gone(key.to, reason)))?;
@@ -53,10 +54,14 @@ impl Bodies {
         Ok(())
     }
 
-    /// Receives on the rank whose inbox this is.
-    pub async fn recv(&self, key: Key, inbox: &Inbox, mut into: &mut [u8]) -> Result<()> {
+    /// Receives one payload. `lost`: why its sender sends no more, if so.
+    pub async fn recv(
+        &self,
+        key: Key,
+        mut into: &mut [u8],
+        lost: impl Fn() -> Option<Error>,
+    ) -> Result<()> {
         let queue = self.queue(key);
-        let lost = || inbox.lost(key.from);
         while !into.is_empty() {
             let parcel = poll_fn(|context| queue.poll_take(context, || lost().is_some()))
                 .await
@@ -81,7 +86,7 @@ impl Bodies {
         }
     }
 
-    /// Lets both ends of all queues look again. The inboxes know why.
+    /// Lets both ends of all queues ask again whether the other is lost.
     pub fn wake(&self) {
         self.lock().values().for_each(|queue| queue.wake_both());
     }

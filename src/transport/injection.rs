@@ -1,0 +1,384 @@
+//! Fault injection for tests: delays, a kill at a chosen moment, a cut link, and counted traffic, the
+//! same in every run. Wraps the ends of a world of threads; the world itself knows nothing of it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::yield_now;
+
+use crate::error::{Error, Result};
+use crate::op::Call;
+use crate::rank::Rank;
+
+use super::host::{Attempt, HostMemory, Published, Readers, View};
+use super::lanes::{Land, Lanes};
+use super::mem::{MemEnd, MemWorld};
+use super::membership::{Missing, Split};
+use super::mesh::{Forming, Membership, Mesh};
+use super::messages::Messages;
+use super::{Header, Inbox, Io, Label, Lane, Note};
+
+/// What is to go wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Operations are held back for a varying number of polls, drawn from this seed.
+    pub delay_seed: Option<u64>,
+    /// This rank dies when it begins its operation of this number, 0-based.
+    pub kill: Option<(Rank, u64)>,
+}
+
+impl Faults {
+    pub fn delays(seed: u64) -> Self {
+        Self { delay_seed: Some(seed), ..Self::default() }
+    }
+
+    pub fn kill(rank: Rank, at: u64) -> Self {
+        Self { kill: Some((rank, at)), ..Self::default() }
+    }
+}
+
+/// A world of threads to which faults happen.
+pub struct FaultyWorld {
+    world: Arc<MemWorld>,
+    faults: Faults,
+    drawn: AtomicU64,
+    begun: AtomicU64,
+    ranks: Vec<RankState>,
+}
+
+#[derive(Default)]
+struct RankState {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    /// Killed: it tells nobody anything any more.
+    dead: AtomicBool,
+    /// Operations on the memory of its host that were tried before: trying again begins nothing.
+    tried: Mutex<HashSet<Tried>>,
+}
+
+/// An operation on the memory of a host: lane, epoch and the rank whose memory it is.
+type Tried = (usize, u64, Rank);
+
+/// What a rank has sent so far in lanes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+impl FaultyWorld {
+    pub fn new(size: usize, faults: Faults) -> Result<Arc<Self>> {
+        Self::on_hosts(vec![0; size], faults)
+    }
+
+    pub fn on_hosts(hosts: Vec<usize>, faults: Faults) -> Result<Arc<Self>> {
+        let ranks = hosts.iter().map(|_| RankState::default()).collect();
+        let world = MemWorld::on_hosts(hosts)?;
+        let (drawn, begun) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Self { world, faults, drawn, begun, ranks }))
+    }
+
+    /// The meshes of all ranks, in rank order.
+    pub fn meshes(self: &Arc<Self>) -> Vec<Mesh> {
+        let end = |inner| Arc::new(FaultyEnd { world: Arc::clone(self), inner });
+        self.world.ends().into_iter().map(end).map(FaultyEnd::into_mesh).collect()
+    }
+
+    pub fn traffic(&self, rank: Rank) -> Traffic {
+        let state = &self.ranks[rank.0];
+        Traffic {
+            messages: state.messages.load(Ordering::Relaxed),
+            bytes: state.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Breaks the link between two ranks in both directions.
+    pub fn cut(&self, a: Rank, b: Rank) {
+        let how = "cannot be reached";
+        self.world.inbox(a).gone(b, how);
+        self.world.inbox(b).gone(a, how);
+        self.world.close(a, b, how);
+        self.world.close(b, a, how);
+    }
+
+    /// Ends a rank without a word, as SIGKILL does.
+    pub fn kill(&self, rank: Rank) {
+        self.ranks[rank.0].dead.store(true, Ordering::Relaxed);
+        self.world.rank_gone(rank, "was killed");
+        self.world.inbox(rank).fail(killed(rank));
+    }
+
+    /// How many polls to hold back the next operation.
+    fn next_delay(&self) -> u32 {
+        let Some(seed) = self.faults.delay_seed else { return 0 };
+        let n = self.drawn.fetch_add(1, Ordering::Relaxed);
+        // Multiplying by a large odd constant spreads the counter over the upper bits.
+        let mixed = (seed ^ n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 62) as u32
+    }
+}
+
+fn killed(rank: Rank) -> Error {
+    Error::PeerLost { peer: rank, how: "was killed".to_owned() }
+}
+
+/// One rank's end of a `FaultyWorld`.
+struct FaultyEnd {
+    world: Arc<FaultyWorld>,
+    inner: Arc<MemEnd>,
+}
+
+impl FaultyEnd {
+    fn into_mesh(self: Arc<Self>) -> Mesh {
+        let memory = self.inner.memory(Arc::clone(&self) as Arc<dyn HostMemory>);
+        Mesh {
+            place: self.inner.place(),
+            lanes: Arc::clone(&self) as Arc<dyn Lanes>,
+            messages: Arc::clone(&self) as Arc<dyn Messages>,
+            membership: self,
+            memory,
+            has_cuda: None,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        self.inner.place().rank
+    }
+
+    fn is_dead(&self) -> bool {
+        self.world.ranks[self.rank().0].dead.load(Ordering::Relaxed)
+    }
+
+    /// This rank begins an operation, and dies if that was wanted.
+    fn begin(&self) -> Result<()> {
+        let rank = self.rank();
+        match self.world.faults.kill {
+            Some((victim, at))
+                if victim == rank && self.world.begun.fetch_add(1, Ordering::Relaxed) == at =>
+            {
+                self.world.kill(rank);
+                Err(killed(rank))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As `begin`, unless the operation was tried before.
+    fn begin_once(&self, lane: Lane, epoch: u64, at: Rank) -> Result<()> {
+        let tried = &self.world.ranks[self.rank().0].tried;
+        let is_first = || {
+            let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
+            tried.insert((lane.0, epoch, at))
+        };
+        if self.world.faults.kill.is_some() && is_first() { self.begin() } else { Ok(()) }
+    }
+
+    async fn delay(&self) {
+        for _ in 0..self.world.next_delay() {
+            yield_now().await;
+        }
+    }
+
+    /// `attempt`, held back for a few polls, as if what it needs came later.
+    fn later<'a, T>(
+        &'a self,
+        attempt: impl FnOnce() -> Result<Attempt<'a, T>>,
+    ) -> Result<Attempt<'a, T>> {
+        match self.world.next_delay() {
+            0 => attempt(),
+            _ => Ok(Attempt::Wait(Box::pin(async {
+                yield_now().await;
+                Ok(())
+            }))),
+        }
+    }
+}
+
+impl Lanes for FaultyEnd {
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        to: Rank,
+        header: &'a Header,
+        bytes: &'a [u8],
+    ) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            self.begin()?;
+            let state = &self.world.ranks[self.rank().0];
+            state.messages.fetch_add(1, Ordering::Relaxed);
+            state.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            self.delay().await;
+            self.inner.send(lane, to, header, bytes).await
+        })
+    }
+
+    fn recv<'a>(
+        &'a self,
+        lane: Lane,
+        from: Rank,
+        header: &'a Header,
+        into: &'a mut [u8],
+        land: &'a mut Land<'_>,
+    ) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            self.begin()?;
+            self.delay().await;
+            self.inner.recv(lane, from, header, into, land).await
+        })
+    }
+}
+
+impl HostMemory for FaultyEnd {
+    fn begin_epochs(&self, lane: Lane, count: u64) -> u64 {
+        self.inner.begin_epochs(lane, count)
+    }
+
+    fn publish(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        label: &Label,
+        fill: &mut dyn FnMut(&mut [u8], Readers),
+    ) -> Result<Attempt<'_, ()>> {
+        self.begin_once(lane, epoch, self.rank())?;
+        self.later(|| self.inner.publish(lane, epoch, label, fill))
+    }
+
+    fn publish_in_place<'a>(
+        &'a self,
+        lane: Lane,
+        epoch: u64,
+        label: &Label,
+        bytes: &'a [u8],
+    ) -> Result<Attempt<'a, Option<Published<'a>>>> {
+        self.begin_once(lane, epoch, self.rank())?;
+        self.later(|| self.inner.publish_in_place(lane, epoch, label, bytes))
+    }
+
+    fn publish_address(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        label: &Label,
+        bytes: &[u8],
+    ) -> Result<Attempt<'_, bool>> {
+        self.inner.publish_address(lane, epoch, label, bytes)
+    }
+
+    fn view(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        at: Rank,
+        label: &Label,
+    ) -> Result<Attempt<'_, View<'_>>> {
+        self.begin_once(lane, epoch, at)?;
+        self.later(|| self.inner.view(lane, epoch, at, label))
+    }
+
+    fn read_remote(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        from: Rank,
+        label: &Label,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<Attempt<'_, ()>> {
+        self.inner.read_remote(lane, epoch, from, label, offset, into)
+    }
+
+    fn release(&self, lane: Lane, epoch: u64) {
+        self.inner.release(lane, epoch);
+    }
+
+    fn released(&self, lane: Lane, epoch: u64) -> Result<Attempt<'_, ()>> {
+        self.inner.released(lane, epoch)
+    }
+
+    fn confirm(&self, lane: Lane) -> Attempt<'_, ()> {
+        self.inner.confirm(lane)
+    }
+}
+
+impl Messages for FaultyEnd {
+    fn inbox(&self) -> &Inbox {
+        self.inner.inbox()
+    }
+
+    fn connect(&self, peer: Rank) {
+        self.inner.connect(peer);
+    }
+
+    fn send_control(&self, to: Rank, note: Note) -> Io<'_, Result<()>> {
+        Box::pin(async move {
+            self.begin()?;
+            self.delay().await;
+            self.inner.send_control(to, note).await
+        })
+    }
+
+    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            self.begin()?;
+            self.delay().await;
+            self.inner.send_payload(to, id, bytes).await
+        })
+    }
+
+    fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
+        Box::pin(async move {
+            self.begin()?;
+            self.delay().await;
+            self.inner.recv_payload(from, id, into).await
+        })
+    }
+}
+
+impl Membership for FaultyEnd {
+    fn announce(&self, seq: u64, call: Call) {
+        if !self.is_dead() {
+            self.inner.announce(seq, call);
+        }
+    }
+
+    fn missing(&self, seq: u64) -> Missing {
+        self.inner.missing(seq)
+    }
+
+    fn agree(&self, disagreement: Error) -> Io<'_, Error> {
+        match self.is_dead() {
+            true => Box::pin(async { disagreement }),
+            false => self.inner.agree(disagreement),
+        }
+    }
+
+    fn dispute(&self) -> Option<Io<'_, Error>> {
+        self.inner.dispute()
+    }
+
+    fn fail(&self, fault: Error) -> Error {
+        if self.is_dead() { fault } else { self.inner.fail(fault) }
+    }
+
+    fn fault(&self) -> Option<Error> {
+        self.inner.fault()
+    }
+
+    fn split(&self, split: Split) -> Result<Mesh> {
+        self.inner.split(split)
+    }
+
+    fn renounce(&self, seq: u64, color: u32, fault: Error) {
+        self.inner.renounce(seq, color, fault);
+    }
+
+    fn forming(&self) -> Option<&dyn Forming> {
+        self.inner.forming()
+    }
+
+    fn leave(&self) {
+        self.inner.leave();
+    }
+}

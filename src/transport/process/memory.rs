@@ -1,0 +1,249 @@
+//! The memory that processes of one host share, as collectives use it, and waiting for it.
+//!
+//! Leaves to `shm` where bytes are. Invariant: a wait ends when the awaited rank is gone or the
+//! communicator has failed, but what is there already is still seen.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::error::{Error, Result};
+use crate::rank::Rank;
+
+use super::super::host::{Attempt, HostMemory, Published, Readers, View};
+use super::super::quic::Quic;
+use super::super::shm::{Host, MOST_SHOWN, bell};
+use super::super::{HAS_LEFT, Header, Hosts, Io, Label, Lane};
+
+/// How long the reason takes why a rank has left, at most.
+const NEWS_TIME: Duration = Duration::from_millis(200);
+
+/// What a peer has done whose memory the system does not read any more.
+const UNREADABLE: &str = "no longer lets this process read its memory";
+
+pub(super) struct SharedMemory {
+    pub quic: Arc<Quic>,
+    pub host: Arc<Host>,
+    pub hosts: Hosts,
+}
+
+impl SharedMemory {
+    /// What to wait for until this rank, which may be `ahead` epochs ahead, may publish in an epoch;
+    /// `None` if it may.
+    #[inline]
+    fn room(&self, lane: Lane, epoch: u64, ahead: u64) -> Option<Io<'_, Result<()>>> {
+        let mut slow = self.host.awaited(lane, epoch, ahead, true)?;
+        Some(Box::pin(async move {
+            let host = &self.host;
+            loop {
+                self.seen(slow, || host.has_passed(lane, slow, epoch - ahead)).await?;
+                match host.awaited(lane, epoch, ahead, false) {
+                    Some(next) => slow = next,
+                    None => return Ok(()),
+                }
+            }
+        }))
+    }
+
+    /// A rank among those of this host.
+    #[inline]
+    fn index_of(&self, rank: Rank) -> usize {
+        let mine = self.hosts.mine();
+        match mine.get(rank.0) {
+            Some(same) if *same == rank => rank.0,
+            _ => mine.binary_search(&rank).expect("only memory of the host is viewed"),
+        }
+    }
+
+    /// What to wait for until a rank has published something in an epoch; `None` if it has.
+    #[inline]
+    fn unpublished(&self, lane: Lane, epoch: u64, index: usize) -> Option<Io<'_, Result<()>>> {
+        let is_there = move || self.host.has(lane, epoch, index);
+        match self.host.comes_in_a_moment(is_there) {
+            true => None,
+            false => Some(Box::pin(self.seen_later(index, is_there))),
+        }
+    }
+
+    /// Waits for something that a rank of this host does in memory.
+    async fn seen(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
+        if self.host.comes_in_a_moment(&is_there) {
+            return Ok(());
+        }
+        self.seen_later(index, is_there).await
+    }
+
+    async fn seen_later(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
+        let (context, peer) = (&self.quic.context, self.hosts.mine()[index]);
+        let there = poll_fn(|context| match is_there() {
+            true => Poll::Ready(Ok(true)),
+            false if self.host.has_left(index) => Poll::Ready(Ok(false)),
+            false => {
+                bell::look_again(context);
+                Poll::Pending
+            }
+        });
+        let waited = context.on_link(peer, context.while_there(peer, there)).await;
+        match waited {
+            // It may have come just before the rank went.
+            _ if is_there() => Ok(()),
+            Ok(_) => Err(self.why_gone(peer, HAS_LEFT).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A rank that leaves because of a fault says so over its links, which takes longer.
+    /// `otherwise`: what is to be said if it says nothing.
+    async fn why_gone(&self, peer: Rank, otherwise: &str) -> Error {
+        let context = &self.quic.context;
+        if let Some(fault) = context.published_by(peer) {
+            return context.learn(fault);
+        }
+        let news = {
+            let _inside = self.quic.runtime.enter();
+            timeout(NEWS_TIME, context.gone(peer))
+        };
+        match context.or_fault(news).await {
+            Ok(how) => context.lost(peer, how.unwrap_or_else(|_| otherwise.to_owned())),
+            Err(fault) => fault,
+        }
+    }
+
+    /// What a rank has published is not what was expected.
+    fn unexpected(&self, peer: Rank, header: &Header, theirs: Option<Header>) -> Error {
+        let me = self.quic.context.place.rank;
+        match theirs.map(|theirs| header.check(me, peer, &theirs)) {
+            Some(Err(error)) => error,
+            _ => Error::Protocol { peer, what: "laid out what no nexar lays out".to_owned() },
+        }
+    }
+}
+
+impl HostMemory for SharedMemory {
+    fn begin_epochs(&self, lane: Lane, count: u64) -> u64 {
+        self.host.begin_rounds(lane, count)
+    }
+
+    fn publish(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        label: &Label,
+        fill: &mut dyn FnMut(&mut [u8], Readers),
+    ) -> Result<Attempt<'_, ()>> {
+        if let Some(wait) = self.room(lane, epoch, self.host.most_ahead(label.bytes())) {
+            return Ok(Attempt::Wait(wait));
+        }
+        let readers = self.host.readers();
+        self.host.lay(lane, epoch, label, |slot| fill(slot, readers));
+        Ok(Attempt::Done(()))
+    }
+
+    fn publish_in_place<'a>(
+        &'a self,
+        lane: Lane,
+        epoch: u64,
+        label: &Label,
+        bytes: &'a [u8],
+    ) -> Result<Attempt<'a, Option<Published<'a>>>> {
+        let Some(place) = self.host.place_of(bytes) else { return Ok(Attempt::Done(None)) };
+        if let Some(wait) = self.room(lane, epoch, MOST_SHOWN) {
+            return Ok(Attempt::Wait(wait));
+        }
+        self.host.show(lane, epoch, label, place);
+        Ok(Attempt::Done(Some(Published::Shared)))
+    }
+
+    fn publish_address(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        label: &Label,
+        bytes: &[u8],
+    ) -> Result<Attempt<'_, bool>> {
+        if !self.host.can_expose(bytes) {
+            return Ok(Attempt::Done(false));
+        }
+        if let Some(wait) = self.room(lane, epoch, MOST_SHOWN) {
+            return Ok(Attempt::Wait(wait));
+        }
+        self.host.expose(lane, epoch, label, bytes);
+        Ok(Attempt::Done(true))
+    }
+
+    fn view(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        at: Rank,
+        label: &Label,
+    ) -> Result<Attempt<'_, View<'_>>> {
+        let index = self.index_of(at);
+        if let Some(wait) = self.unpublished(lane, epoch, index) {
+            return Ok(Attempt::Wait(wait));
+        }
+        let found = self.host.find(lane, epoch, index, label);
+        let bytes = found.map_err(|theirs| self.unexpected(at, &label.header(), theirs))?;
+        Ok(Attempt::Done(View::Shared(bytes)))
+    }
+
+    fn read_remote(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        from: Rank,
+        label: &Label,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<Attempt<'_, ()>> {
+        let index = self.index_of(from);
+        if let Some(wait) = self.unpublished(lane, epoch, index) {
+            return Ok(Attempt::Wait(wait));
+        }
+        let exposed = self.host.exposed(lane, epoch, index, label);
+        let address = exposed.map_err(|theirs| self.unexpected(from, &label.header(), theirs))?;
+        match self.host.read(lane, index, address.saturating_add(offset as u64), into) {
+            true => Ok(Attempt::Done(())),
+            // It may have ended just now.
+            false => {
+                Ok(Attempt::Wait(Box::pin(
+                    async move { Err(self.why_gone(from, UNREADABLE).await) },
+                )))
+            }
+        }
+    }
+
+    fn release(&self, lane: Lane, epoch: u64) {
+        self.host.pass(lane, epoch);
+    }
+
+    fn released(&self, lane: Lane, epoch: u64) -> Result<Attempt<'_, ()>> {
+        let others = || (0..self.host.size()).filter(|index| *index != self.host.me());
+        let has_released = |index: usize| self.host.has_passed(lane, index, epoch);
+        if others().all(|index| self.host.comes_in_a_moment(|| has_released(index))) {
+            return Ok(Attempt::Done(()));
+        }
+        Ok(Attempt::Wait(Box::pin(async move {
+            for index in 0..self.host.size() {
+                let is_done =
+                    || index == self.host.me() || self.host.has_passed(lane, index, epoch);
+                let waited = self.seen(index, is_done).await;
+                // Before what was published in place can become something else.
+                waited.inspect_err(|_| self.host.give_up())?;
+            }
+            Ok(())
+        })))
+    }
+
+    fn confirm(&self, lane: Lane) -> Attempt<'_, ()> {
+        match self.host.who_gave_up(lane) {
+            None => Attempt::Done(()),
+            Some(index) => Attempt::Wait(Box::pin(async move {
+                Err(self.why_gone(self.hosts.mine()[index], HAS_LEFT).await)
+            })),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Messages between processes: to other ranks over QUIC, to this rank itself inside the process.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::rank::Rank;
+
+use super::super::messages::Messages;
+use super::super::payloads::Key;
+use super::super::quic::Quic;
+use super::super::{Inbox, Io, Note};
+
+pub(super) struct ProcessMessages {
+    pub quic: Arc<Quic>,
+}
+
+impl ProcessMessages {
+    fn is_self(&self, rank: Rank) -> bool {
+        rank == self.quic.context.place.rank
+    }
+}
+
+impl Messages for ProcessMessages {
+    fn inbox(&self) -> &Inbox {
+        &self.quic.context.inbox
+    }
+
+    fn connect(&self, peer: Rank) {
+        self.quic.connect(peer);
+    }
+
+    fn send_control(&self, to: Rank, note: Note) -> Io<'_, Result<()>> {
+        if !self.is_self(to) {
+            return Box::pin(self.quic.send_control(to, note));
+        }
+        Box::pin(async move {
+            let broken = |what| Error::Protocol { peer: to, what };
+            self.inbox().deliver(to, note).map_err(broken)
+        })
+    }
+
+    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
+        if !self.is_self(to) {
+            return Box::pin(self.quic.send_payload(to, id, bytes));
+        }
+        let key = Key { from: to, to, id };
+        Box::pin(self.inbox().payloads().send(key, bytes, move || self.inbox().lost(to)))
+    }
+
+    fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
+        if !self.is_self(from) {
+            return Box::pin(self.quic.recv_payload(from, id, into));
+        }
+        let key = Key { from, to: from, id };
+        Box::pin(self.inbox().payloads().recv(key, into, move || self.inbox().lost(from)))
+    }
+}

@@ -1,0 +1,134 @@
+//! Ranks that are processes: a mesh composed of QUIC between all of them and shared memory between
+//! those of one host.
+//!
+//! Neither knows the other. Faults, leaving and splits are decided here, where both are known; QUIC
+//! carries every lane and message, shared memory what collectives publish inside a host, and a
+//! message to this rank itself never leaves the process.
+
+mod memory;
+mod messages;
+mod sharing;
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::runtime::Handle;
+
+use crate::error::{Error, Result};
+use crate::op::Call;
+use crate::rank::Place;
+
+use super::Io;
+use super::membership::{Missing, Split};
+use super::mesh::{Forming, Membership, Mesh, Settled};
+use super::quic::{Context, Plan, Quic};
+use super::shm::Host;
+use super::wire::call_words;
+use messages::ProcessMessages;
+
+pub use sharing::host_of_this;
+
+/// One rank's part in a communicator of processes.
+struct ProcessEnd {
+    quic: Arc<Quic>,
+    /// The memory of this rank's host that was opened, until all ranks know where that worked.
+    opened: Mutex<Option<Host>>,
+    /// The same, from then on, if this rank shares it.
+    host: OnceLock<Arc<Host>>,
+}
+
+/// Registers this rank so that peers can connect. Must be called inside the runtime.
+pub fn open(plan: Plan) -> Mesh {
+    ProcessEnd::mesh(Quic::open(plan))
+}
+
+impl ProcessEnd {
+    /// A mesh whose ranks do not share memory yet.
+    fn mesh(quic: Arc<Quic>) -> Mesh {
+        let place = quic.context.place;
+        let has_cuda = Some(quic.context.has_cuda());
+        Mesh {
+            place,
+            lanes: Arc::clone(&quic) as _,
+            messages: Arc::new(ProcessMessages { quic: Arc::clone(&quic) }),
+            membership: Arc::new(Self { quic, opened: Mutex::default(), host: OnceLock::new() }),
+            memory: Settled::apart(place),
+            has_cuda,
+        }
+    }
+
+    fn context(&self) -> &Arc<Context> {
+        &self.quic.context
+    }
+
+    fn place(&self) -> Place {
+        self.quic.context.place
+    }
+
+    fn runtime(&self) -> &Handle {
+        &self.quic.runtime
+    }
+}
+
+impl Membership for ProcessEnd {
+    fn announce(&self, seq: u64, call: Call) {
+        self.context().recent_calls.record(seq, call_words(&call));
+        if let Err(mismatch) = self.context().post() {
+            let _inside = self.runtime().enter();
+            self.context().propose(mismatch);
+        }
+    }
+
+    fn missing(&self, seq: u64) -> Missing {
+        let _inside = self.runtime().enter();
+        self.context().missing(seq)
+    }
+
+    fn agree(&self, disagreement: Error) -> Io<'_, Error> {
+        {
+            let _inside = self.runtime().enter();
+            self.context().propose(disagreement);
+        }
+        Box::pin(self.context().failed())
+    }
+
+    fn dispute(&self) -> Option<Io<'_, Error>> {
+        let is_disputed = self.context().is_disputed();
+        is_disputed.then(|| Box::pin(self.context().failed()) as _)
+    }
+
+    fn fail(&self, fault: Error) -> Error {
+        if let Some(host) = self.host.get() {
+            host.give_up();
+        }
+        self.context().learn(fault)
+    }
+
+    fn fault(&self) -> Option<Error> {
+        self.context().fault().cloned()
+    }
+
+    fn split(&self, split: Split) -> Result<Mesh> {
+        Ok(Self::mesh(self.quic.split(split.seq, split.color, &split.members)))
+    }
+
+    fn renounce(&self, seq: u64, color: u32, fault: Error) {
+        self.quic.renounce(seq, color, fault);
+    }
+
+    fn forming(&self) -> Option<&dyn Forming> {
+        Some(self)
+    }
+
+    fn leave(&self) {
+        if let Some(host) = self.host.get() {
+            host.leave();
+        }
+        self.runtime().spawn(Arc::clone(self.context()).leave());
+    }
+}
+
+impl Drop for ProcessEnd {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,130 @@
+//! How a thread waits for operations that run together: which thread drives the network meanwhile,
+//! and how long this one spins before it sleeps.
+//!
+//! Asked of the meshes of the operations, and combined where there are several. Leaves to `parker`,
+//! `runtime` and `shm` the waiting itself.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use crate::{parker, runtime};
+
+use super::shm::bell;
+
+/// What an operation asks of its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// It is a message, which goes over the network also inside a host.
+    pub is_message: bool,
+    /// It calls a function of the program: nobody knows how long that takes.
+    pub calls_program: bool,
+    /// It may complete with data still to be sent.
+    pub leaves_work: bool,
+}
+
+/// How operations that run together are waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Some of it is over the network.
+    network: bool,
+    /// Some of it is in memory that processes share, and whether there are more ranks than
+    /// processors.
+    crowded: Option<bool>,
+    calls_program: bool,
+    leaves_work: bool,
+}
+
+enum Way {
+    /// Nothing of it is over the network.
+    Here,
+    /// Some of it is in shared memory; another thread drives the network.
+    Shared { crowded: bool },
+    /// The caller's thread drives the network meanwhile.
+    Driving { leaves_work: bool },
+    /// Another thread drives it: heartbeats must not wait for a function of the program.
+    Driven,
+}
+
+impl Waiting {
+    pub(super) fn between_threads(demand: Demand) -> Self {
+        let Demand { calls_program, leaves_work, .. } = demand;
+        Self { network: false, crowded: None, calls_program, leaves_work }
+    }
+
+    pub(super) fn over_network(demand: Demand, crowded: Option<bool>) -> Self {
+        let Demand { is_message, calls_program, leaves_work } = demand;
+        let crowded = crowded.filter(|_| !is_message);
+        Self { network: true, crowded, calls_program, leaves_work }
+    }
+
+    /// For operations that are waited for together.
+    pub fn and(self, other: Self) -> Self {
+        let crowded = match (self.crowded, other.crowded) {
+            (Some(one), Some(other)) => Some(one || other),
+            (one, other) => one.or(other),
+        };
+        Self {
+            network: self.network || other.network,
+            crowded,
+            calls_program: self.calls_program || other.calls_program,
+            leaves_work: self.leaves_work || other.leaves_work,
+        }
+    }
+
+    fn way(self) -> Way {
+        match self {
+            Self { network: false, .. } => Way::Here,
+            Self { crowded: Some(crowded), .. } => Way::Shared { crowded },
+            Self { calls_program: true, .. } => Way::Driven,
+            Self { leaves_work, .. } => Way::Driving { leaves_work },
+        }
+    }
+
+    /// Polls once, where that costs nothing: most operations in memory are ready at once, and then
+    /// nobody looks at the clock.
+    pub fn poll(self, future: Pin<&mut (dyn Future<Output = ()> + '_)>) -> Poll<()> {
+        match self.way() {
+            Way::Here | Way::Shared { .. } => parker::poll(future),
+            Way::Driving { .. } | Way::Driven => Poll::Pending,
+        }
+    }
+
+    /// Waits until the future is ready. `None` if the deadline passed first.
+    pub fn wait(
+        self,
+        future: Pin<&mut (dyn Future<Output = ()> + '_)>,
+        deadline: Instant,
+    ) -> Option<()> {
+        match self.way() {
+            Way::Here => parker::block_on(future, deadline),
+            Way::Shared { crowded } => bell::block_on(future, deadline, crowded),
+            Way::Driving { leaves_work } => runtime::drive(future, deadline, leaves_work),
+            Way::Driven => runtime::wait(future, deadline),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_that_run_together_are_waited_for_as_the_most_demanding_needs() {
+        let plain = Demand { is_message: false, calls_program: false, leaves_work: false };
+        let program = Demand { calls_program: true, ..plain };
+        let message = Demand { is_message: true, ..plain };
+        let threads = Waiting::between_threads(program);
+        assert!(matches!(threads.way(), Way::Here));
+        let network = Waiting::over_network(plain, None);
+        assert!(matches!(network.way(), Way::Driving { leaves_work: false }));
+        assert!(matches!(threads.and(network).way(), Way::Driven));
+        let shared = Waiting::over_network(plain, Some(false));
+        let crowded = Waiting::over_network(program, Some(true));
+        assert!(matches!(shared.and(crowded).way(), Way::Shared { crowded: true }));
+        let inside = Waiting::over_network(message, Some(true));
+        assert!(matches!(inside.way(), Way::Driving { .. }));
+        assert!(matches!(Waiting::default().and(inside).way(), Way::Driving { .. }));
+    }
+}
