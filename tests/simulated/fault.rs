@@ -73,7 +73,7 @@ fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
     for at in 0..60 {
         let world = FaultyWorld::new(3, Faults::kill(Rank(0), at)).unwrap();
         let config = Config { algo: "allreduce:flat".to_owned(), ..Config::default() };
-        let ranks = create_over(&world, &config).unwrap();
+        let ranks = create_over(world.meshes(), &config).unwrap();
         let case = Case { count: SHOWN, ..case(Form::AllReduce, 3) };
         std::thread::scope(|scope| {
             for (rank, communicator) in ranks.iter().enumerate() {
@@ -364,7 +364,7 @@ fn who_got_through_a_split_waits_for_nobody_who_did_not() {
     let config = Config { op_timeout: Duration::from_secs(20), ..Config::default() };
     for at in 0..20 {
         let world = FaultyWorld::new(4, Faults::kill(Rank(3), at)).unwrap();
-        let ranks = create_over(&world, &config).unwrap();
+        let ranks = create_over(world.meshes(), &config).unwrap();
         let split_and_meet = |communicator: &Arc<Communicator>| {
             let color = Some(communicator.place().rank.0 as u32 / 2);
             let (communicator, config) = (Arc::clone(communicator), config.clone());

@@ -286,8 +286,8 @@ fn a_sender_whose_messages_nobody_receives_waits_in_the_end() {
         waiting.retain_mut(|send| send.as_mut().poll(&mut context).is_pending());
         let mut arrived = 0;
         let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
-        while other.inbox().probe(&wanted).is_some() {
-            drop(other.inbox().post(wanted));
+        while other.messages.inbox().probe(&wanted).is_some() {
+            drop(other.messages.inbox().post(wanted));
             arrived += 1;
         }
         let cost = OVERHEAD + if length <= EAGER { length } else { 0 };
@@ -323,7 +323,7 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
     let mut sent = pin!(messaging::send(&one, short));
     assert!(sent.as_mut().poll(&mut context).is_pending());
     let wanted = Wanted { source: None, tag: WantedTag::AnyNumber };
-    let (source, envelope) = other.inbox().probe(&wanted).expect("it has arrived");
+    let (source, envelope) = other.messages.inbox().probe(&wanted).expect("it has arrived");
     assert_eq!((source, envelope), (Rank(0), short.envelope));
     assert!(sent.as_mut().poll(&mut context).is_pending(), "a probe is no receive");
     let mut into = [0];
@@ -336,8 +336,8 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
 fn a_posted_receive_can_be_taken_back_until_it_has_its_message() {
     let (one, other) = pair();
     let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
-    assert!(other.inbox().post(wanted).cancel().is_ok());
-    let receive = other.inbox().post(wanted);
+    assert!(other.messages.inbox().post(wanted).cancel().is_ok());
+    let receive = other.messages.inbox().post(wanted);
     assert!(matches!(
         poll(messaging::send(&one, outgoing(1, Tag::None, &[1]))),
         Poll::Ready(Ok(()))
@@ -356,7 +356,7 @@ fn a_receive_polled_by_another_task_wakes_that_one() {
         }
     }
     let (one, other) = pair();
-    let mut receive = other.inbox().post(Wanted { source: None, tag: UNTAGGED });
+    let mut receive = other.messages.inbox().post(Wanted { source: None, tag: UNTAGGED });
     let mut matched = pin!(receive.matched());
     let tasks = [(); 2].map(|()| Arc::new(Count(AtomicUsize::new(0))));
     for task in &tasks {
