@@ -29,7 +29,7 @@ use std::ops::Range;
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::error::{Error, Result};
-use crate::op::{Op, Reducer};
+use crate::op::{Collective, Op, OpMemory, Reducer};
 use crate::rank::{Place, Rank};
 use crate::transport::{Hosts, Mesh};
 
@@ -48,11 +48,13 @@ pub async fn perform<M: Mesh>(
         return Ok(());
     }
     let algorithm = selection.choose(&call, place.size, exchange.ground()).algorithm;
-    match op {
-        Op::AllReduce { reducer, buffers, .. } => {
+    let (reducer, memory) = op.into_parts();
+    let OpMemory { sent, received, buffers, buckets } = memory;
+    match (call.collective(), reducer, call.root()) {
+        (Collective::AllReduce, Some(reducer), None) => {
             all_reduce_anywhere(exchange, selection, algorithm, &reducer, buffers).await
         }
-        Op::Reduce { reducer, root, buffers, .. } => match algorithm {
+        (Collective::Reduce, Some(reducer), Some(root)) => match algorithm {
             Algorithm::ReduceFlat => reduce::flat::flat(exchange, &reducer, root, buffers).await,
             Algorithm::ReduceHierarchical => {
                 reduce::hierarchical::hierarchical(
@@ -62,10 +64,10 @@ pub async fn perform<M: Mesh>(
             }
             _ => reduce_over_links(exchange, algorithm, &reducer, root, buffers).await,
         },
-        Op::Broadcast { root, buffers, .. } if algorithm == Algorithm::BroadcastFlat => {
+        (Collective::Broadcast, None, Some(root)) if algorithm == Algorithm::BroadcastFlat => {
             broadcast::flat::flat(exchange, root, call.bytes(), buffers).await
         }
-        Op::Broadcast { root, buffers, .. } => {
+        (Collective::Broadcast, None, Some(root)) => {
             let data = match buffers {
                 Buffers::Apart { output, .. } if place.rank != root => output,
                 at_root => passes::into_output(at_root).await,
@@ -78,17 +80,17 @@ pub async fn perform<M: Mesh>(
                 _ => broadcast_over_links(exchange, algorithm, root, data).await,
             }
         }
-        Op::AllGather { blocks, buffers, .. } if algorithm == Algorithm::AllGatherFlat => {
-            allgather::flat::flat(exchange, &blocks, buffers).await
+        (Collective::AllGather, None, None) if algorithm == Algorithm::AllGatherFlat => {
+            allgather::flat::flat(exchange, &received, buffers).await
         }
-        Op::AllGather { blocks, buffers, .. } => {
-            let output = with_own_block(buffers, blocks.get(place.rank.0)).await;
-            all_gather(exchange, algorithm, &blocks, output).await
+        (Collective::AllGather, None, None) => {
+            let output = with_own_block(buffers, received.get(place.rank.0)).await;
+            all_gather(exchange, algorithm, &received, output).await
         }
-        Op::ReduceScatter { reducer, blocks, buffers, .. } => {
-            reduce_scatter(exchange, algorithm, &reducer, &blocks, buffers).await
+        (Collective::ReduceScatter, Some(reducer), None) => {
+            reduce_scatter(exchange, algorithm, &reducer, &sent, buffers).await
         }
-        Op::AllToAll { sent, received, buffers, .. } => match algorithm {
+        (Collective::AllToAll, None, None) => match algorithm {
             Algorithm::AllToAllFlat => alltoall::flat::flat(exchange, &sent, buffers).await,
             Algorithm::AllToAllDirect => alltoall::direct::direct(exchange, &sent, buffers).await,
             Algorithm::AllToAllBruck => {
@@ -99,13 +101,13 @@ pub async fn perform<M: Mesh>(
             }
             other => unreachable!("{other:?} is no all-to-all"),
         },
-        Op::Gather { root, blocks, buffers, .. } => {
-            gather(exchange, algorithm, root, &blocks, buffers).await
+        (Collective::Gather, None, Some(root)) => {
+            gather(exchange, algorithm, root, &received, buffers).await
         }
-        Op::Scatter { root, blocks, buffers, .. } => {
-            scatter(exchange, algorithm, root, &blocks, buffers).await
+        (Collective::Scatter, None, Some(root)) => {
+            scatter(exchange, algorithm, root, &sent, buffers).await
         }
-        Op::Scan { reducer, buffers, .. } => match algorithm {
+        (Collective::Scan, Some(reducer), None) => match algorithm {
             Algorithm::ScanFlat => {
                 scan::flat::flat(exchange, &reducer, Scanned::UpTo, buffers).await
             }
@@ -118,13 +120,13 @@ pub async fn perform<M: Mesh>(
                 scan(exchange, algorithm, &reducer, data).await
             }
         },
-        Op::ExScan { reducer, buffers, .. } => {
+        (Collective::ExScan, Some(reducer), None) => {
             exclusive_scan(exchange, algorithm, &reducer, buffers).await
         }
-        Op::AllReduceBucketed { reducer, buckets, .. } => {
+        (Collective::AllReduceBucketed, Some(reducer), None) => {
             all_reduce_bucketed(exchange, selection, &reducer, buckets).await
         }
-        Op::Barrier => match algorithm {
+        (Collective::Barrier, None, None) => match algorithm {
             Algorithm::BarrierFlat => barrier::flat::flat(exchange).await,
             Algorithm::BarrierHierarchical => barrier::hierarchical::hierarchical(exchange).await,
             Algorithm::BarrierDissemination => {
@@ -132,10 +134,10 @@ pub async fn perform<M: Mesh>(
             }
             other => unreachable!("{other:?} is no barrier"),
         },
-        Op::Split { wishes } => {
-            let blocks = Blocks::equal(wishes.len() / place.size, place.size);
-            all_gather(exchange, algorithm, &blocks, wishes).await
+        (Collective::Split, None, None) => {
+            all_gather(exchange, algorithm, &received, passes::into_output(buffers).await).await
         }
+        (collective, ..) => unreachable!("{collective:?} without its arguments"),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::collective::segments::SEGMENT;
 use crate::error::{Error, Result};
-use crate::op::{Call, Counts, Reducer, Reduction};
+use crate::op::{Call, Collective, Counts, Reducer};
 use crate::transport::Hosts;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,10 +223,11 @@ impl Selection {
 
     pub fn choose(&self, call: &Call, ranks: usize, ground: Ground) -> &'static Row {
         let rows = rows(call);
-        let bytes = match call {
+        let bytes = match (call.collective(), call.counts()) {
             // A list names all blocks together.
-            Call::AllGather { counts: Counts::Listed { .. }, .. }
-            | Call::ReduceScatter { counts: Counts::Listed { .. }, .. } => call.bytes() / ranks,
+            (Collective::AllGather | Collective::ReduceScatter, Counts::Listed { .. }) => {
+                call.bytes() / ranks
+            }
             _ => call.bytes(),
         };
         let possible = |row: &&Row| row.can(call) && row.stands_on(ground);
@@ -249,7 +250,7 @@ impl Selection {
     ) -> &'static Row {
         let reduction = reducer.reduction();
         let count = bytes / reduction.dtype.size();
-        self.choose(&Call::AllReduce { count, reduction }, ranks, ground)
+        self.choose(&Call::all_reduce(count, reduction), ranks, ground)
     }
 }
 
@@ -266,7 +267,7 @@ impl Row {
     pub fn can(&self, call: &Call) -> bool {
         match self.able {
             Able::All => true,
-            Able::Commuting => call.reduction().is_none_or(Reduction::is_commutative),
+            Able::Commuting => call.reduction().is_none_or(|reduction| reduction.is_commutative()),
             Able::Equal => matches!(call.counts(), Counts::Each(_)),
         }
     }
@@ -285,21 +286,21 @@ fn find(entry: &str) -> Result<&'static Row> {
 
 /// The rows of a call's collective, whose name, in the table and in `NEXAR_ALGO`, is that of its folder.
 fn rows(call: &Call) -> &'static [Row] {
-    match call {
-        Call::AllReduce { .. } => const { rows_of("allreduce") },
-        Call::Reduce { .. } => const { rows_of("reduce") },
-        Call::Broadcast { .. } => const { rows_of("broadcast") },
-        Call::AllGather { .. } => const { rows_of("allgather") },
-        Call::ReduceScatter { .. } => const { rows_of("reduce_scatter") },
-        Call::AllToAll { .. } => const { rows_of("alltoall") },
-        Call::Gather { .. } => const { rows_of("gather") },
-        Call::Scatter { .. } => const { rows_of("scatter") },
-        Call::Scan { .. } | Call::ExScan { .. } => const { rows_of("scan") },
+    match call.collective() {
+        Collective::AllReduce => const { rows_of("allreduce") },
+        Collective::Reduce => const { rows_of("reduce") },
+        Collective::Broadcast => const { rows_of("broadcast") },
+        Collective::AllGather => const { rows_of("allgather") },
+        Collective::ReduceScatter => const { rows_of("reduce_scatter") },
+        Collective::AllToAll => const { rows_of("alltoall") },
+        Collective::Gather => const { rows_of("gather") },
+        Collective::Scatter => const { rows_of("scatter") },
+        Collective::Scan | Collective::ExScan => const { rows_of("scan") },
         // By its parts, which are all-reduces.
-        Call::AllReduceBucketed { .. } => const { rows_of("allreduce") },
+        Collective::AllReduceBucketed => const { rows_of("allreduce") },
         // By what the ranks tell each other.
-        Call::Split => const { rows_of("allgather") },
-        Call::Barrier => const { rows_of("barrier") },
+        Collective::Split => const { rows_of("allgather") },
+        Collective::Barrier => const { rows_of("barrier") },
     }
 }
 
@@ -329,11 +330,11 @@ const fn same(one: &str, other: &str) -> bool {
 mod tests {
     use super::*;
     use crate::dtype::DataType;
-    use crate::op::{Fold, Operator, RedOp};
+    use crate::op::{Fold, Operator, RedOp, Reduction};
 
     fn allreduce(count: usize) -> Call {
         let reduction = Fold::new(DataType::Float32, RedOp::Sum).unwrap().into();
-        Call::AllReduce { count, reduction }
+        Call::all_reduce(count, reduction)
     }
 
     #[test]
@@ -361,11 +362,11 @@ mod tests {
         let operator = Operator::User { commutative: false };
         let reduction = Reduction { dtype: DataType::Float32, operator };
         let count = 1 << 20;
-        let in_order = Call::AllReduce { count, reduction };
+        let in_order = Call::all_reduce(count, reduction);
         assert_eq!(selection.choose(&in_order, 3, Ground::Links).name, "rabenseifner");
-        let in_order = Call::ReduceScatter { counts: Counts::Each(count), reduction };
+        let in_order = Call::reduce_scatter(Counts::Each(count), reduction);
         assert_eq!(selection.choose(&in_order, 3, Ground::Links).name, "pairwise");
-        let varying = Call::AllGather { counts: Counts::listed(&[1, 2]), dtype: DataType::Int8 };
+        let varying = Call::all_gather(Counts::listed(&[1, 2]), DataType::Int8);
         assert_eq!(selection.choose(&varying, 2, Ground::Links).name, "ring");
     }
 
@@ -373,7 +374,7 @@ mod tests {
     fn a_forced_algorithm_is_taken_at_every_size_and_for_its_collective_only() {
         let selection = Selection::parse(" allreduce:ring, ").unwrap();
         assert_eq!(selection.choose(&allreduce(1), 2, Ground::Links).name, "ring");
-        assert_eq!(selection.choose(&Call::Barrier, 2, Ground::Links).name, "dissemination");
+        assert_eq!(selection.choose(&Call::barrier(), 2, Ground::Links).name, "dissemination");
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub(super) async fn meet(mesh: &mut AnyMesh) -> Result<()> {
     let place = mesh.place();
     let mut all = vec![0; place.size];
     all[place.rank.0] = opened as u8;
-    let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::Split, Past::default());
-    let telling = Op::Split { wishes: &mut all };
+    let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::split(), Past::default());
+    let telling = Op::split(&mut all, place.size);
     collective::perform(&exchange, &Selection::default(), telling).await?;
     if let AnyMesh::Quic(quic) = mesh {
         quic.settle(&all.into_iter().map(Opened::told).collect::<Vec<_>>());

@@ -526,7 +526,7 @@ mod tests {
     /// Sends short messages to a rank that takes none, until a send would wait.
     fn fill(mesh: &MemMesh, to: Rank) -> usize {
         let header =
-            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
+            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 1 };
         let mut context = Context::from_waker(Waker::noop());
         let waits =
             |_: &usize| pin!(mesh.send(Lane(0), to, &header, &[7])).poll(&mut context).is_pending();
@@ -551,7 +551,7 @@ mod tests {
                 _ => meshes[1].leave(),
             }
             let header =
-                Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
+                Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 1 };
             let mut context = Context::from_waker(Waker::noop());
             let polled = pin!(meshes[0].send(Lane(0), Rank(1), &header, &[7])).poll(&mut context);
             assert!(matches!(polled, Poll::Ready(Err(_))), "{how}: {polled:?}");
@@ -564,7 +564,7 @@ mod tests {
         let meshes = world.meshes();
         let (long, mut context) = (2 * PART, Context::from_waker(Waker::noop()));
         let header =
-            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: long };
+            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: long };
         let queue = world.queue(Lane(0), Rank(0), Rank(1));
         for _ in 0..2 {
             let first =

@@ -36,7 +36,7 @@ struct Contents {
 impl Default for Contents {
     fn default() -> Self {
         let header =
-            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 0 };
+            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 0 };
         Self { header, bytes: Vec::new(), shown: None, delay: AtomicU32::new(0) }
     }
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn look(mesh: &MemMesh, bytes: usize) -> Poll<Result<Sight<'_>>> {
-        polled(mesh.look(Lane(0), 0, Rank(0), &label(Call::Barrier, bytes)))
+        polled(mesh.look(Lane(0), 0, Rank(0), &label(Call::barrier(), bytes)))
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         for fails in [false, true] {
             let world = MemWorld::new(2, Trouble::default()).unwrap();
             let (meshes, bytes) = (world.meshes(), vec![7; BYTES]);
-            let shown = show(&meshes[0], Call::Barrier, &bytes).expect("it is long enough");
+            let shown = show(&meshes[0], Call::barrier(), &bytes).expect("it is long enough");
             match look(&meshes[1], BYTES) {
                 Poll::Ready(Ok(sight)) => assert_eq!(sight.as_ptr_range(), bytes.as_ptr_range()),
                 _ => panic!("it is there"),
@@ -211,17 +211,17 @@ mod tests {
     fn few_bytes_and_those_that_a_function_of_the_program_folds_are_copied() {
         let world = MemWorld::new(2, Trouble::default()).unwrap();
         let (meshes, bytes) = (world.meshes(), vec![7; BYTES]);
-        assert!(show(&meshes[0], Call::Barrier, &bytes[..8]).is_none());
+        assert!(show(&meshes[0], Call::barrier(), &bytes[..8]).is_none());
         let operator = Operator::User { commutative: true };
         let reduction = Reduction { dtype: DataType::Int32, operator };
-        let call = Call::AllReduce { count: BYTES / 4, reduction };
+        let call = Call::all_reduce(BYTES / 4, reduction);
         assert!(show(&meshes[0], call, &bytes).is_none());
     }
 
     #[test]
     fn bytes_laid_out_later_outlive_the_end_of_those_shown_before() {
         let (slot, bytes) = (Slot::default(), [7; 8]);
-        let header = label(Call::Barrier, 8).header();
+        let header = label(Call::barrier(), 8).header();
         let shown = slot.show(1, &header, 0, &bytes);
         slot.lay(13, &header, 0, |slot| slot.fill(9));
         let Found::There(sight) = slot.look(13) else { panic!("it was laid out") };
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn whoever_ends_its_call_waits_for_those_that_look() {
-        let (slot, header) = (Slot::default(), label(Call::Barrier, BYTES).header());
+        let (slot, header) = (Slot::default(), label(Call::barrier(), BYTES).header());
         let beginning = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
