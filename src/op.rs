@@ -198,9 +198,14 @@ impl<'a> Op<'a> {
         (self.reducer.as_ref(), &mut self.memory)
     }
 
-    /// The reducer, if the collective reduces, and the memory.
-    pub fn into_parts(self) -> (Option<Reducer>, OpMemory<'a>) {
-        (self.reducer, self.memory)
+    /// The parts of an operation that reduces. Panics if the collective does not reduce.
+    pub fn into_reduction(self) -> (Reducer, OpMemory<'a>) {
+        (self.reducer.expect("the collective reduces"), self.memory)
+    }
+
+    /// Panics if the collective has no root.
+    pub fn root(&self) -> Rank {
+        self.call.root().expect("the collective has a root")
     }
 
     /// The same collective on a part of the memory, with the counts of that part.

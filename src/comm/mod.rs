@@ -37,6 +37,7 @@ use tracing::{info, trace, warn};
 
 use crate::bootstrap;
 use crate::collective::select::Selection;
+use crate::collective::table;
 use crate::config::Config;
 use crate::device;
 use crate::error::{Doing, Error, Result};
@@ -160,7 +161,7 @@ pub fn deliver_faults() {
 
 impl Communicator {
     fn new(name: &str, mesh: AnyMesh, config: &Config) -> Result<Arc<Self>> {
-        let selection = Selection::parse(&config.algo)?;
+        let selection = table::parse(&config.algo)?;
         Ok(Arc::new(Self {
             name: name.to_owned(),
             brief: selection.is_free() && mesh.one_host().is_some(),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tracing::trace;
 
-use crate::collective::Exchange;
 use crate::collective::select::Ground;
+use crate::collective::{Exchange, table};
 use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
@@ -197,7 +197,7 @@ async fn in_turn(
     trace!(
         rank = rank.0 as u64,
         "communicator {name}: {rank}, {call} #{seq}, {}",
-        selection.choose(&call, size, Ground::of(mesh.hosts())).name
+        table::choose(selection, &call, size, Ground::of(mesh.hosts()))
     );
     let exchange =
         Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);

@@ -10,9 +10,8 @@ use bytemuck::{bytes_of, bytes_of_mut};
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::collective::folding;
 use crate::collective::rounds::{Columns, others};
-use crate::collective::select::FLAT_SCAN;
+use crate::collective::scan::shares::{FLAT_SCAN, folding};
 use crate::op::{Collective, Op, OpMemory, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;

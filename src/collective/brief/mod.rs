@@ -59,7 +59,9 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::select::{FLAT_SCAN, Ground, Selection};
+    use super::super::scan::shares::FLAT_SCAN;
+    use super::super::select::{Ground, Selection};
+    use super::super::table;
     use super::*;
     use crate::dtype::DataType;
     use crate::op::{Call, Fold, RedOp};
@@ -82,13 +84,10 @@ mod tests {
                 Call::barrier(),
             ];
             for call in calls {
-                assert_eq!(
-                    selection.choose(&call, ranks, ground).name,
-                    "flat",
-                    "{call} of {ranks}"
-                );
+                let name = table::choose(&selection, &call, ranks, ground);
+                assert_eq!(name, "flat", "{call} of {ranks}");
             }
-            let scan = selection.choose(&Call::scan(count, reduction), ranks, ground).name;
+            let scan = table::choose(&selection, &Call::scan(count, reduction), ranks, ground);
             assert_eq!(scan, if ranks <= FLAT_SCAN { "flat" } else { "chain" }, "of {ranks}");
         }
     }

@@ -5,11 +5,10 @@
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::collective::folding;
 use crate::collective::rounds::{
     Columns, Shares, fold_all, load, load_twice, others, own_and_block, own_and_output,
 };
-use crate::collective::select::FLAT_SCAN;
+use crate::collective::scan::shares::{FLAT_SCAN, folding};
 use crate::op::{Collective, Op, OpMemory, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Stores;
