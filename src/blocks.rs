@@ -20,6 +20,9 @@ enum Layout {
 }
 
 impl Blocks {
+    /// No blocks at all.
+    pub const EMPTY: Self = Self(Layout::Even { least: 0, more: 0, element: 0, size: 0 });
+
     /// One block after another, each as long.
     pub fn equal(bytes: usize, size: usize) -> Self {
         Self(Layout::Even { least: 1, more: 0, element: bytes, size })
@@ -34,6 +37,11 @@ impl Blocks {
     /// At places that a caller named.
     pub fn at(ranges: Vec<Range<usize>>) -> Self {
         Self(Layout::At(ranges))
+    }
+
+    /// Whether there is no block at all.
+    pub fn is_empty(&self) -> bool {
+        self.size() == 0
     }
 
     fn size(&self) -> usize {

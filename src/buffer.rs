@@ -61,6 +61,12 @@ impl<'a> Buffers<'a> {
         Ok(Buffers::Shared { both })
     }
 
+    /// The buffers of a call that has none.
+    #[inline(always)]
+    pub fn none() -> Self {
+        Buffers::Apart { input: &[], output: &mut [] }
+    }
+
     /// What the call reads, if it writes elsewhere.
     pub fn input_apart(&self) -> Option<&'a [u8]> {
         match self {
@@ -79,6 +85,14 @@ impl<'a> Buffers<'a> {
 }
 
 impl Buffers<'_> {
+    /// The same buffers, borrowed.
+    pub fn reborrow(&mut self) -> Buffers<'_> {
+        match self {
+            Buffers::Apart { input, output } => Buffers::Apart { input, output },
+            Buffers::Shared { both } => Buffers::Shared { both },
+        }
+    }
+
     /// Where the call writes; in place, the larger buffer.
     pub fn output_mut(&mut self) -> &mut [u8] {
         match self {

@@ -24,7 +24,7 @@ fn generate() -> String {
     config.after_includes = Some(macros.replace("@VERSION@\n", &version()));
     let mut builder = cbindgen::Builder::new().with_config(config);
     // The header's functions stand in the order of these files.
-    let vocabulary = ["error", "dtype", "op"];
+    let vocabulary = ["error", "dtype", "op/reduction"];
     let functions = [
         "types",
         "version",

@@ -225,7 +225,7 @@ fn every_source_file_says_what_it_is_for() {
 #[test]
 fn every_algorithm_has_its_card() {
     let rows = ["steps", "bytes sent", "scratch", "restricted", "fold order", "chosen"];
-    for row in &nexar::collective::select::TABLE {
+    for row in nexar::collective::table::TABLE.iter() {
         let path = format!("src/collective/{}/{}.rs", row.collective, row.name);
         let text = read(&path);
         for name in rows {

@@ -37,7 +37,7 @@ pub unsafe extern "C" fn nexarAllReduce(
         let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        Ok(Op::AllReduce { count, reducer, buffers })
+        Ok(Op::all_reduce(count, reducer, buffers))
     })
 }
 
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn nexarReduce(
         let output = if at_root { self::recvbuff(recvbuff, bytes) } else { Region::UNUSED };
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        Ok(Op::Reduce { count, reducer, root, buffers })
+        Ok(Op::reduce(count, reducer, root, buffers))
     })
 }
 
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn nexarBroadcast(
         let output = self::recvbuff(recvbuff, bytes);
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        Ok(Op::Broadcast { count, dtype, root, buffers })
+        Ok(Op::broadcast(count, dtype, root, buffers))
     })
 }
 
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn nexarBcast(
         let buff = Region { name: "buff", address: buff.cast(), bytes };
         // SAFETY: the caller's buffer has `bytes` bytes and lives until the operation ends.
         let buffers = unsafe { Buffers::from_raw(buff, buff, 0) }?;
-        Ok(Op::Broadcast { count, dtype, root, buffers })
+        Ok(Op::broadcast(count, dtype, root, buffers))
     })
 }
 
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn nexarAllGather(
         // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
         let (counts, blocks) = (Counts::Each(sendcount), Blocks::equal(block, place.size));
-        Ok(Op::AllGather { counts, dtype, blocks, buffers })
+        Ok(Op::all_gather(counts, dtype, blocks, buffers))
     })
 }
 
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn nexarReduceScatter(
         // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
         let (counts, blocks) = (Counts::Each(recvcount), Blocks::equal(block, place.size));
-        Ok(Op::ReduceScatter { counts, reducer, blocks, buffers })
+        Ok(Op::reduce_scatter(counts, reducer, blocks, buffers))
     })
 }
 
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn nexarAllToAll(
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
         let blocks = Blocks::equal(all / size, size);
         let (sent, received) = (blocks.clone(), blocks);
-        Ok(Op::AllToAll { counts: Counts::Each(count), dtype, sent, received, buffers })
+        Ok(Op::all_to_all(Counts::Each(count), dtype, sent, received, buffers))
     })
 }
 
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn nexarGather(
         // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
         let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
-        Ok(Op::Gather { counts, dtype, root, blocks, buffers })
+        Ok(Op::gather(counts, dtype, root, blocks, buffers))
     })
 }
 
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn nexarScatter(
         // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
         let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
-        Ok(Op::Scatter { counts, dtype, root, blocks, buffers })
+        Ok(Op::scatter(counts, dtype, root, blocks, buffers))
     })
 }
 
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn nexarScan(
         let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        Ok(Op::Scan { count, reducer, buffers })
+        Ok(Op::scan(count, reducer, buffers))
     })
 }
 
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn nexarExScan(
         let (input, output) = (self::sendbuff(sendbuff, bytes), self::recvbuff(recvbuff, bytes));
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
-        Ok(Op::ExScan { count, reducer, buffers })
+        Ok(Op::ex_scan(count, reducer, buffers))
     })
 }
 
@@ -317,12 +317,12 @@ pub unsafe extern "C" fn nexarAllReduceBucketed(
         // SAFETY: the caller's buffers are as long as counted and live until the operation ends.
         let buckets = unsafe { buffer::list_from_raw(&regions) }?;
         let counts = Counts::listed(&counts);
-        Ok(Op::AllReduceBucketed { counts, reducer, buckets })
+        Ok(Op::all_reduce_bucketed(counts, reducer, buckets))
     })
 }
 
 /// Returns when all ranks have called it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarBarrier(comm: nexarComm_t, stream: nexarStream_t) -> Code {
-    operation("nexarBarrier", comm, stream, |_| Ok(Op::Barrier))
+    operation("nexarBarrier", comm, stream, |_| Ok(Op::barrier()))
 }

@@ -90,7 +90,7 @@ pub unsafe extern "C" fn nexarAllGatherV(
         // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, blocks.get(own).start) }?;
         let counts = Counts::listed(&counts);
-        Ok(Op::AllGather { counts, dtype, blocks, buffers })
+        Ok(Op::all_gather(counts, dtype, blocks, buffers))
     })
 }
 
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn nexarReduceScatterV(
         // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, own.start) }?;
         let counts = Counts::listed(&counts);
-        Ok(Op::ReduceScatter { counts, reducer, blocks, buffers })
+        Ok(Op::reduce_scatter(counts, reducer, blocks, buffers))
     })
 }
 
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn nexarAllToAllV(
             return Err(Error::Argument(what.to_owned()));
         }
         let counts = Counts::Pairwise;
-        Ok(Op::AllToAll { counts, dtype, sent, received, buffers })
+        Ok(Op::all_to_all(counts, dtype, sent, received, buffers))
     })
 }
 
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn nexarGatherV(
         // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, offset) }?;
         let counts = Counts::Pairwise;
-        Ok(Op::Gather { counts, dtype, root, blocks, buffers })
+        Ok(Op::gather(counts, dtype, root, blocks, buffers))
     })
 }
 
@@ -236,6 +236,6 @@ pub unsafe extern "C" fn nexarScatterV(
         // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, offset) }?;
         let counts = Counts::Pairwise;
-        Ok(Op::Scatter { counts, dtype, root, blocks, buffers })
+        Ok(Op::scatter(counts, dtype, root, blocks, buffers))
     })
 }

@@ -328,8 +328,9 @@ mod tests {
     fn a_call_that_is_given_up_takes_back_all_that_it_has_shown() {
         let world = MemWorld::new(2).unwrap();
         let (meshes, bytes) = (world.meshes(), vec![7; 3 * SLOT]);
-        let exchange =
-            |rank: usize| Exchange::new(&meshes[rank], Lane(0), 0, Call::Barrier, Past::default());
+        let exchange = |rank: usize| {
+            Exchange::new(&meshes[rank], Lane(0), 0, Call::barrier(), Past::default())
+        };
         let (gives, looks) = (exchange(0), exchange(1));
         let sees =
             |rounds: &Rounds<'_>, part: usize| polled(rounds.look(part, Rank(0), SLOT)).is_ready();

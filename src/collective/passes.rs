@@ -1,6 +1,8 @@
 //! Passes over a whole buffer, in slices: between two of them the network and the deadline get their
 //! turn, however large the buffer is.
 
+use std::ops::Range;
+
 use tokio::task::yield_now;
 
 use crate::buffer::Buffers;
@@ -76,6 +78,39 @@ pub async fn into_output(buffers: Buffers<'_>) -> &mut [u8] {
             output
         }
         Buffers::Shared { both } => both,
+    }
+}
+
+/// Runs an algorithm on this rank's share in the output: prepared before, finished after it.
+pub async fn in_output(
+    reducer: &Reducer,
+    buffers: Buffers<'_>,
+    size: usize,
+    algorithm: impl AsyncFnOnce(&mut [u8]) -> Result<()>,
+) -> Result<()> {
+    let data = into_output(buffers).await;
+    prepare(reducer, data, size).await;
+    algorithm(data).await?;
+    finish(reducer, data, size).await;
+    Ok(())
+}
+
+/// The output of a call that collects blocks, with this rank's own block in its place.
+pub async fn with_own_block(buffers: Buffers<'_>, own: Range<usize>) -> &mut [u8] {
+    match buffers {
+        Buffers::Apart { input, output } => {
+            copy(input, &mut output[own]).await;
+            output
+        }
+        Buffers::Shared { both } => both,
+    }
+}
+
+/// Writes a part of this rank's share, ready to be reduced among `size` ranks.
+pub fn loader(reducer: &Reducer, input: &[u8], size: usize) -> impl Fn(Range<usize>, &mut [u8]) {
+    move |part, into| {
+        into.copy_from_slice(&input[part]);
+        reducer.prepare(into, size);
     }
 }
 

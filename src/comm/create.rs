@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use crate::bootstrap::{self, World};
-use crate::collective::select::Selection;
+use crate::collective::table;
 use crate::config::Config;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -85,7 +85,7 @@ fn create(
     mesh: impl FnOnce(Instant) -> Result<Mesh>,
 ) -> Result<Arc<Communicator>> {
     // The settings are checked before anybody is waited for.
-    Selection::parse(&config.algo)?;
+    table::parse(&config.algo)?;
     let prepared = Prepared::new(device, config);
     // A driver has no deadline.
     let began = Instant::now();

@@ -23,8 +23,8 @@ pub(super) async fn meet(mesh: &mut Mesh) -> Result<()> {
     let Some(opened) = forming.open_host().await else { return Ok(()) };
     let mut all = vec![0; mesh.place.size];
     all[mesh.place.rank.0] = opened as u8;
-    let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::Split, Past::default());
-    let telling = Op::Split { wishes: &mut all };
+    let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::split(), Past::default());
+    let telling = Op::split(&mut all, mesh.place.size);
     collective::perform(&exchange, &Selection::default(), telling).await?;
     let opened: Vec<_> = all.into_iter().map(Opened::told).collect();
     mesh.memory = forming.settle(&opened);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::blocks::{self, Blocks};
 use crate::buffer::Buffers;
 use crate::message::{Incoming, Outgoing};
-use crate::op::{Op, Operator, Reducer, Scalar};
+use crate::op::{Collective, Op, OpMemory};
 use crate::rank::{Place, Rank};
 
 /// Parts begin at a multiple of this: of a line, so that no two share one.
@@ -76,48 +76,25 @@ struct Use<'o, 'a> {
 impl<'o, 'a> Use<'o, 'a> {
     /// `None` for what has no such buffers.
     fn of(op: &'o Op<'a>, place: Place) -> Option<Self> {
-        let linear = |buffers, read, written| {
-            Some(Self { buffers, input_blocks: None, output_blocks: None, read, written })
-        };
         let if_so = |condition| if condition { Used::All } else { Used::Nothing };
-        match op {
-            Op::AllReduce { buffers, .. } | Op::Scan { buffers, .. } => {
-                linear(buffers, Used::All, Used::All)
+        let (call, memory) = (op.call(), &op.memory);
+        let is_root = call.root() == Some(place.rank);
+        let (read, written) = match call.collective() {
+            Collective::AllReduce | Collective::Scan => (Used::All, Used::All),
+            // The first rank has no result if no identity is known.
+            Collective::ExScan => {
+                (Used::All, if_so(!(call.calls_program() && place.rank == Rank(0))))
             }
-            Op::ExScan { buffers, reducer, .. } => {
-                let is_user = matches!(reducer.reduction().operator, Operator::User { .. });
-                linear(buffers, Used::All, if_so(!(is_user && place.rank == Rank(0))))
-            }
-            Op::Reduce { buffers, root, .. } => {
-                linear(buffers, Used::All, if_so(place.rank == *root))
-            }
-            Op::Broadcast { buffers, root, .. } => {
-                linear(buffers, if_so(place.rank == *root), Used::All)
-            }
-            Op::AllGather { buffers, blocks, .. } | Op::Gather { buffers, blocks, .. } => {
-                let (read, written) = (Used::Own, Used::All);
-                let output_blocks = Some(blocks);
-                Some(Self { buffers, input_blocks: None, output_blocks, read, written })
-            }
-            Op::ReduceScatter { buffers, blocks, .. } => {
-                let (read, written) = (Used::All, Used::Own);
-                let input_blocks = Some(blocks);
-                Some(Self { buffers, input_blocks, output_blocks: None, read, written })
-            }
-            Op::Scatter { buffers, blocks, .. } => {
-                let (read, written) = (Used::All, Used::Own);
-                let input_blocks = Some(blocks);
-                Some(Self { buffers, input_blocks, output_blocks: None, read, written })
-            }
-            Op::AllToAll { buffers, sent, received, .. } => Some(Self {
-                buffers,
-                input_blocks: Some(sent),
-                output_blocks: Some(received),
-                read: Used::All,
-                written: Used::All,
-            }),
-            Op::AllReduceBucketed { .. } | Op::Barrier | Op::Split { .. } => None,
-        }
+            Collective::Reduce => (Used::All, if_so(is_root)),
+            Collective::Broadcast => (if_so(is_root), Used::All),
+            Collective::AllGather | Collective::Gather => (Used::Own, Used::All),
+            Collective::ReduceScatter | Collective::Scatter => (Used::All, Used::Own),
+            Collective::AllToAll => (Used::All, Used::All),
+            Collective::AllReduceBucketed | Collective::Barrier | Collective::Split => return None,
+        };
+        let blocks = |blocks: &'o Blocks| (!blocks.is_empty()).then_some(blocks);
+        let (input_blocks, output_blocks) = (blocks(&memory.sent), blocks(&memory.received));
+        Some(Self { buffers: &memory.buffers, input_blocks, output_blocks, read, written })
     }
 }
 
@@ -125,19 +102,17 @@ impl Layout {
     /// Of an operation or a piece of one.
     pub fn of(op: &Op<'_>, place: Place, device: &OnDevice) -> Self {
         let mut layout = Self::default();
-        if let Op::AllReduceBucketed { buckets, .. } = op {
-            for bucket in buckets {
-                let room = device.has(bucket).then(|| {
-                    // Side by side: many of them must fit where one of their length does.
-                    let room = layout.bytes..layout.bytes + bucket.len();
-                    layout.bytes = room.end;
-                    layout.fetch.push(Rows::one(bucket, room.start));
-                    room
-                });
-                layout.buckets.push(room);
-            }
-            layout.store = layout.fetch.clone();
+        for bucket in &op.memory.buckets {
+            let room = device.has(bucket).then(|| {
+                // Side by side: many of them must fit where one of their length does.
+                let room = layout.bytes..layout.bytes + bucket.len();
+                layout.bytes = room.end;
+                layout.fetch.push(Rows::one(bucket, room.start));
+                room
+            });
+            layout.buckets.push(room);
         }
+        layout.store = layout.fetch.clone();
         if let Some(uses) = Use::of(op, place) {
             layout.lay_out(&uses, place, device);
         }
@@ -216,22 +191,26 @@ impl Layout {
         start..self.bytes
     }
 
-    /// The same, with the scalar that was fetched.
-    fn reducer(&self, reducer: Reducer, memory: &[u8]) -> Reducer {
-        match (reducer, &self.scalar) {
-            (Reducer::PreMulSum { sum, .. }, Some(range)) => {
-                let mut scalar = [0; 8];
-                scalar[..range.len()].copy_from_slice(&memory[range.clone()]);
-                Reducer::PreMulSum { sum, scalar: Scalar::Here(scalar) }
-            }
-            (reducer, _) => reducer,
+    /// The operation, with host memory in the place of device memory.
+    pub fn apply<'a>(&self, mut op: Op<'a>, memory: &'a mut [u8]) -> Op<'a> {
+        if let Some(range) = &self.scalar {
+            let mut scalar = [0; 8];
+            scalar[..range.len()].copy_from_slice(&memory[range.clone()]);
+            op.set_scalar(scalar);
         }
+        let OpMemory { sent, received, buffers, buckets } = op.memory;
+        let sent = self.input_blocks.clone().unwrap_or(sent);
+        let received = self.output_blocks.clone().unwrap_or(received);
+        op.memory = if buckets.is_empty() {
+            OpMemory { sent, received, buffers: self.staged_buffers(buffers, memory), buckets }
+        } else {
+            OpMemory { sent, received, buffers, buckets: self.staged_buckets(buckets, memory) }
+        };
+        op
     }
 
-    /// The operation, with host memory instead of the device's.
-    pub fn apply<'a>(&self, op: Op<'a>, memory: &'a mut [u8]) -> Op<'a> {
-        let staged = |buffers: Buffers<'a>, memory: &'a mut [u8]| match (&self.input, &self.output)
-        {
+    fn staged_buffers<'a>(&self, buffers: Buffers<'a>, memory: &'a mut [u8]) -> Buffers<'a> {
+        match (&self.input, &self.output) {
             (Some(input), Some(output)) if input == output => {
                 Buffers::Shared { both: &mut memory[output.clone()] }
             }
@@ -249,75 +228,22 @@ impl Layout {
                 },
                 shared => shared,
             },
-        };
-        let input_blocks = |blocks: Blocks| self.input_blocks.clone().unwrap_or(blocks);
-        let output_blocks = |blocks: Blocks| self.output_blocks.clone().unwrap_or(blocks);
-        match op {
-            Op::AllReduce { count, reducer, buffers } => {
-                let reducer = self.reducer(reducer, memory);
-                Op::AllReduce { count, reducer, buffers: staged(buffers, memory) }
-            }
-            Op::Reduce { count, reducer, root, buffers } => {
-                let reducer = self.reducer(reducer, memory);
-                Op::Reduce { count, reducer, root, buffers: staged(buffers, memory) }
-            }
-            Op::Broadcast { count, dtype, root, buffers } => {
-                Op::Broadcast { count, dtype, root, buffers: staged(buffers, memory) }
-            }
-            Op::Scan { count, reducer, buffers } => {
-                let reducer = self.reducer(reducer, memory);
-                Op::Scan { count, reducer, buffers: staged(buffers, memory) }
-            }
-            Op::ExScan { count, reducer, buffers } => {
-                let reducer = self.reducer(reducer, memory);
-                Op::ExScan { count, reducer, buffers: staged(buffers, memory) }
-            }
-            Op::AllGather { counts, dtype, blocks, buffers } => Op::AllGather {
-                counts,
-                dtype,
-                blocks: output_blocks(blocks),
-                buffers: staged(buffers, memory),
-            },
-            Op::ReduceScatter { counts, reducer, blocks, buffers } => {
-                let reducer = self.reducer(reducer, memory);
-                let (blocks, buffers) = (input_blocks(blocks), staged(buffers, memory));
-                Op::ReduceScatter { counts, reducer, blocks, buffers }
-            }
-            Op::AllToAll { counts, dtype, sent, received, buffers } => Op::AllToAll {
-                counts,
-                dtype,
-                sent: input_blocks(sent),
-                received: output_blocks(received),
-                buffers: staged(buffers, memory),
-            },
-            Op::Gather { counts, dtype, root, blocks, buffers } => Op::Gather {
-                counts,
-                dtype,
-                root,
-                blocks: output_blocks(blocks),
-                buffers: staged(buffers, memory),
-            },
-            Op::Scatter { counts, dtype, root, blocks, buffers } => Op::Scatter {
-                counts,
-                dtype,
-                root,
-                blocks: input_blocks(blocks),
-                buffers: staged(buffers, memory),
-            },
-            Op::AllReduceBucketed { counts, reducer, buckets } => {
-                let reducer = self.reducer(reducer, memory);
-                let rooms: Vec<_> =
-                    self.buckets.iter().map(|room| room.clone().unwrap_or_default()).collect();
-                let staged = blocks::cut(memory, &rooms);
-                let both = buckets.into_iter().zip(staged).zip(&self.buckets);
-                let chosen = both.map(|((own, staged), room)| match room {
-                    Some(_) => staged,
-                    None => own,
-                });
-                Op::AllReduceBucketed { counts, reducer, buckets: chosen.collect() }
-            }
-            Op::Barrier | Op::Split { .. } => op,
         }
+    }
+
+    fn staged_buckets<'a>(
+        &self,
+        buckets: Vec<&'a mut [u8]>,
+        memory: &'a mut [u8],
+    ) -> Vec<&'a mut [u8]> {
+        let rooms: Vec<_> =
+            self.buckets.iter().map(|room| room.clone().unwrap_or_default()).collect();
+        let both = buckets.into_iter().zip(blocks::cut(memory, &rooms)).zip(&self.buckets);
+        let chosen = both.map(|((own, staged), room)| match room {
+            Some(_) => staged,
+            None => own,
+        });
+        chosen.collect()
     }
 
     /// Of a message to send.
@@ -410,7 +336,7 @@ fn merged(rows: &[Rows]) -> Vec<Rows> {
 mod tests {
     use super::*;
     use crate::dtype::DataType;
-    use crate::op::{Counts, Fold, RedOp};
+    use crate::op::{Counts, Fold, RedOp, Reducer};
 
     const PLACE: Place = Place { rank: Rank(1), size: 3 };
 
@@ -443,13 +369,13 @@ mod tests {
         let (input, mut output) = ([1; 100], [2; 100]);
         let (device, ranges) = (on(&[&input, &output]), (range_of(&input), range_of(&output)));
         let buffers = Buffers::Apart { input: &input, output: &mut output };
-        let op = Op::AllReduce { count: 100, reducer: sum(), buffers };
+        let op = Op::all_reduce(100, sum(), buffers);
         let layout = Layout::of(&op, PLACE, &device);
         assert_eq!(layout.bytes, 100);
         assert_eq!(copies(&layout.fetch, ranges.0), [(0..100, 0)]);
         assert_eq!(copies(&layout.store, ranges.1), [(0..100, 0)]);
         let mut memory = [9; 100];
-        let Op::AllReduce { buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        let buffers = layout.apply(op, &mut memory).memory.buffers;
         assert!(matches!(buffers, Buffers::Shared { both } if both == [9; 100]));
     }
 
@@ -458,11 +384,11 @@ mod tests {
         let (input, mut output) = ([1; 100], [2; 100]);
         let device = on(&[&output]);
         let buffers = Buffers::Apart { input: &input, output: &mut output };
-        let op = Op::AllReduce { count: 100, reducer: sum(), buffers };
+        let op = Op::all_reduce(100, sum(), buffers);
         let layout = Layout::of(&op, PLACE, &device);
         assert!(layout.fetch.is_empty());
         let mut memory = [9; 100];
-        let Op::AllReduce { buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
+        let buffers = layout.apply(op, &mut memory).memory.buffers;
         assert!(matches!(buffers, Buffers::Apart { input: [1, ..], output: [9, ..] }));
     }
 
@@ -473,15 +399,15 @@ mod tests {
         let blocks = Blocks::at(vec![0..20, 30..50, 60..80]);
         let (counts, dtype) = (Counts::listed(&[20; 3]), DataType::Int8);
         let buffers = Buffers::Shared { both: &mut both };
-        let op = Op::AllGather { counts, dtype, blocks, buffers };
+        let op = Op::all_gather(counts, dtype, blocks, buffers);
         let layout = Layout::of(&op, PLACE, &device);
         assert_eq!(layout.bytes, 60);
         assert_eq!(copies(&layout.fetch, range.clone()), [(30..50, 20)]);
         assert_eq!(layout.store.len(), 1, "even distances are one copy");
         assert_eq!(copies(&layout.store, range), [(0..20, 0), (30..50, 20), (60..80, 40)]);
         let mut memory = [9; 60];
-        let Op::AllGather { blocks, buffers, .. } = layout.apply(op, &mut memory) else { panic!() };
-        assert_eq!(blocks.iter().collect::<Vec<_>>(), [0..20, 20..40, 40..60]);
+        let OpMemory { received, buffers, .. } = layout.apply(op, &mut memory).memory;
+        assert_eq!(received.iter().collect::<Vec<_>>(), [0..20, 20..40, 40..60]);
         assert_eq!(buffers.input(), [9; 60]);
     }
 
@@ -492,7 +418,7 @@ mod tests {
         let function = std::sync::Arc::new(|_: &[u8], _: &mut [u8]| {});
         let reducer = Reducer::User { dtype: DataType::Int8, commutative: true, function };
         let buffers = Buffers::Apart { input: &input, output: &mut output };
-        let op = Op::ExScan { count: 8, reducer, buffers };
+        let op = Op::ex_scan(8, reducer, buffers);
         let first = Place { rank: Rank(0), ..PLACE };
         assert!(Layout::of(&op, first, &device).store.is_empty());
         assert!(!Layout::of(&op, PLACE, &device).store.is_empty());

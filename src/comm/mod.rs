@@ -37,6 +37,7 @@ use tracing::{info, trace, warn};
 
 use crate::bootstrap;
 use crate::collective::select::Selection;
+use crate::collective::table;
 use crate::config::Config;
 use crate::device;
 use crate::error::{Doing, Error, Result};
@@ -159,7 +160,7 @@ pub fn deliver_faults() {
 
 impl Communicator {
     fn new(name: &str, mesh: Mesh, config: &Config) -> Result<Arc<Self>> {
-        let selection = Selection::parse(&config.algo)?;
+        let selection = table::parse(&config.algo)?;
         Ok(Arc::new(Self {
             name: name.to_owned(),
             brief: selection.is_free() && mesh.memory.fast.is_some(),

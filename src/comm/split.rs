@@ -77,9 +77,10 @@ impl Splitting<'_> {
             unreachable!("a split has a number")
         };
         let mut wishes = self.request.wishes();
+        let split = Op::split(&mut wishes, ticket.communicator.place().size);
         // The parent is not left before the new communicator, which uses its links, is made.
         let _running = ticket.communicator.keep_running();
-        let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }, None).await);
+        let known = ticket.end(collective(ticket, split, None).await);
         if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
             ticket.communicator.mesh.membership.renounce(seq, color, fault.clone());
         }

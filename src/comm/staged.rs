@@ -104,7 +104,7 @@ impl<'a> Staged<'a> {
                     exchange.confirm().await?; // the device takes it at once
                 }
                 None => {
-                    let op = std::mem::replace(op, Op::Barrier);
+                    let op = std::mem::replace(op, Op::barrier());
                     let staged = layout.apply(op, borrowed.memory());
                     perform_cut(communicator, exchange, staged).await?;
                 }

@@ -146,8 +146,8 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 tracing::subscriber::with_default(Listener(heard), || {
-                    ranks[0].run(Op::Barrier).unwrap();
-                    ranks[0].run(Op::Barrier).unwrap();
+                    ranks[0].run(Op::barrier()).unwrap();
+                    ranks[0].run(Op::barrier()).unwrap();
                 });
             });
             for text in [
@@ -156,7 +156,7 @@ mod tests {
             ] {
                 let about_this = reports.iter().find(|report| report.starts_with(&text[..10]));
                 assert_eq!(about_this.as_deref(), Some(text));
-                ranks[1].run(Op::Barrier).unwrap();
+                ranks[1].run(Op::barrier()).unwrap();
             }
         });
     }
@@ -170,7 +170,7 @@ mod tests {
             communicator: Arc::clone(communicator),
             stream: None,
             cuda: None,
-            work: Op::Barrier.into(),
+            work: Op::barrier().into(),
         });
         std::thread::scope(|scope| {
             let running = scope.spawn(|| run_together(requests.into()));
@@ -179,7 +179,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert!(!running.is_finished());
-            patient[1].run(Op::Barrier).unwrap();
+            patient[1].run(Op::barrier()).unwrap();
             let error = running.join().unwrap().unwrap_err();
             assert_eq!(error.code(), crate::error::Code::Timeout, "{error}");
         });

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use tracing::trace;
 
-use crate::collective::Exchange;
 use crate::collective::select::Ground;
+use crate::collective::{Exchange, table};
 use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
-use crate::op::{Call, Op};
+use crate::op::{Call, Collective, Op};
 use crate::rank::{Place, Rank};
 use crate::transport::{Demand, LANES, Mesh, Started};
 
@@ -61,7 +61,7 @@ impl Work<'_> {
     pub(super) fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
         match self {
             Self::Collective(op) => communicator.begin(op.call()),
-            Self::Split(_) => communicator.begin(Call::Split),
+            Self::Split(_) => communicator.begin(Call::split()),
             Self::Send(outgoing) => communicator.begin_message(outgoing.call()),
             Self::Recv(incoming) => communicator.begin_message(incoming.call()),
             Self::Staged(staged) => staged.work().begin(communicator),
@@ -89,7 +89,7 @@ impl Work<'_> {
     pub(super) fn words(&self) -> String {
         match self {
             Self::Collective(op) => op.call().to_string(),
-            Self::Split(_) => Call::Split.to_string(),
+            Self::Split(_) => Call::split().to_string(),
             Self::Send(outgoing) => outgoing.call().to_string(),
             Self::Recv(incoming) => incoming.call().to_string(),
             Self::Staged(staged) => staged.work().words(),
@@ -99,7 +99,7 @@ impl Work<'_> {
     /// The buffers that the caller named, as it named them.
     pub(super) fn memory(&self) -> Vec<(&'static str, &[u8])> {
         match self {
-            Self::Collective(op) => op.memory(),
+            Self::Collective(op) => op.named_buffers(),
             Self::Send(outgoing) => vec![("sendbuff", outgoing.bytes)],
             Self::Recv(incoming) => vec![("recvbuff", &*incoming.into)],
             Self::Split(_) | Self::Staged(_) => Vec::new(),
@@ -149,10 +149,11 @@ impl Work<'_> {
             Self::Split(_) | Self::Recv(_) => return false,
             Self::Staged(staged) => return staged.work().leaves_work(rank),
         };
-        let only_sends = match *op {
-            Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
-            Op::Reduce { root, .. } | Op::Gather { root, .. } => root != rank,
-            Op::Scan { .. } | Op::ExScan { .. } => rank == Rank(0),
+        let is_root = op.call().root() == Some(rank);
+        let only_sends = match op.call().collective() {
+            Collective::Broadcast | Collective::Scatter => is_root,
+            Collective::Reduce | Collective::Gather => !is_root,
+            Collective::Scan | Collective::ExScan => rank == Rank(0),
             _ => false,
         };
         op.input_bytes() > if only_sends { SMALL } else { LARGE }
@@ -204,7 +205,7 @@ async fn in_turn(
     trace!(
         rank = rank.0 as u64,
         "communicator {name}: {rank}, {call} #{seq}, {}",
-        selection.choose(&call, size, Ground::of(mesh.hosts())).name
+        table::choose(selection, &call, size, Ground::of(mesh.hosts()))
     );
     let exchange =
         Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);

@@ -56,7 +56,7 @@ mod tests {
     use crate::op::Counts;
 
     fn gather(count: usize) -> Call {
-        Call::AllGather { counts: Counts::Each(count), dtype: DataType::Int8 }
+        Call::all_gather(Counts::Each(count), DataType::Int8)
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
 
     const BARRIER: CallWords = [0, 6 << 32];
     const PAST: Past = Past { previous: BARRIER, digest: 7 };
-    const HEADER: Header = Header { seq: 3, call: Call::Barrier, past: PAST, step: 1, bytes: 8 };
+    const HEADER: Header = Header { seq: 3, call: Call::barrier(), past: PAST, step: 1, bytes: 8 };
 
     #[test]
     fn the_expected_header_passes() {
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn another_call_under_the_same_number_is_a_mismatch_with_the_same_text_on_both_sides() {
         let dtype = crate::dtype::DataType::Int8;
-        let other = Header { call: Call::AllGather { counts: Counts::Each(2), dtype }, ..HEADER };
+        let other = Header { call: Call::all_gather(Counts::Each(2), dtype), ..HEADER };
         let here = HEADER.check(Rank(0), Rank(1), &other).unwrap_err();
         let there = other.check(Rank(1), Rank(0), &HEADER).unwrap_err();
         assert_eq!(here.code(), Code::InvalidUsage);
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn another_call_before_this_one_is_a_mismatch_too() {
         let dtype = crate::dtype::DataType::Int8;
-        let previous = call_words(&Call::AllGather { counts: Counts::Each(2), dtype });
+        let previous = call_words(&Call::all_gather(Counts::Each(2), dtype));
         let past = Past { previous, digest: 8 };
         let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
         assert_eq!(
@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn the_digest_tells_calls_and_their_order_apart() {
         let dtype = crate::dtype::DataType::Int8;
-        let gather = |count| Call::AllGather { counts: Counts::Each(count), dtype };
-        let calls = (0..1000).map(gather).chain([Call::Barrier, Call::Split]);
+        let gather = |count| Call::all_gather(Counts::Each(count), dtype);
+        let calls = (0..1000).map(gather).chain([Call::barrier(), Call::split()]);
         let digest = |calls: &[Call]| calls.iter().fold(Past::default(), Past::then).digest;
         let mut digests: Vec<_> = calls.map(|call| digest(&[call])).collect();
         digests.push(digest(&[]));
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn another_length_where_each_pair_has_its_own_is_a_mismatch() {
-        let call = Call::AllToAll { counts: Counts::Pairwise, dtype: crate::dtype::DataType::Int8 };
+        let call = Call::all_to_all(Counts::Pairwise, crate::dtype::DataType::Int8);
         let expected = Header { call, ..HEADER };
         let error = expected.check(Rank(0), Rank(1), &Header { bytes: 7, ..expected }).unwrap_err();
         assert_eq!(error.code(), Code::InvalidUsage);

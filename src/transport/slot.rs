@@ -36,7 +36,7 @@ struct Contents {
 impl Default for Contents {
     fn default() -> Self {
         let header =
-            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 0 };
+            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 0 };
         Self { header, bytes: Vec::new(), in_place: None }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     const BYTES: usize = 64 << 10;
 
     fn header(bytes: usize) -> Header {
-        Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes }
+        Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes }
     }
 
     #[test]

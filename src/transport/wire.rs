@@ -13,7 +13,7 @@
 //! zero, unknown codes, bytes left over.
 
 use crate::dtype::DataType;
-use crate::op::{Call, Counts, Fold, Operator, RedOp, Reduction};
+use crate::op::{Call, Collective, Counts, Fold, Operator, RedOp};
 use crate::rank::Rank;
 
 use super::{Header, Past};
@@ -128,21 +128,6 @@ pub fn decode_call(bytes: &[u8; CALL_BYTES]) -> Option<Call> {
 /// Fields a call lacks are zero; the kind never is.
 #[inline(always)]
 pub fn call_words(call: &Call) -> CallWords {
-    let kind = match call {
-        Call::AllReduce { .. } => 1,
-        Call::Reduce { .. } => 2,
-        Call::Broadcast { .. } => 3,
-        Call::AllGather { .. } => 4,
-        Call::ReduceScatter { .. } => 5,
-        Call::Barrier => 6,
-        Call::AllToAll { .. } => 7,
-        Call::Gather { .. } => 8,
-        Call::Scatter { .. } => 9,
-        Call::Scan { .. } => 10,
-        Call::ExScan { .. } => 11,
-        Call::AllReduceBucketed { .. } => 12,
-        Call::Split => 13,
-    };
     // A call with a list of counts has no root.
     let root = call.root().map_or(0, |root| root.0 as u32);
     let (count, root_or_digest, form) = match call.counts() {
@@ -158,7 +143,7 @@ pub fn call_words(call: &Call) -> CallWords {
         Some(Operator::User { commutative: true }) => USER,
         Some(Operator::User { commutative: false }) => USER_IN_RANK_ORDER,
     };
-    let codes = u32::from_le_bytes([kind, dtype, operator, form]);
+    let codes = u32::from_le_bytes([call.collective() as u8, dtype, operator, form]);
     [count as u64, u64::from(root_or_digest) | u64::from(codes) << 32]
 }
 
@@ -174,34 +159,19 @@ pub fn call_of_words(words: CallWords) -> Option<Call> {
         PAIRWISE => Counts::Pairwise,
         _ => return None,
     };
-    let reduction = || {
-        let operator = match operator {
-            PRE_MUL_SUM => Operator::PreMulSum,
-            USER => Operator::User { commutative: true },
-            USER_IN_RANK_ORDER => Operator::User { commutative: false },
-            known => {
-                let redop = RedOp::from_code(known.into())?;
-                return Fold::new(dtype, redop).ok().map(Reduction::from);
-            }
-        };
-        Some(Reduction { dtype, operator })
+    let collective = Collective::from_code(kind)?;
+    let operator = match operator {
+        _ if !collective.reduces() => None,
+        PRE_MUL_SUM => Some(Operator::PreMulSum),
+        USER => Some(Operator::User { commutative: true }),
+        USER_IN_RANK_ORDER => Some(Operator::User { commutative: false }),
+        known => {
+            let redop = RedOp::from_code(known.into())?;
+            Fold::new(dtype, redop).ok()?;
+            Some(Operator::Known(redop))
+        }
     };
-    let call = match kind {
-        1 => Call::AllReduce { count, reduction: reduction()? },
-        2 => Call::Reduce { count, reduction: reduction()?, root },
-        3 => Call::Broadcast { count, dtype, root },
-        4 => Call::AllGather { counts, dtype },
-        5 => Call::ReduceScatter { counts, reduction: reduction()? },
-        6 => Call::Barrier,
-        7 => Call::AllToAll { counts, dtype },
-        8 => Call::Gather { counts, dtype, root },
-        9 => Call::Scatter { counts, dtype, root },
-        10 => Call::Scan { count, reduction: reduction()? },
-        11 => Call::ExScan { count, reduction: reduction()? },
-        12 => Call::AllReduceBucketed { counts, reduction: reduction()? },
-        13 => Call::Split,
-        _ => return None,
-    };
+    let call = Call::received(collective, counts, dtype, operator, root)?;
     // Fields the call lacks must be zero: one call has one encoding.
     (call_words(&call) == words).then_some(call)
 }
@@ -211,6 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::op::Reduction;
 
     fn reductions() -> impl Strategy<Value = Reduction> {
         let known = (0..DataType::ALL.len(), 0..RedOp::ALL.len())
@@ -234,22 +205,64 @@ mod tests {
             |(kind, count, counts, pairs, list, reduction, root)| {
                 let (dtype, root) = (reduction.dtype, Rank(root as usize));
                 match kind {
-                    0 => Call::AllReduce { count, reduction },
-                    1 => Call::Reduce { count, reduction, root },
-                    2 => Call::Broadcast { count, dtype, root },
-                    3 => Call::AllGather { counts, dtype },
-                    4 => Call::ReduceScatter { counts, reduction },
-                    5 => Call::AllToAll { counts: pairs, dtype },
-                    6 => Call::Gather { counts: pairs, dtype, root },
-                    7 => Call::Scatter { counts: pairs, dtype, root },
-                    8 => Call::Scan { count, reduction },
-                    9 => Call::ExScan { count, reduction },
-                    10 => Call::AllReduceBucketed { counts: list, reduction },
-                    11 => Call::Split,
-                    _ => Call::Barrier,
+                    0 => Call::all_reduce(count, reduction),
+                    1 => Call::reduce(count, reduction, root),
+                    2 => Call::broadcast(count, dtype, root),
+                    3 => Call::all_gather(counts, dtype),
+                    4 => Call::reduce_scatter(counts, reduction),
+                    5 => Call::all_to_all(pairs, dtype),
+                    6 => Call::gather(pairs, dtype, root),
+                    7 => Call::scatter(pairs, dtype, root),
+                    8 => Call::scan(count, reduction),
+                    9 => Call::ex_scan(count, reduction),
+                    10 => Call::all_reduce_bucketed(list, reduction),
+                    11 => Call::split(),
+                    _ => Call::barrier(),
                 }
             },
         )
+    }
+
+    /// Peers of other builds and recorded traffic depend on these bytes.
+    #[test]
+    fn every_collective_has_its_encoding() {
+        let reduction = |dtype, operator| Reduction { dtype, operator };
+        let sum = reduction(DataType::Int32, Operator::Known(RedOp::Sum));
+        let xor = reduction(DataType::Uint8, Operator::Known(RedOp::LogicalXor));
+        let scaled = reduction(DataType::Float64, Operator::PreMulSum);
+        let user = |commutative| reduction(DataType::Int64, Operator::User { commutative });
+        let list = Counts::Listed { total: 9, digest: 0xa1b2_c3d4 };
+        let (each, pairs) = (Counts::Each(0x0102), Counts::Pairwise);
+        let (dtype, root) = (DataType::Float16, Rank(0x0304));
+        // The call; count, root or digest, and the codes: kind, type, operator, form of counts.
+        let calls = [
+            (Call::all_reduce(0x0102, sum), 0x0102, 0, [1, 2, 0, 0]),
+            (Call::reduce(0x0102, xor, root), 0x0102, 0x0304, [2, 1, 37, 0]),
+            (Call::broadcast(0x0102, dtype, root), 0x0102, 0x0304, [3, 6, 0, 0]),
+            (Call::all_gather(each, dtype), 0x0102, 0, [4, 6, 0, 0]),
+            (Call::all_gather(list, dtype), 9, 0xa1b2_c3d4, [4, 6, 0, 1]),
+            (Call::reduce_scatter(each, scaled), 0x0102, 0, [5, 8, 64, 0]),
+            (Call::reduce_scatter(list, scaled), 9, 0xa1b2_c3d4, [5, 8, 64, 1]),
+            (Call::barrier(), 0, 0, [6, 0, 0, 0]),
+            (Call::all_to_all(each, dtype), 0x0102, 0, [7, 6, 0, 0]),
+            (Call::all_to_all(pairs, dtype), 0, 0, [7, 6, 0, 2]),
+            (Call::gather(each, dtype, root), 0x0102, 0x0304, [8, 6, 0, 0]),
+            (Call::gather(pairs, dtype, root), 0, 0x0304, [8, 6, 0, 2]),
+            (Call::scatter(each, dtype, root), 0x0102, 0x0304, [9, 6, 0, 0]),
+            (Call::scatter(pairs, dtype, root), 0, 0x0304, [9, 6, 0, 2]),
+            (Call::scan(0x0102, user(true)), 0x0102, 0, [10, 4, 65, 0]),
+            (Call::ex_scan(0x0102, user(false)), 0x0102, 0, [11, 4, 66, 0]),
+            (Call::all_reduce_bucketed(list, sum), 9, 0xa1b2_c3d4, [12, 2, 0, 1]),
+            (Call::split(), 0, 0, [13, 0, 0, 0]),
+        ];
+        for (call, count, root_or_digest, codes) in calls {
+            let mut bytes = [0; CALL_BYTES];
+            bytes[..8].copy_from_slice(&u64::to_le_bytes(count));
+            bytes[8..12].copy_from_slice(&u32::to_le_bytes(root_or_digest));
+            bytes[12..].copy_from_slice(&codes);
+            assert_eq!(encode_call(&call), bytes, "{call}");
+            assert_eq!(decode_call(&bytes), Some(call));
+        }
     }
 
     proptest! {

@@ -188,7 +188,7 @@ fn sha256(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The others' call before the one that is disturbed. It needs no message.
-const FIRST: Call = Call::Broadcast { count: 0, dtype: DataType::Uint8, root: Rank(0) };
+const FIRST: Call = Call::broadcast(0, DataType::Uint8, Rank(0));
 
 /// What the member does.
 #[derive(Clone, Copy, Debug)]
@@ -258,7 +258,7 @@ impl Deed {
     async fn done_by(self, member: &mut Member) {
         let context = member.context;
         let past = Past::default().then(&FIRST);
-        let right = Header { seq: 1, call: Call::Barrier, past, step: 0, bytes: 0 };
+        let right = Header { seq: 1, call: Call::barrier(), past, step: 0, bytes: 0 };
         match self {
             WrongLength => member.barrier(Header { bytes: 1 << 40, ..right }).await,
             WrongStep => member.barrier(Header { step: 7, ..right }).await,

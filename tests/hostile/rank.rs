@@ -162,10 +162,10 @@ impl Member {
         let reducer = Reducer::Known(Fold::new(DataType::Int32, RedOp::Sum).unwrap());
         let mut began = Instant::now();
         // A slow rank may still be inside the first call when it hears of the second.
-        let worked = communicator.run(Op::Barrier);
+        let worked = communicator.run(Op::barrier());
         let panicked = worked.and_then(|()| {
             began = Instant::now();
-            communicator.run(Op::AllReduce { count: 2, reducer, buffers })
+            communicator.run(Op::all_reduce(2, reducer, buffers))
         });
         let error = panicked.unwrap_err();
         self.seconds = began.elapsed().as_secs_f64();
@@ -201,7 +201,7 @@ impl Member {
             nexar::comm::join(&id_of(id), world, config::get().unwrap(), Ok(None)).unwrap();
         let wish = Wish { color: Some(0), key: 0 }.encode();
         let mut wishes = wish.repeat(size);
-        let told = communicator.run(Op::Split { wishes: &mut wishes });
+        let told = communicator.run(Op::split(&mut wishes, size));
         self.joined = Some(communicator);
         (told.as_ref().map_or_else(|error| error.code(), |()| Code::Success), String::new())
     }

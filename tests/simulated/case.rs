@@ -287,10 +287,9 @@ impl Case {
 
     pub fn call(&self) -> Call {
         match self.form {
-            Form::AllReduceBucketed => Call::AllReduceBucketed {
-                counts: self.counts(),
-                reduction: self.reducer.reduction(),
-            },
+            Form::AllReduceBucketed => {
+                Call::all_reduce_bucketed(self.counts(), self.reducer.reduction())
+            }
             _ => self.op(0, Buffers::Shared { both: &mut [] }).call(),
         }
     }
@@ -300,23 +299,23 @@ impl Case {
         let (reducer, dtype) = (self.reducer.clone(), self.reducer.dtype());
         let blocks = self.blocks(rank);
         match self.form {
-            Form::AllReduce => Op::AllReduce { count, reducer, buffers },
-            Form::Reduce => Op::Reduce { count, reducer, root, buffers },
-            Form::Broadcast => Op::Broadcast { count, dtype, root, buffers },
-            Form::AllGather | Form::AllGatherV => Op::AllGather { counts, dtype, blocks, buffers },
+            Form::AllReduce => Op::all_reduce(count, reducer, buffers),
+            Form::Reduce => Op::reduce(count, reducer, root, buffers),
+            Form::Broadcast => Op::broadcast(count, dtype, root, buffers),
+            Form::AllGather | Form::AllGatherV => Op::all_gather(counts, dtype, blocks, buffers),
             Form::ReduceScatter | Form::ReduceScatterV => {
-                Op::ReduceScatter { counts, reducer, blocks, buffers }
+                Op::reduce_scatter(counts, reducer, blocks, buffers)
             }
             Form::AllToAll | Form::AllToAllV => {
                 let (sent, received) = (blocks.clone(), blocks);
-                Op::AllToAll { counts, dtype, sent, received, buffers }
+                Op::all_to_all(counts, dtype, sent, received, buffers)
             }
-            Form::Gather | Form::GatherV => Op::Gather { counts, dtype, root, blocks, buffers },
-            Form::Scatter | Form::ScatterV => Op::Scatter { counts, dtype, root, blocks, buffers },
-            Form::Scan => Op::Scan { count, reducer, buffers },
-            Form::ExScan => Op::ExScan { count, reducer, buffers },
+            Form::Gather | Form::GatherV => Op::gather(counts, dtype, root, blocks, buffers),
+            Form::Scatter | Form::ScatterV => Op::scatter(counts, dtype, root, blocks, buffers),
+            Form::Scan => Op::scan(count, reducer, buffers),
+            Form::ExScan => Op::ex_scan(count, reducer, buffers),
             Form::AllReduceBucketed => unreachable!("it has no two buffers"),
-            Form::Barrier => Op::Barrier,
+            Form::Barrier => Op::barrier(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Every collective, algorithm and shape against an oracle: the exact bits, on every rank.
 
 use nexar::collective::segments::SEGMENT;
-use nexar::collective::select::{Ground, Row, Selection, TABLE};
+use nexar::collective::select::{Ground, Row, Selection};
+use nexar::collective::table::{self, TABLE};
 use nexar::dtype::DataType;
 use nexar::op::{Fold, RedOp, Reducer, Scalar};
 use nexar::transport::injection::Faults;
@@ -16,7 +17,7 @@ use crate::world::{make, run, world_for};
 pub fn algorithms() -> Vec<(&'static Row, Form)> {
     let mut rows: Vec<&Row> = TABLE.iter().collect();
     rows.sort_by_key(|row| (row.collective, row.name));
-    rows.dedup_by_key(|row| row.algorithm);
+    rows.dedup_by_key(|row| (row.collective, row.name));
     let forms = |row: &'static Row| {
         let of_this = Form::ALL.into_iter().filter(|form| form.collective() == row.collective);
         of_this.map(move |form| (row, form))
@@ -166,7 +167,7 @@ fn without_a_name_every_call_takes_an_algorithm_that_performs_it_right() {
             for count in [1, 1000, 100_000] {
                 let reducer = if count > 1000 { of_pieces(form) } else { reducer.clone() };
                 let case = Case { form, count, reducer, root: 0, size: 4 };
-                let name = Selection::default().choose(&case.call(), 4, Ground::OneHost).name;
+                let name = table::choose(&Selection::default(), &case.call(), 4, Ground::OneHost);
                 let row = TABLE
                     .iter()
                     .find(|row| row.collective == form.collective() && row.name == name);

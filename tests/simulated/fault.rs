@@ -371,7 +371,7 @@ fn who_got_through_a_split_waits_for_nobody_who_did_not() {
             let wish = Wish { color, key: 0 };
             let request = SplitRequest { communicator, wish, config: config.clone() };
             let part = split(&[request]).pop().unwrap()?.expect("it has a color");
-            part.run(Op::Barrier)
+            part.run(Op::barrier())
         };
         let ended: Vec<_> = std::thread::scope(|scope| {
             let ranks: Vec<_> =
@@ -390,7 +390,7 @@ fn finalize_waits_for_an_operation_that_runs() {
     let config = Config { op_timeout: Duration::from_secs(30), ..Config::default() };
     let ranks = nexar::comm::create_in_process(2, &config).unwrap();
     let finalized = AtomicBool::new(false);
-    let mut running = Box::pin(ranks[0].run_async(Op::Barrier));
+    let mut running = Box::pin(ranks[0].run_async(Op::barrier()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(running.as_mut().poll(&mut context).is_pending());
     std::thread::scope(|scope| {
@@ -401,7 +401,7 @@ fn finalize_waits_for_an_operation_that_runs() {
         // Gives a finalize that does not wait every chance to show itself.
         (0..1000).for_each(|_| std::thread::yield_now());
         assert!(!finalized.load(Ordering::Acquire), "an operation is still running");
-        let peer = scope.spawn(|| ranks[1].run(Op::Barrier).unwrap());
+        let peer = scope.spawn(|| ranks[1].run(Op::barrier()).unwrap());
         while running.as_mut().poll(&mut context).is_pending() {
             std::thread::yield_now();
         }

@@ -114,6 +114,6 @@ async fn make_bucketed(
         rest = others;
     }
     let (counts, reducer) = (case.counts(), case.reducer.clone());
-    communicator.run_async(Op::AllReduceBucketed { counts, reducer, buckets }).await?;
+    communicator.run_async(Op::all_reduce_bucketed(counts, reducer, buckets)).await?;
     Ok(data)
 }

@@ -1,5 +1,46 @@
-//! All-gather: every rank gets every block.
+//! All-gather: every rank gets the blocks of all. Also the exchange of colors and keys of a split.
 
 pub mod bruck;
 pub mod flat;
 pub mod ring;
+
+use super::exchange::Exchange;
+use super::passes;
+use super::select::{Row, Selection};
+use crate::error::Result;
+use crate::op::{Op, OpMemory};
+
+use AllGatherAlgorithm as Algorithm;
+
+#[derive(Clone, Copy, Debug)]
+pub enum AllGatherAlgorithm {
+    Flat,
+    Bruck,
+    Ring,
+}
+
+pub static TABLE: [Row<Algorithm>; 3] = [
+    row("flat", Algorithm::Flat, usize::MAX).on_host(),
+    row("bruck", Algorithm::Bruck, 4 << 10).equal(),
+    row("ring", Algorithm::Ring, usize::MAX),
+];
+
+const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algorithm> {
+    Row::new("allgather", name, algorithm, up_to)
+}
+
+pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+    let (place, ground) = (exchange.place(), exchange.ground());
+    let algorithm = selection.choose(&TABLE, &op.call(), place.size, ground).algorithm;
+    let OpMemory { received: blocks, buffers, .. } = op.memory;
+    let own = blocks.get(place.rank.0);
+    match algorithm {
+        Algorithm::Flat => flat::flat(exchange, &blocks, buffers).await,
+        Algorithm::Bruck => {
+            bruck::bruck(exchange, passes::with_own_block(buffers, own).await).await
+        }
+        Algorithm::Ring => {
+            ring::ring(exchange, &blocks, passes::with_own_block(buffers, own).await).await
+        }
+    }
+}

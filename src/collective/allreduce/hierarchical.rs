@@ -17,17 +17,18 @@
 
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::select::{Ground, Selection};
-use crate::collective::{all_reduce, broadcast, leaders, passes, reduce};
+use crate::collective::leaders::leaders;
+use crate::collective::{broadcast, passes, reduce};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
 
+/// `across` all-reduces prepared data in place between the first ranks of the hosts.
 pub async fn hierarchical(
     exchange: &Exchange<'_>,
-    selection: &Selection,
     reducer: &Reducer,
     buffers: Buffers<'_>,
+    across: impl AsyncFnOnce(&Exchange<'_>, &Reducer, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
     let size = exchange.place().size;
     let data = passes::into_output(buffers).await;
@@ -40,9 +41,7 @@ pub async fn hierarchical(
         exchange.confirm().await?;
     }
     if leaders.contains(&exchange.place().rank) {
-        let row = selection.all_reduce(data.len(), fold, leaders.len(), Ground::Links);
-        let across = exchange.among(&leaders);
-        all_reduce(&across, row.algorithm, fold, Buffers::Shared { both: data }).await?;
+        across(&exchange.among(&leaders), fold, data).await?;
     }
     if let Some(inside) = &inside {
         let bytes = data.len();

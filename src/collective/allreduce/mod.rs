@@ -1,10 +1,141 @@
-//! All-reduce: every rank gets the fold of all.
+//! All-reduce: every rank gets the reduction of all. Also of a list of buffers.
 
-pub mod flat;
-pub mod hierarchical;
-pub mod one_shot;
-pub mod rabenseifner;
-pub mod recursive_doubling;
-pub mod ring;
-pub mod rs_ag;
-pub mod slices;
+mod buckets;
+mod flat;
+mod hierarchical;
+mod one_shot;
+mod rabenseifner;
+mod recursive_doubling;
+mod ring;
+mod rs_ag;
+mod slices;
+
+use super::exchange::Exchange;
+use super::passes;
+use super::select::{Ground, Row, Selection};
+use crate::buffer::Buffers;
+use crate::error::Result;
+use crate::op::{Call, Op, Reducer};
+
+use buckets::Piece;
+
+use AllReduceAlgorithm as Algorithm;
+
+#[derive(Clone, Copy, Debug)]
+pub enum AllReduceAlgorithm {
+    Flat,
+    Slices,
+    Hierarchical,
+    OneShot,
+    RecursiveDoubling,
+    Rabenseifner,
+    Ring,
+    RsAg,
+}
+
+pub static TABLE: [Row<Algorithm>; 11] = [
+    // Few ranks reduce all shares sooner than they share out the work.
+    row("flat", Algorithm::Flat, usize::MAX).on_host().most_ranks(2),
+    row("flat", Algorithm::Flat, 8 << 10).on_host(),
+    row("slices", Algorithm::Slices, usize::MAX).on_host(),
+    row("hierarchical", Algorithm::Hierarchical, usize::MAX).on_hosts(),
+    row("one_shot", Algorithm::OneShot, 1 << 10).most_ranks(4),
+    // Two ranks send as much in one step as a ring in two.
+    row("recursive_doubling", Algorithm::RecursiveDoubling, 256 << 10).most_ranks(2),
+    row("recursive_doubling", Algorithm::RecursiveDoubling, 64 << 10),
+    row("rabenseifner", Algorithm::Rabenseifner, 1 << 20),
+    row("ring", Algorithm::Ring, usize::MAX).commuting(),
+    row("rs_ag", Algorithm::RsAg, 0).commuting(),
+    row("rabenseifner", Algorithm::Rabenseifner, usize::MAX),
+];
+
+const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algorithm> {
+    Row::new("allreduce", name, algorithm, up_to)
+}
+
+pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+    let (size, ground) = (exchange.place().size, exchange.ground());
+    let algorithm = selection.choose(&TABLE, &op.call(), size, ground).algorithm;
+    let (reducer, memory) = op.into_reduction();
+    run(exchange, selection, algorithm, &reducer, memory.buffers).await
+}
+
+/// An all-reduce of a list of buffers: piece by piece, each as an all-reduce of its length.
+pub async fn perform_bucketed(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: Op<'_>,
+) -> Result<()> {
+    let (reducer, mut memory) = op.into_reduction();
+    let (mut list, mut packed) = (&mut memory.buckets[..], Vec::new());
+    while let Some(piece) = buckets::next(&mut list) {
+        match piece {
+            Piece::Long(data) => {
+                run_on(exchange, selection, exchange.ground(), &reducer, data).await?;
+            }
+            Piece::Short(buffers) => {
+                buckets::pack(buffers, &mut packed)?;
+                run_on(exchange, selection, exchange.ground(), &reducer, &mut packed).await?;
+                buckets::unpack(&packed, buffers);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reduces data in place, by the algorithm for its length on this ground.
+async fn run_on(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    ground: Ground,
+    reducer: &Reducer,
+    data: &mut [u8],
+) -> Result<()> {
+    let (size, reduction) = (exchange.place().size, reducer.reduction());
+    let call = Call::all_reduce(data.len() / reduction.dtype.size(), reduction);
+    let algorithm = selection.choose(&TABLE, &call, size, ground).algorithm;
+    run(exchange, selection, algorithm, reducer, Buffers::Shared { both: data }).await
+}
+
+async fn run(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    algorithm: Algorithm,
+    reducer: &Reducer,
+    buffers: Buffers<'_>,
+) -> Result<()> {
+    let size = exchange.place().size;
+    match algorithm {
+        Algorithm::Flat => flat::flat(exchange, reducer, buffers).await,
+        Algorithm::Slices => slices::slices(exchange, reducer, buffers).await,
+        Algorithm::Hierarchical => {
+            let across = async |leaders: &Exchange<'_>, fold: &Reducer, data: &mut [u8]| {
+                Box::pin(run_on(leaders, selection, Ground::Links, fold, data)).await
+            };
+            hierarchical::hierarchical(exchange, reducer, buffers, across).await
+        }
+        Algorithm::OneShot => {
+            let run = async |data: &mut [u8]| one_shot::one_shot(exchange, reducer, data).await;
+            passes::in_output(reducer, buffers, size, run).await
+        }
+        Algorithm::RecursiveDoubling => {
+            let run = async |data: &mut [u8]| {
+                recursive_doubling::recursive_doubling(exchange, reducer, data).await
+            };
+            passes::in_output(reducer, buffers, size, run).await
+        }
+        Algorithm::Rabenseifner => {
+            let run =
+                async |data: &mut [u8]| rabenseifner::rabenseifner(exchange, reducer, data).await;
+            passes::in_output(reducer, buffers, size, run).await
+        }
+        Algorithm::RsAg => {
+            let run = async |data: &mut [u8]| rs_ag::rs_ag(exchange, reducer, data).await;
+            passes::in_output(reducer, buffers, size, run).await
+        }
+        Algorithm::Ring => {
+            let run = async |data: &mut [u8]| ring::ring(exchange, reducer, data).await;
+            passes::in_output(reducer, buffers, size, run).await
+        }
+    }
+}

@@ -1,6 +1,48 @@
-//! All-to-all: every rank gets a block from every rank.
+//! All-to-all: every rank gets a block of its own from each.
 
-pub mod bruck;
-pub mod direct;
-pub mod flat;
-pub mod pairwise;
+mod bruck;
+mod direct;
+mod flat;
+mod pairwise;
+
+use super::exchange::Exchange;
+use super::passes;
+use super::select::{Row, Selection};
+use crate::error::Result;
+use crate::op::{Op, OpMemory};
+
+use AllToAllAlgorithm as Algorithm;
+
+#[derive(Clone, Copy, Debug)]
+pub enum AllToAllAlgorithm {
+    Flat,
+    Direct,
+    Bruck,
+    Pairwise,
+}
+
+pub static TABLE: [Row<Algorithm>; 6] = [
+    // Between few ranks two copies in the cache are faster than one by the system.
+    row("flat", Algorithm::Flat, usize::MAX).on_host().equal().most_ranks(4),
+    row("flat", Algorithm::Flat, 32 << 10).on_host().equal(),
+    row("direct", Algorithm::Direct, usize::MAX).on_open_host().equal(),
+    row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("bruck", Algorithm::Bruck, 256).equal(),
+    row("pairwise", Algorithm::Pairwise, usize::MAX),
+];
+
+const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algorithm> {
+    Row::new("alltoall", name, algorithm, up_to)
+}
+
+pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+    let (size, ground) = (exchange.place().size, exchange.ground());
+    let algorithm = selection.choose(&TABLE, &op.call(), size, ground).algorithm;
+    let OpMemory { sent, received, buffers, .. } = op.memory;
+    match algorithm {
+        Algorithm::Flat => flat::flat(exchange, &sent, buffers).await,
+        Algorithm::Direct => direct::direct(exchange, &sent, buffers).await,
+        Algorithm::Bruck => bruck::bruck(exchange, passes::into_output(buffers).await).await,
+        Algorithm::Pairwise => pairwise::pairwise(exchange, &sent, &received, buffers).await,
+    }
+}

@@ -18,7 +18,7 @@
 use crate::collective::barrier::dissemination::dissemination;
 use crate::collective::barrier::flat::flat;
 use crate::collective::exchange::Exchange;
-use crate::collective::leaders;
+use crate::collective::leaders::leaders;
 use crate::error::Result;
 
 pub async fn hierarchical(exchange: &Exchange<'_>) -> Result<()> {

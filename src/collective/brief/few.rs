@@ -10,10 +10,9 @@ use bytemuck::{bytes_of, bytes_of_mut};
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::collective::folding;
 use crate::collective::rounds::{Columns, others};
-use crate::collective::select::FLAT_SCAN;
-use crate::op::{Op, Reducer};
+use crate::collective::scan::shares::{FLAT_SCAN, folding};
+use crate::op::{Collective, Op, OpMemory, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;
 use crate::transport::{Brief, FEW, Few};
@@ -21,49 +20,50 @@ use crate::transport::{Brief, FEW, Few};
 /// Makes the call, as `super::make`.
 #[inline(always)]
 pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
-    let bytes = brief.bytes();
-    match op {
-        Op::AllReduce { reducer, buffers, .. } => {
+    let (bytes, call) = (brief.bytes(), op.call());
+    let (reducer, OpMemory { sent, received, buffers, .. }) = op.parts_mut();
+    match (call.collective(), reducer, call.root()) {
+        (Collective::AllReduce, Some(reducer), None) => {
             let own = ready(reducer, buffers.input(), place.size);
             brief.lay(&own);
             let result = fold_all(reducer, place, own, bytes, brief)?;
             give(buffers.output_mut(), &result);
         }
-        Op::Reduce { reducer, root, buffers, .. } => {
+        (Collective::Reduce, Some(reducer), Some(root)) => {
             let own = ready(reducer, buffers.input(), place.size);
-            if place.rank == *root {
+            if place.rank == root {
                 let result = fold_all(reducer, place, own, bytes, brief)?;
                 give(buffers.output_mut(), &result);
             } else {
                 brief.lay_and_pass_next(&own);
             }
         }
-        Op::Scan { reducer, buffers, .. } => scan(reducer, buffers, place, brief)?,
-        Op::Broadcast { root, buffers, .. } => {
-            if place.rank == *root {
+        (Collective::Scan, Some(reducer), None) => scan(reducer, buffers, place, brief)?,
+        (Collective::Broadcast, None, Some(root)) => {
+            if place.rank == root {
                 let data = few(buffers.input());
                 brief.lay_and_pass_next(&data);
                 if buffers.are_apart() {
                     give(buffers.output_mut(), &data);
                 }
             } else {
-                give(buffers.output_mut(), &brief.look(*root)?);
+                give(buffers.output_mut(), &brief.look(root)?);
             }
         }
-        Op::AllGather { blocks, buffers, .. } => {
+        (Collective::AllGather, None, None) => {
             let own = match buffers {
                 Buffers::Apart { input, output } => {
-                    output[blocks.get(place.rank.0)].copy_from_slice(input);
+                    output[received.get(place.rank.0)].copy_from_slice(input);
                     few(input)
                 }
-                Buffers::Shared { both } => few(&both[blocks.get(place.rank.0)]),
+                Buffers::Shared { both } => few(&both[received.get(place.rank.0)]),
             };
             brief.lay(&own);
             for peer in others(place) {
-                give(&mut buffers.output_mut()[blocks.get(peer.0)], &brief.look(peer)?);
+                give(&mut buffers.output_mut()[received.get(peer.0)], &brief.look(peer)?);
             }
         }
-        Op::AllToAll { sent, buffers, .. } => {
+        (Collective::AllToAll, None, None) => {
             let columns = Columns::new(place.size, sent.longest());
             let mut own = [0; FEW / 8];
             for peer in others(place) {
@@ -82,10 +82,10 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
                 buffers.output_mut()[block].copy_from_slice(&bytes_of(&theirs)[column]);
             }
         }
-        Op::ReduceScatter { reducer, blocks, buffers, .. } => {
-            reduce_scatter(reducer, blocks, buffers, place, brief)?;
+        (Collective::ReduceScatter, Some(reducer), None) => {
+            reduce_scatter(reducer, sent, buffers, place, brief)?;
         }
-        Op::Barrier => {
+        (Collective::Barrier, None, None) => {
             brief.lay(&[0; FEW / 8]);
             for peer in others(place) {
                 brief.look(peer)?;

@@ -10,7 +10,7 @@ mod few;
 mod slot;
 
 use super::rounds::Columns;
-use crate::op::{Counts, Op, Reducer};
+use crate::op::{Collective, Counts, Op, Reducer};
 use crate::rank::{Place, Rank};
 use crate::transport::{Brief, FEW};
 
@@ -22,30 +22,21 @@ const MOST_OF_ALL: usize = 16 << 10;
 /// How many bytes each rank lays out in a call that can be made here. `None` if it cannot.
 #[inline(always)]
 pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
-    let bytes = match op {
-        Op::Barrier => return Some(0),
+    let call = op.call();
+    match op.reducer() {
         // Nobody knows how long a function of the program takes.
-        Op::AllReduce { reducer: Reducer::User { .. }, .. }
-        | Op::Reduce { reducer: Reducer::User { .. }, .. }
-        | Op::Scan { reducer: Reducer::User { .. }, .. }
-        | Op::ReduceScatter { reducer: Reducer::User { .. }, .. } => return None,
-        // In another environment the general path folds.
-        Op::AllReduce { reducer, .. }
-        | Op::Reduce { reducer, .. }
-        | Op::Scan { reducer, .. }
-        | Op::ReduceScatter { reducer, .. }
-            if !reducer.can_fold_few() =>
-        {
-            return None;
-        }
-        Op::AllReduce { count, reducer, .. }
-        | Op::Reduce { count, reducer, .. }
-        | Op::Scan { count, reducer, .. } => count * reducer.dtype().size(),
-        Op::Broadcast { count, dtype, .. } => count * dtype.size(),
-        Op::AllGather { counts: Counts::Each(count), dtype, .. } => count * dtype.size(),
-        Op::AllToAll { counts: Counts::Each(_), sent: blocks, .. }
-        | Op::ReduceScatter { counts: Counts::Each(_), blocks, .. } => {
-            let block = blocks.longest();
+        Some(Reducer::User { .. }) => return None,
+        // In another floating-point environment the general path reduces.
+        Some(reducer) if !reducer.can_fold_few() => return None,
+        _ => {}
+    }
+    let bytes = match (call.collective(), call.counts()) {
+        (Collective::Barrier, _) => return Some(0),
+        (Collective::AllReduce | Collective::Reduce | Collective::Scan, _) => call.bytes(),
+        (Collective::Broadcast, _) => call.bytes(),
+        (Collective::AllGather, Counts::Each(_)) => call.bytes(),
+        (Collective::AllToAll | Collective::ReduceScatter, Counts::Each(_)) => {
+            let block = op.memory.sent.longest();
             Columns::new(size, block).used(Rank(0), |_| block)
         }
         _ => return None,
@@ -68,7 +59,9 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::select::{FLAT_SCAN, Ground, Selection};
+    use super::super::scan::shares::FLAT_SCAN;
+    use super::super::select::{Ground, Selection};
+    use super::super::table;
     use super::*;
     use crate::dtype::DataType;
     use crate::op::{Call, Fold, RedOp};
@@ -82,22 +75,19 @@ mod tests {
         {
             let (count, counts, root) = (MOST, Counts::Each(MOST), Rank(0));
             let calls = [
-                Call::AllReduce { count, reduction },
-                Call::Reduce { count, reduction, root },
-                Call::Broadcast { count, dtype, root },
-                Call::AllGather { counts, dtype },
-                Call::ReduceScatter { counts, reduction },
-                Call::AllToAll { counts, dtype },
-                Call::Barrier,
+                Call::all_reduce(count, reduction),
+                Call::reduce(count, reduction, root),
+                Call::broadcast(count, dtype, root),
+                Call::all_gather(counts, dtype),
+                Call::reduce_scatter(counts, reduction),
+                Call::all_to_all(counts, dtype),
+                Call::barrier(),
             ];
             for call in calls {
-                assert_eq!(
-                    selection.choose(&call, ranks, ground).name,
-                    "flat",
-                    "{call} of {ranks}"
-                );
+                let name = table::choose(&selection, &call, ranks, ground);
+                assert_eq!(name, "flat", "{call} of {ranks}");
             }
-            let scan = selection.choose(&Call::Scan { count, reduction }, ranks, ground).name;
+            let scan = table::choose(&selection, &Call::scan(count, reduction), ranks, ground);
             assert_eq!(scan, if ranks <= FLAT_SCAN { "flat" } else { "chain" }, "of {ranks}");
         }
     }

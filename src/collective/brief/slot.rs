@@ -5,12 +5,11 @@
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::collective::folding;
 use crate::collective::rounds::{
     Columns, Shares, fold_all, load, load_twice, others, own_and_block, own_and_output,
 };
-use crate::collective::select::FLAT_SCAN;
-use crate::op::{Op, Reducer};
+use crate::collective::scan::shares::{FLAT_SCAN, folding};
+use crate::op::{Collective, Op, OpMemory, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Stores;
 use crate::transport::Brief;
@@ -18,16 +17,18 @@ use crate::transport::Brief;
 /// Makes the call, as `super::make`. Not a part of its callers: what it does takes longer than to call it.
 #[inline(never)]
 pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
-    match op {
-        Op::AllReduce { reducer, buffers, .. } => {
+    let call = op.call();
+    let (reducer, OpMemory { sent, received, buffers, .. }) = op.parts_mut();
+    match (call.collective(), reducer, call.root()) {
+        (Collective::AllReduce, Some(reducer), None) => {
             lay_share(reducer, buffers.input(), place.size, brief);
             let mut shares = see(others(place), brief)?;
             shares.insert(place.rank.0, brief.own());
             fold_all(reducer, &shares, buffers.output_mut(), Stores::Cached);
             reducer.finish(buffers.output_mut(), place.size);
         }
-        Op::Reduce { reducer, root, buffers, .. } => {
-            if place.rank == *root {
+        (Collective::Reduce, Some(reducer), Some(root)) => {
+            if place.rank == root {
                 let (mut scratch, whole) = (Vec::new(), 0..brief.bytes());
                 let mut shares = see(others(place), brief)?;
                 let (own, into) = own_and_output(reducer, buffers, whole, place.size, &mut scratch);
@@ -38,19 +39,19 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
                 lay_share(reducer, buffers.input(), place.size, brief);
             }
         }
-        Op::Scan { reducer, buffers, .. } => scan(reducer, buffers, place, brief)?,
-        Op::Broadcast { root, buffers, .. } => {
-            if place.rank == *root {
+        (Collective::Scan, Some(reducer), None) => scan(reducer, buffers, place, brief)?,
+        (Collective::Broadcast, None, Some(root)) => {
+            if place.rank == root {
                 brief.lay_with(|slot| slot.copy_from_slice(buffers.input()));
                 if let Buffers::Apart { input, output } = buffers {
                     output.copy_from_slice(input);
                 }
             } else {
-                buffers.output_mut().copy_from_slice(brief.see(*root)?);
+                buffers.output_mut().copy_from_slice(brief.see(root)?);
             }
         }
-        Op::AllGather { blocks, buffers, .. } => {
-            let own = blocks.get(place.rank.0);
+        (Collective::AllGather, None, None) => {
+            let own = received.get(place.rank.0);
             match buffers {
                 Buffers::Apart { input, output } => {
                     brief.lay_with(|slot| slot.copy_from_slice(input));
@@ -61,12 +62,12 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
                 }
             }
             for peer in others(place) {
-                buffers.output_mut()[blocks.get(peer.0)].copy_from_slice(brief.see(peer)?);
+                buffers.output_mut()[received.get(peer.0)].copy_from_slice(brief.see(peer)?);
             }
         }
-        Op::AllToAll { sent, buffers, .. } => all_to_all(sent, buffers, place, brief)?,
-        Op::ReduceScatter { reducer, blocks, buffers, .. } => {
-            reduce_scatter(reducer, blocks, buffers, place, brief)?;
+        (Collective::AllToAll, None, None) => all_to_all(sent, buffers, place, brief)?,
+        (Collective::ReduceScatter, Some(reducer), None) => {
+            reduce_scatter(reducer, sent, buffers, place, brief)?;
         }
         _ => unreachable!("no other call is brief and has so many bytes"),
     }

@@ -16,31 +16,29 @@
 //! ```
 
 use crate::buffer::Buffers;
+use crate::collective::broadcast::flat::flat;
 use crate::collective::exchange::Exchange;
-use crate::collective::select::{Ground, Selection};
-use crate::collective::{broadcast, broadcast_over_links, leaders};
+use crate::collective::leaders::leaders;
 use crate::error::Result;
-use crate::op::Call;
 use crate::rank::Rank;
 
-/// `data` is the root's, and becomes everybody's.
+/// `data` is valid at the root and becomes valid everywhere. `across` broadcasts it between one rank
+/// of each host.
 pub async fn hierarchical(
     exchange: &Exchange<'_>,
-    selection: &Selection,
-    call: &Call,
     root: Rank,
     data: &mut [u8],
+    across: impl AsyncFnOnce(&Exchange<'_>, Rank, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
     let (hosts, bytes) = (exchange.hosts(), data.len());
     let leaders = leaders(hosts, Some(root));
     let among = |ranks: &[Rank], rank| ranks.iter().position(|one| *one == rank).map(Rank);
     if among(&leaders, exchange.place().rank).is_some() {
-        let algorithm = selection.choose(call, leaders.len(), Ground::Links).algorithm;
         let root = among(&leaders, root).expect("the root leads its host");
-        broadcast_over_links(&exchange.among(&leaders), algorithm, root, data).await?;
+        across(&exchange.among(&leaders), root, data).await?;
     }
     let Some(inside) = exchange.inside() else { return Ok(()) };
     let leader = hosts.mine().iter().position(|rank| leaders.contains(rank));
     let leader = Rank(leader.expect("each host has one"));
-    broadcast::flat::flat(&inside, leader, bytes, Buffers::Shared { both: data }).await
+    flat(&inside, leader, bytes, Buffers::Shared { both: data }).await
 }

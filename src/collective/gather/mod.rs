@@ -1,5 +1,54 @@
-//! Gather: the root gets every block.
+//! Gather: the root gets the blocks of all.
 
-pub mod binomial;
-pub mod flat;
-pub mod linear;
+mod binomial;
+mod flat;
+mod linear;
+
+use super::exchange::Exchange;
+use super::passes;
+use super::select::{Row, Selection};
+use crate::error::Result;
+use crate::op::{Op, OpMemory};
+
+use GatherAlgorithm as Algorithm;
+
+#[derive(Clone, Copy, Debug)]
+pub enum GatherAlgorithm {
+    Flat,
+    Binomial,
+    Linear,
+}
+
+pub static TABLE: [Row<Algorithm>; 3] = [
+    row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("binomial", Algorithm::Binomial, 4 << 10).equal(),
+    row("linear", Algorithm::Linear, usize::MAX),
+];
+
+const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algorithm> {
+    Row::new("gather", name, algorithm, up_to)
+}
+
+pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+    let (place, ground, root) = (exchange.place(), exchange.ground(), op.root());
+    let algorithm = selection.choose(&TABLE, &op.call(), place.size, ground).algorithm;
+    let OpMemory { received: blocks, buffers, .. } = op.memory;
+    if place.rank != root {
+        let own = buffers.input();
+        return match algorithm {
+            Algorithm::Flat => flat::flat(exchange, root, &blocks, own, &mut []).await,
+            Algorithm::Binomial => binomial::binomial(exchange, root, own, &mut []).await,
+            Algorithm::Linear => linear::linear(exchange, root, &blocks, own, &mut []).await,
+        };
+    }
+    let own = blocks.get(root.0);
+    let output = passes::with_own_block(buffers, own.clone()).await;
+    match algorithm {
+        Algorithm::Flat => flat::flat(exchange, root, &blocks, &[], output).await,
+        Algorithm::Binomial => {
+            let own = passes::copied(&output[own]).await?;
+            binomial::binomial(exchange, root, &own, output).await
+        }
+        Algorithm::Linear => linear::linear(exchange, root, &blocks, &[], output).await,
+    }
+}

@@ -17,19 +17,20 @@
 
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
-use crate::collective::select::{Ground, Selection};
-use crate::collective::{leaders, passes, reduce, reduce_over_links};
+use crate::collective::leaders::leaders;
+use crate::collective::passes;
+use crate::collective::reduce::flat::flat;
 use crate::error::Result;
-use crate::op::{Call, Reducer};
+use crate::op::Reducer;
 use crate::rank::Rank;
 
+/// `across` reduces prepared data in place between one rank of each host.
 pub async fn hierarchical(
     exchange: &Exchange<'_>,
-    selection: &Selection,
-    call: &Call,
     reducer: &Reducer,
     root: Rank,
     buffers: Buffers<'_>,
+    across: impl AsyncFnOnce(&Exchange<'_>, &Reducer, Rank, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
     let (place, hosts) = (exchange.place(), exchange.hosts());
     let mut share;
@@ -46,14 +47,12 @@ pub async fn hierarchical(
     let leader = hosts.mine().iter().position(|rank| leaders.contains(rank));
     let leader = Rank(leader.expect("each host has one"));
     if let Some(inside) = exchange.inside() {
-        reduce::flat::flat(&inside, fold, leader, Buffers::Shared { both: data }).await?;
+        flat(&inside, fold, leader, Buffers::Shared { both: data }).await?;
     }
     if hosts.mine()[leader.0] == place.rank {
-        let algorithm = selection.choose(call, leaders.len(), Ground::Links).algorithm;
         let root = leaders.iter().position(|rank| *rank == root).map(Rank);
-        let (across, root) = (exchange.among(&leaders), root.expect("the root leads its host"));
-        let both = Buffers::Shared { both: data };
-        reduce_over_links(&across, algorithm, fold, root, both).await?;
+        let root = root.expect("the root leads its host");
+        across(&exchange.among(&leaders), fold, root, data).await?;
     }
     if place.rank == root {
         passes::finish(reducer, data, place.size).await;

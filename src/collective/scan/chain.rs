@@ -17,7 +17,7 @@
 use crate::buffer::Buffers;
 use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{count, load, load_twice, own_and_output, part, stores};
-use crate::collective::{Scanned, folding};
+use crate::collective::scan::shares::{Scanned, folding};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::{Stores, copy};

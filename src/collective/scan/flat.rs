@@ -21,7 +21,7 @@ use crate::collective::exchange::Exchange;
 use crate::collective::rounds::{
     Shares, count, fold_all, load, look_at, own_and_output, part, stores,
 };
-use crate::collective::{Scanned, folding};
+use crate::collective::scan::shares::{Scanned, folding};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;

@@ -1,5 +1,52 @@
-//! Scatter: every rank gets its block of what the root has.
+//! Scatter: every rank gets its block of the root's.
 
-pub mod binomial;
-pub mod flat;
-pub mod linear;
+mod binomial;
+mod flat;
+mod linear;
+
+use super::exchange::Exchange;
+use super::passes;
+use super::select::{Row, Selection};
+use crate::buffer::Buffers;
+use crate::error::Result;
+use crate::op::{Op, OpMemory};
+
+use ScatterAlgorithm as Algorithm;
+
+#[derive(Clone, Copy, Debug)]
+pub enum ScatterAlgorithm {
+    Flat,
+    Binomial,
+    Linear,
+}
+
+pub static TABLE: [Row<Algorithm>; 3] = [
+    row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("binomial", Algorithm::Binomial, 4 << 10).equal(),
+    row("linear", Algorithm::Linear, usize::MAX),
+];
+
+const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algorithm> {
+    Row::new("scatter", name, algorithm, up_to)
+}
+
+pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+    let (place, ground, root) = (exchange.place(), exchange.ground(), op.root());
+    let algorithm = selection.choose(&TABLE, &op.call(), place.size, ground).algorithm;
+    let OpMemory { sent: blocks, buffers, .. } = op.memory;
+    let (input, own): (&[u8], &mut [u8]) = match buffers {
+        Buffers::Apart { input, output } => {
+            if place.rank == root {
+                passes::copy(&input[blocks.get(root.0)], output).await;
+            }
+            (input, output)
+        }
+        // In place at the root, which sends all blocks but its own and receives none.
+        Buffers::Shared { both } => (both, &mut []),
+    };
+    match algorithm {
+        Algorithm::Flat => flat::flat(exchange, root, &blocks, input, own).await,
+        Algorithm::Binomial => binomial::binomial(exchange, root, input, own).await,
+        Algorithm::Linear => linear::linear(exchange, root, &blocks, input, own).await,
+    }
+}

@@ -505,7 +505,7 @@ mod tests {
     /// Sends short messages to a rank that takes none, until a send would wait.
     fn fill(mesh: &MemEnd, to: Rank) -> usize {
         let header =
-            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
+            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 1 };
         let mut context = Context::from_waker(Waker::noop());
         let waits = |_: &usize| {
             mesh.send(Lane(0), to, &header, &[7]).as_mut().poll(&mut context).is_pending()
@@ -531,7 +531,7 @@ mod tests {
                 _ => meshes[1].leave(),
             }
             let header =
-                Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: 1 };
+                Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 1 };
             let mut context = Context::from_waker(Waker::noop());
             let polled =
                 meshes[0].send(Lane(0), Rank(1), &header, &[7]).as_mut().poll(&mut context);
@@ -545,7 +545,7 @@ mod tests {
         let meshes = world.ends();
         let (long, mut context) = (2 * PART, Context::from_waker(Waker::noop()));
         let header =
-            Header { seq: 0, call: Call::Barrier, past: Past::default(), step: 0, bytes: long };
+            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: long };
         let queue = world.queue(Lane(0), Rank(0), Rank(1));
         for _ in 0..2 {
             let first =
@@ -576,7 +576,7 @@ mod tests {
 
     /// What a rank sees of rank 0's memory once it has waited as long as it must.
     fn view(end: &MemEnd, bytes: usize) -> Poll<Result<View<'_>>> {
-        match end.view(Lane(0), 0, Rank(0), &label(Call::Barrier, bytes)) {
+        match end.view(Lane(0), 0, Rank(0), &label(Call::barrier(), bytes)) {
             Ok(Attempt::Done(view)) => Poll::Ready(Ok(view)),
             Ok(Attempt::Wait(wait)) => polled(wait).map(|waited| Err(waited.unwrap_err())),
             Err(error) => Poll::Ready(Err(error)),
@@ -600,7 +600,7 @@ mod tests {
         for fails in [false, true] {
             let world = MemWorld::new(2).unwrap();
             let (ends, bytes) = (world.ends(), vec![7; BYTES]);
-            let published = publish(&ends[0], Call::Barrier, &bytes).expect("it is long enough");
+            let published = publish(&ends[0], Call::barrier(), &bytes).expect("it is long enough");
             match view(&ends[1], BYTES) {
                 Poll::Ready(Ok(view)) => assert_eq!(view.as_ptr_range(), bytes.as_ptr_range()),
                 _ => panic!("it is there"),
@@ -625,10 +625,10 @@ mod tests {
     fn few_bytes_and_those_that_a_function_of_the_program_reduces_are_copied() {
         let world = MemWorld::new(2).unwrap();
         let (ends, bytes) = (world.ends(), vec![7; BYTES]);
-        assert!(publish(&ends[0], Call::Barrier, &bytes[..8]).is_none());
+        assert!(publish(&ends[0], Call::barrier(), &bytes[..8]).is_none());
         let operator = Operator::User { commutative: true };
         let reduction = Reduction { dtype: DataType::Int32, operator };
-        let call = Call::AllReduce { count: BYTES / 4, reduction };
+        let call = Call::all_reduce(BYTES / 4, reduction);
         assert!(publish(&ends[0], call, &bytes).is_none());
     }
 }

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn frames_come_back_as_they_went() {
         let (context, text) = (ContextId(u64::MAX - 1), "rank 3 is gone — really".to_owned());
-        let entered = |seq| Entered { context, seq, call: Call::Barrier };
+        let entered = |seq| Entered { context, seq, call: Call::barrier() };
         let frames = [
             Frame::Welcome,
             Frame::Heartbeat(vec![entered(7), entered(6)]),

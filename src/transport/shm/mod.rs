@@ -431,7 +431,7 @@ mod tests {
     }
 
     fn label(seq: u64, bytes: usize) -> Label {
-        Label::new(Header { seq, call: Call::Barrier, past: Past::default(), step: 0, bytes })
+        Label::new(Header { seq, call: Call::barrier(), past: Past::default(), step: 0, bytes })
     }
 
     #[test]

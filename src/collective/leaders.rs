@@ -1,0 +1,10 @@
+//! The ranks that exchange data between hosts on behalf of their hosts.
+
+use crate::rank::Rank;
+use crate::transport::Hosts;
+
+/// One rank of each host: the first one, but `root` on its own host.
+pub fn leaders(hosts: &Hosts, root: Option<Rank>) -> Vec<Rank> {
+    let leader = |group: &Vec<Rank>| root.filter(|root| group.contains(root)).unwrap_or(group[0]);
+    hosts.groups().iter().map(leader).collect()
+}
