@@ -164,33 +164,25 @@ impl FaultyEnd {
         }
     }
 
-    /// As `begin`, unless the operation was tried before.
-    fn begin_once(&self, lane: Lane, epoch: u64, at: Rank) -> Result<()> {
+    /// Begins an operation on the memory of the host, the first time it is tried. What to wait for
+    /// then, if it is held back.
+    fn hold_back(&self, lane: Lane, epoch: u64, at: Rank) -> Result<Option<Io<'_, Result<()>>>> {
         let tried = &self.world.ranks[self.rank().0].tried;
-        let is_first = || {
-            let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
-            tried.insert((lane.0, epoch, at))
-        };
-        if self.world.faults.kill.is_some() && is_first() { self.begin() } else { Ok(()) }
+        let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tried.insert((lane.0, epoch, at)) {
+            return Ok(None);
+        }
+        drop(tried);
+        self.begin()?;
+        Ok(Some(Box::pin(async {
+            self.delay().await;
+            Ok(())
+        })))
     }
 
     async fn delay(&self) {
         for _ in 0..self.world.next_delay() {
             yield_now().await;
-        }
-    }
-
-    /// `attempt`, held back for a few polls, as if what it needs came later.
-    fn later<'a, T>(
-        &'a self,
-        attempt: impl FnOnce() -> Result<Attempt<'a, T>>,
-    ) -> Result<Attempt<'a, T>> {
-        match self.world.next_delay() {
-            0 => attempt(),
-            _ => Ok(Attempt::Wait(Box::pin(async {
-                yield_now().await;
-                Ok(())
-            }))),
         }
     }
 }
@@ -241,8 +233,10 @@ impl HostMemory for FaultyEnd {
         label: &Label,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>> {
-        self.begin_once(lane, epoch, self.rank())?;
-        self.later(|| self.inner.publish(lane, epoch, label, fill))
+        if let Some(wait) = self.hold_back(lane, epoch, self.rank())? {
+            return Ok(Attempt::Wait(wait));
+        }
+        self.inner.publish(lane, epoch, label, fill)
     }
 
     fn publish_in_place<'a>(
@@ -252,8 +246,10 @@ impl HostMemory for FaultyEnd {
         label: &Label,
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>> {
-        self.begin_once(lane, epoch, self.rank())?;
-        self.later(|| self.inner.publish_in_place(lane, epoch, label, bytes))
+        if let Some(wait) = self.hold_back(lane, epoch, self.rank())? {
+            return Ok(Attempt::Wait(wait));
+        }
+        self.inner.publish_in_place(lane, epoch, label, bytes)
     }
 
     fn publish_address(
@@ -273,8 +269,10 @@ impl HostMemory for FaultyEnd {
         at: Rank,
         label: &Label,
     ) -> Result<Attempt<'_, View<'_>>> {
-        self.begin_once(lane, epoch, at)?;
-        self.later(|| self.inner.view(lane, epoch, at, label))
+        if let Some(wait) = self.hold_back(lane, epoch, at)? {
+            return Ok(Attempt::Wait(wait));
+        }
+        self.inner.view(lane, epoch, at, label)
     }
 
     fn read_remote(
