@@ -1,5 +1,5 @@
-//! Passes over a whole buffer, in slices: between two of them the network and the deadline get their
-//! turn, however large the buffer is.
+//! Passes over a whole buffer, in slices. Between two slices the task yields to the network and to
+//! the deadline, however large the buffer is.
 
 use std::ops::Range;
 

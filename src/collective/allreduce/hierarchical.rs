@@ -7,8 +7,8 @@
 //! | fold order | ranks of a host in order; the hosts as the other all-reduce               |
 //! | chosen     | then                                                                      |
 //!
-//! The first rank of each host folds what its host has, all-reduces it with those of the other hosts, and
-//! lays out the result for its own. n = 4:
+//! The first rank of each host reduces what its host has, all-reduces it with those of the other
+//! hosts, and publishes the result for its own. n = 4:
 //!
 //! ```text
 //! host a: 0 1      0 < 1                0 > 1

@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | then                                                                      |
 //!
-//! The ranks of a host show that they have come; the first of each then meets those of the other hosts, and
-//! shows that all have come. n = 4:
+//! The ranks of a host publish that they have arrived. The first rank of each host then meets those
+//! of the other hosts, and publishes that all have arrived. n = 4:
 //!
 //! ```text
 //! host a: 0 1      0 < 1                0 > 1

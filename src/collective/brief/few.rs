@@ -1,8 +1,9 @@
-//! Brief calls of so few bytes that they travel in lines, by value: in memory they would be written in smaller
-//! pieces than they are read, for which a processor waits.
+//! The fast path of calls whose bytes travel inline, by value. In memory they would be written in
+//! smaller pieces than they are read, which stalls store forwarding.
 //!
-//! Leaves longer ones to `slot`, and the passing of the round to `super`, whose invariants it keeps. All of it is
-//! compiled into the exported functions (see `Communicator::make_briefly`), but for what is rare.
+//! Leaves longer calls to `slot`, and the release of the epoch to `super`, whose invariants hold
+//! here too. Everything but rare cases is inlined into the exported functions (see
+//! `Communicator::make_briefly`).
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use crate::rank::{Place, Rank};
 use crate::reduce::Side;
 use crate::transport::{Brief, FEW, Few};
 
-/// Makes the call, as `super::make`.
+/// Executes the call, as `super::make` says.
 #[inline(always)]
 pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
     let (bytes, call) = (brief.bytes(), op.call());

@@ -1,10 +1,12 @@
-//! Brief calls, of up to 4 KiB between ranks of one host: the only round of their flat algorithms, without a
-//! future.
+//! The fast path of calls of up to 4 KiB between ranks of one host: the only epoch of their flat
+//! algorithms, without a future.
 //!
-//! A rank whose peers are about to come has ended such a call before a future would have been made ready.
-//! Invariants: what is laid out, looked at and folded, and in which order, is what the flat algorithm does,
-//! so that ranks that make a call in this way and in that one meet; a call that is not ended here can be gone
-//! on with there, because nothing is written over that is not laid out.
+//! If the peers arrive within the spin limit, such a call completes before a future could be set
+//! up.
+//! Invariants: a rank publishes, reads and reduces the same bytes in the same order as the flat
+//! algorithm, so ranks on the fast path and on the general path can meet in one call. A call that
+//! does not complete here can continue on the general path, because no byte is overwritten that is
+//! not published.
 
 mod few;
 mod slot;
@@ -14,17 +16,17 @@ use crate::op::{Collective, Counts, Op, Reducer};
 use crate::rank::{Place, Rank};
 use crate::transport::{Brief, FEW};
 
-/// Most bytes that a rank lays out in such a call. What is longer is not always made by a flat algorithm.
+/// Limit of the bytes that a rank publishes. A longer call may have another algorithm than flat.
 const MOST: usize = 4 << 10;
-/// Most bytes of all ranks together, unless they lie in lines: who reads them holds locks.
+/// Limit of the bytes of all ranks together, unless they travel inline: a reader holds locks.
 const MOST_OF_ALL: usize = 16 << 10;
 
-/// How many bytes each rank lays out in a call that can be made here. `None` if it cannot.
+/// How many bytes each rank publishes. `None` if the call is not eligible for the fast path.
 #[inline(always)]
 pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
     let call = op.call();
     match op.reducer() {
-        // Nobody knows how long a function of the program takes.
+        // A function of the program may take any time.
         Some(Reducer::User { .. }) => return None,
         // In another floating-point environment the general path reduces.
         Some(reducer) if !reducer.can_fold_few() => return None,
@@ -45,7 +47,8 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
     is_brief.then_some(bytes)
 }
 
-/// Makes the call. `None` if somebody has not come yet; then nothing that is read later is written over.
+/// Executes the call. `None` if a peer does not arrive within the spin limit; then nothing is
+/// overwritten that the general path still reads.
 #[inline(always)]
 pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
     if brief.bytes() <= FEW {

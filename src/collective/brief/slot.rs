@@ -1,7 +1,8 @@
-//! Brief calls whose bytes travel in slots: each arm is the flat algorithm of its call, in one round.
+//! The fast path of calls whose bytes travel in slots: each arm is the flat algorithm of its
+//! collective, in one epoch.
 //!
-//! Leaves those that fit a line to `few`, and the passing of the round to `super`. Invariant: as in `super`, nothing
-//! is written over that is still needed and not laid out.
+//! Leaves calls that travel inline to `few`, and the release of the epoch to `super`. Invariant: as
+//! in `super`, no byte is overwritten that is still needed and not published.
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
@@ -14,7 +15,7 @@ use crate::rank::{Place, Rank};
 use crate::reduce::Stores;
 use crate::transport::Brief;
 
-/// Makes the call, as `super::make`. Not a part of its callers: what it does takes longer than to call it.
+/// Executes the call, as `super::make` says. Not inlined: its work takes longer than a call to it.
 #[inline(never)]
 pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
     let call = op.call();

@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | then                                                                      |
 //!
-//! The root and the first rank of each other host broadcast the data among themselves, and then each lays it
-//! out for its host. n = 4, root 0:
+//! The root and the first rank of each other host broadcast the data among themselves. Then each
+//! publishes it for its host. n = 4, root 0:
 //!
 //! ```text
 //! host a: 0 1                0 > 1
@@ -22,8 +22,8 @@ use crate::collective::leaders::leaders;
 use crate::error::Result;
 use crate::rank::Rank;
 
-/// `data` is valid at the root and becomes valid everywhere. `across` broadcasts it between one rank
-/// of each host.
+/// `data` is valid at the root and becomes valid everywhere. `across` broadcasts it between one
+/// rank of each host.
 pub async fn hierarchical(
     exchange: &Exchange<'_>,
     root: Rank,

@@ -7,8 +7,8 @@
 //! | fold order | ranks of a host in order; the hosts as the other reduce                   |
 //! | chosen     | then                                                                      |
 //!
-//! The root and the first rank of each other host fold what their hosts have, and then reduce that among
-//! themselves. n = 4, root 0:
+//! The root and the first rank of each other host reduce what their hosts have, and then reduce
+//! that among themselves. n = 4, root 0:
 //!
 //! ```text
 //! host a: 0 1      0 < 1

@@ -14,7 +14,7 @@ pub enum Scanned {
     Before,
 }
 
-/// The number of ranks among which a rank prepares its share. Rank 0 reduces nothing and prepares as
+/// The number of ranks for which a rank prepares its share. Rank 0 reduces nothing and prepares as
 /// if it were alone.
 pub fn folding(place: Place) -> usize {
     if place.rank == Rank(0) { 1 } else { place.size }
