@@ -20,8 +20,9 @@ use crate::transport::mem::{MemWorld, Trouble};
 use crate::transport::quic::QuicMesh;
 use crate::transport::{AnyMesh, Mesh, prepare_shared_memory};
 
-use super::attach::Prepared;
-use super::{Communicator, DELIVERY_LOOK, hosts};
+use super::communicator::DELIVERY_LOOK;
+use super::cuda::Prepared;
+use super::{Communicator, hosts};
 
 /// How long an initialisation that has failed waits until the other ranks know why.
 const REFUSAL_DELIVERY: Duration = Duration::from_millis(50);

@@ -14,10 +14,8 @@ use crate::op::Op;
 use crate::rank::Rank;
 use crate::transport::{Mesh, Split};
 
-use super::attach::Prepared;
-use super::batch::{Batch, while_nobody_issues};
-use super::ticket::Ticket;
-use super::work::{Work, collective};
+use super::cuda::Prepared;
+use super::run::{Batch, Ticket, Work, collective, while_nobody_issues};
 use super::{Communicator, hosts};
 
 /// Bytes of a wish as it travels: color (-1: none) and key, little endian.

@@ -13,17 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{FutureExt, join_all};
 
+use crate::comm::cuda;
+use crate::comm::{Communicator, OnCuda, Tried};
 use crate::error::{Error, Result};
 use crate::parker;
 use crate::runtime;
 use crate::transport::shm::bell;
 
-use super::Communicator;
-use super::attach::OnCuda;
-use super::backlog::InBacklog;
-use super::brief::Tried;
-use super::enqueue;
 use super::stream::Stream;
+use super::stream_order::InBacklog;
 use super::ticket::Ticket;
 use super::watch::Watch;
 use super::work::{Work, collective};
@@ -33,7 +31,7 @@ use crate::transport::shm::Started;
 /// that nothing comes between them: no batch is before another here and behind it there.
 static ISSUING: Mutex<()> = Mutex::new(());
 
-pub(super) fn while_nobody_issues<T>(body: impl FnOnce() -> T) -> T {
+pub fn while_nobody_issues<T>(body: impl FnOnce() -> T) -> T {
     let _issuing = ISSUING.lock().unwrap_or_else(PoisonError::into_inner);
     body()
 }
@@ -66,14 +64,14 @@ impl Request<'static> {
 /// no stream. Returns the error of the first that could not be started, or else that failed here.
 pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     if requests.iter().any(|request| request.cuda.is_some()) {
-        return enqueue::run_together(requests);
+        return cuda::run_together(requests);
     }
     let (issued, here) = begin(requests);
     issued.and(here.run())
 }
 
 /// Gives all requests their numbers, and queues those that are on streams. The rest is to be run.
-pub(super) fn begin(requests: Vec<Request<'static>>) -> (Result<()>, Batch<'static>) {
+pub fn begin(requests: Vec<Request<'static>>) -> (Result<()>, Batch<'static>) {
     let mut here = Batch::default();
     let issued = while_nobody_issues(|| issue(requests, &mut here));
     (issued, here)
@@ -105,7 +103,7 @@ fn issue(requests: Vec<Request<'static>>, here: &mut Batch<'static>) -> Result<(
 }
 
 #[derive(Default)]
-pub(super) struct Batch<'a> {
+pub struct Batch<'a> {
     tickets: Vec<Ticket>,
     /// One for each ticket.
     works: Vec<Work<'a>>,
@@ -171,13 +169,13 @@ impl<'a> Batch<'a> {
 const EACH_HAS_ENDED: &str = "each operation has ended or failed";
 
 /// Runs one operation that is on no stream: a batch of one, without its lists and boxes.
-pub(super) fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Result<()> {
+pub fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Result<()> {
     let ticket = work.begin(communicator)?;
     run_begun(&ticket, work, None)
 }
 
 /// As `run_alone`, with its ticket; a collective may have been begun as a brief one.
-pub(super) fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started>) -> Result<()> {
+pub fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started>) -> Result<()> {
     let result = OnceCell::new();
     let way = Way::of(slice::from_ref(ticket), slice::from_ref(&work));
     {

@@ -35,12 +35,12 @@ fn leftovers() -> MutexGuard<'static, Vec<Leftover>> {
 }
 
 /// A communicator that used this has ended.
-pub(super) fn keep(staging: Arc<Staging>, device: Arc<Device>) {
+pub fn keep(staging: Arc<Staging>, device: Arc<Device>) {
     leftovers().push(Leftover { staging, device });
 }
 
 /// Frees all, unless a stream is inside a call.
-pub(super) fn free() {
+pub fn free() {
     while_no_stream_waits(PATIENCE, || {
         let mut leftovers = leftovers();
         leftovers.retain(Leftover::is_there);
@@ -58,7 +58,7 @@ pub(super) fn free() {
 }
 
 /// Memory that another communicator on this device had.
-pub(super) fn take(device: &Device) -> Option<Pinned> {
+pub fn take(device: &Device) -> Option<Pinned> {
     let mut leftovers = leftovers();
     leftovers.retain(Leftover::is_there);
     let can_be_taken = |one: &Leftover| one.device.is_same(device) && one.staging.is_idle();

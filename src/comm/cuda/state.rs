@@ -15,15 +15,15 @@ use tracing::{debug, info, warn};
 use crate::cut::SLOT;
 use crate::device::staging::Staging;
 use crate::device::{CudaStream, Device, Entered, Event};
+use crate::comm::Stream;
 use crate::error::{Error, Result};
 
 use super::allocation::{self, Patience};
-use super::leftovers;
-use super::stream::Stream;
+use super::pinned_pool;
 
 /// How a communicator ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub enum Ending {
     Destroyed,
     Aborted,
 }
@@ -40,7 +40,7 @@ impl Ending {
 
 /// Who waits for a device looks so often whether it is done, and whether it still works.
 const LOOK: Duration = Duration::from_micros(100);
-pub(super) const DEVICE_LOOK: Duration = Duration::from_millis(100);
+pub const DEVICE_LOOK: Duration = Duration::from_millis(100);
 
 /// Most bytes of a piece, which may need a scalar besides its data.
 const PIECE: usize = SLOT + 4096;
@@ -52,7 +52,7 @@ const PATIENCE_WHEN_MADE: Patience =
 const PATIENCE_IN_CALL: Patience =
     Patience { streams: Duration::from_millis(20), allocations: Duration::from_millis(250) };
 
-pub(super) struct Cuda {
+pub struct Cuda {
     ordinal: i32,
     device: Mutex<DeviceUse>,
     /// Makes what was enqueued.
@@ -139,7 +139,7 @@ impl Cuda {
         let device_use = self.device_use();
         match (&*device_use, staging) {
             (DeviceUse::Open(_), staging) => _ = self.staging.set(staging),
-            (_, Some(staging)) => leftovers::keep(staging, device),
+            (_, Some(staging)) => pinned_pool::keep(staging, device),
             (_, None) => {}
         }
     }
@@ -250,7 +250,7 @@ impl Cuda {
             }
             wait_for_device(staging, &device, &order, ending.patience());
             if !staging.is_lost() {
-                leftovers::keep(Arc::clone(staging), Arc::clone(&device));
+                pinned_pool::keep(Arc::clone(staging), Arc::clone(&device));
             }
         }
         if let Some(event) = order.event.take() {
@@ -258,7 +258,7 @@ impl Cuda {
         }
         drop(order);
         if ending == Ending::Destroyed {
-            leftovers::free();
+            pinned_pool::free();
         }
     }
 }
@@ -271,7 +271,7 @@ fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option
     if known == Some(false) {
         return Ok(Some(None));
     }
-    let got = match known.and_then(|_| leftovers::take(device)) {
+    let got = match known.and_then(|_| pinned_pool::take(device)) {
         Some(pinned) => Some((pinned, None)),
         None => allocation::while_no_stream_waits(patience, || {
             let pinned = entered.allocate(Staging::bytes_of(PIECE))?;
@@ -288,8 +288,8 @@ fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option
             (true, None) => return Ok(None),
             (false, settled) => {
                 if let Some(unused) = settled {
-                    leftovers::keep(Staging::new(unused, PIECE), Arc::clone(device));
-                    leftovers::free();
+                    pinned_pool::keep(Staging::new(unused, PIECE), Arc::clone(device));
+                    pinned_pool::free();
                 }
                 return Ok(Some(None));
             }
@@ -331,7 +331,7 @@ fn why_broken(device: &Device, order: &Order) -> Option<Error> {
 }
 
 /// In which order things were enqueued on streams.
-pub(super) struct Order {
+pub struct Order {
     /// Until the communicator ends.
     event: Option<Event>,
     last: Option<CudaStream>,

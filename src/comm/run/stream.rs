@@ -78,14 +78,14 @@ impl Stream {
     }
 
     /// Must be called, as `push`, while nobody else issues: then it stays open until that.
-    pub(super) fn check_open(&self) -> Result<()> {
+    pub fn check_open(&self) -> Result<()> {
         match self.desk.lock().closed {
             true => Err(Error::Handle { what: "stream", kind: "stream" }),
             false => Ok(()),
         }
     }
 
-    pub(super) fn push(&self, batch: Batch<'static>) {
+    pub fn push(&self, batch: Batch<'static>) {
         let mut state = self.desk.lock();
         state.queue.push_back(batch);
         state.queued += 1;

@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::collective::{self, Exchange};
+use crate::comm::Communicator;
+use crate::comm::run::{Ticket, Work, receive};
 use crate::cut::Cut;
 use crate::device::staging::{Lent, Number};
 use crate::error::{Error, Result};
@@ -18,23 +20,20 @@ use crate::op::Op;
 use crate::runtime;
 use crate::transport::{AnyMesh, Mesh};
 
-use super::Communicator;
-use super::cuda::Cuda;
 use super::layout::Layout;
-use super::ticket::Ticket;
-use super::work::{Work, receive};
+use super::state::Cuda;
 
 /// The result of an operation that failed, in every byte: a NaN of every float type.
 const SPOILT: u8 = 0xff;
 
 /// A part of an operation, and the host memory it is made in.
-pub(super) struct Piece {
+pub struct Piece {
     pub layout: Layout,
     pub host: Host,
 }
 
 /// Host memory for the data of a device.
-pub(super) enum Host {
+pub enum Host {
     /// The device fills it and takes from it what has become of it, by itself.
     Pinned { number: Arc<Number>, room: Range<usize> },
     /// The caller does, who waits.
@@ -75,7 +74,7 @@ pub struct Staged<'a> {
 
 impl<'a> Staged<'a> {
     /// `cut`: where it is cut into these pieces, if it is.
-    pub(super) fn new(
+    pub fn new(
         work: Work<'a>,
         cut: Option<Cut>,
         pieces: VecDeque<Piece>,
@@ -84,12 +83,12 @@ impl<'a> Staged<'a> {
         Self { work: Some(Box::new(work)), cut, pieces, holds: cuda.holds }
     }
 
-    pub(super) fn work(&self) -> &Work<'a> {
+    pub fn work(&self) -> &Work<'a> {
         self.work.as_ref().expect("it is asked before it is made")
     }
 
     /// The pieces of a collective, in its turn.
-    pub(super) async fn perform(
+    pub async fn perform(
         &mut self,
         ticket: &Ticket,
         exchange: &Exchange<'_, AnyMesh>,
@@ -121,7 +120,7 @@ impl<'a> Staged<'a> {
     }
 
     /// A message.
-    pub(super) async fn perform_message(&mut self, ticket: &Ticket) -> Result<()> {
+    pub async fn perform_message(&mut self, ticket: &Ticket) -> Result<()> {
         let Some(mut borrowed) = self.lend(ticket).await? else { return Ok(()) };
         let (mesh, layout) = (&ticket.communicator.mesh, &self.pieces[0].layout);
         match self.work.take().map(|work| *work) {
@@ -191,7 +190,7 @@ impl Drop for Staged<'_> {
 }
 
 /// Makes a collective on host memory: in pieces, if some rank may have its buffers on a device.
-pub(super) async fn perform_cut(
+pub async fn perform_cut(
     communicator: &Communicator,
     exchange: &Exchange<'_, AnyMesh>,
     mut op: Op<'_>,

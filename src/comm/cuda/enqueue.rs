@@ -11,21 +11,19 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::comm::Communicator;
+use crate::comm::run::{Request, Stream, Work, begin};
 use crate::cut::Cut;
 use crate::device::staging::{Mark, Number, SLOTS, Track};
 use crate::device::{CudaStream, Device, Entered};
 use crate::error::{Error, Result};
 use crate::rank::Place;
 
-use super::Communicator;
 use super::allocation::Enqueuing;
 use super::attach::OnCuda;
-use super::batch::{Request, begin};
-use super::cuda::{Cuda, Order};
 use super::layout::{Layout, Rows};
 use super::staged::{Host, Piece, Staged};
-use super::stream::Stream;
-use super::work::Work;
+use super::state::{Cuda, Order};
 
 /// Who waits for a stream looks so often.
 const STREAM_LOOK: Duration = Duration::from_micros(50);
@@ -103,7 +101,7 @@ struct Waiting {
 }
 
 /// As `batch::run_together`, where some requests are on CUDA streams.
-pub(super) fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
+pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
     let cudas = cudas_of(&requests);
     let result = run_on(&cudas, requests);
     // A caller that has waited for want of memory has drained its streams: memory may be had now.

@@ -16,7 +16,7 @@ const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Operations of a batch that one report is about.
 const MOST_REPORTED: usize = 8;
 
-pub(super) struct Watch<'a> {
+pub struct Watch<'a> {
     tickets: &'a [Ticket],
     /// One for each ticket, when it has ended.
     results: &'a [OnceCell<Result<()>>],

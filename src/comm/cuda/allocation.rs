@@ -18,7 +18,7 @@ const STAND_BACK: Duration = Duration::from_millis(250);
 
 /// How long a thread that wants to allocate or free waits.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub struct Patience {
     /// For streams that are inside calls.
     pub streams: Duration,
     /// For allocations of other threads.
@@ -60,7 +60,7 @@ impl Gate {
 }
 
 /// While this lives, calls may be put on streams.
-pub(super) struct Enqueuing(());
+pub struct Enqueuing(());
 
 impl Enqueuing {
     /// `None`: a thread is inside an allocation that takes long, so nothing may wait on a stream now.
@@ -85,7 +85,7 @@ impl Drop for Enqueuing {
 
 /// Runs `body`, which allocates or frees pinned memory, once no stream waits for this process. `None`:
 /// the patience has ended before, and `body` did not run.
-pub(super) fn while_no_stream_waits<T>(patience: Patience, body: impl FnOnce() -> T) -> Option<T> {
+pub fn while_no_stream_waits<T>(patience: Patience, body: impl FnOnce() -> T) -> Option<T> {
     /// The gate opens again also if `body` panics.
     struct Allocating;
     impl Drop for Allocating {
@@ -120,12 +120,12 @@ pub(super) fn while_no_stream_waits<T>(patience: Patience, body: impl FnOnce() -
 }
 
 /// From now on allocations wait for the streams that use this.
-pub(super) fn watch(staging: &Arc<Staging>) {
+pub fn watch(staging: &Arc<Staging>) {
     gate().stagings.push(Arc::downgrade(staging));
 }
 
 /// The process ends: no stream waits for it any more, because nothing else could interrupt the wait.
-pub(super) fn release_all() {
+pub fn release_all() {
     let live = gate().live();
     live.iter().for_each(|staging| staging.release());
 }

@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use crate::comm::Communicator;
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
 use crate::transport::{Mesh, Past};
 
-use super::Communicator;
-
-pub(super) struct Ticket {
+pub struct Ticket {
     pub communicator: Arc<Communicator>,
     pub doing: Doing,
     /// The calls before it, if it is one.

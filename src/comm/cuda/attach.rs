@@ -8,15 +8,14 @@
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+use crate::comm::{Communicator, Work};
 use crate::config::Config;
 use crate::device::{CudaStream, Device, Kind, kind_of};
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 
-use super::Communicator;
-use super::cuda::{Cuda, Ending};
 use super::layout::OnDevice;
-use super::work::Work;
+use super::state::{Cuda, Ending};
 
 /// What of a request lies on a device, and the stream it is made in the order of.
 #[derive(Clone)]
@@ -120,7 +119,7 @@ impl Communicator {
 /// which calls may be made: then all of them have got it. Dropping it gives all back, so a thread of the program or
 /// the one that makes the communicator does that.
 #[derive(Default)]
-pub(super) struct Prepared(Option<Result<Arc<Cuda>>>);
+pub struct Prepared(Option<Result<Arc<Cuda>>>);
 
 impl Prepared {
     pub fn new(device: Result<Option<Arc<Device>>>, config: &Config) -> Self {

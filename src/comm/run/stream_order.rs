@@ -8,10 +8,10 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use super::Communicator;
+use crate::comm::Communicator;
 
 #[derive(Default)]
-pub(super) struct Backlog {
+pub struct Backlog {
     state: Mutex<State>,
 }
 
@@ -23,7 +23,7 @@ struct State {
 }
 
 /// A batch's place in the backlog of one communicator. Dropping it ends the batch there.
-pub(super) struct InBacklog(pub Arc<Communicator>);
+pub struct InBacklog(pub Arc<Communicator>);
 
 impl Backlog {
     /// Waits until so many batches have ended.

@@ -11,6 +11,9 @@ use tracing::trace;
 
 use crate::collective::Exchange;
 use crate::collective::select::Ground;
+use crate::comm::Communicator;
+use crate::comm::cuda::{Staged, perform_cut};
+use crate::comm::split::Splitting;
 use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
@@ -19,10 +22,7 @@ use crate::rank::{Place, Rank};
 use crate::transport::shm::Started;
 use crate::transport::{AnyMesh, LANES, Mesh};
 
-use super::Communicator;
 use super::lane::Lanes;
-use super::split::Splitting;
-use super::staged::{Staged, perform_cut};
 use super::ticket::Ticket;
 
 /// What a call of more bytes has written last may not have been sent when it ends.
@@ -59,7 +59,7 @@ impl<'a> From<Incoming<'a>> for Work<'a> {
 
 impl Work<'_> {
     /// Takes its number, if it is a collective, unless the communicator takes no more.
-    pub(super) fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
+    pub fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
         match self {
             Self::Collective(op) => communicator.begin(op.call()),
             Self::Split(_) => communicator.begin(Call::Split),
@@ -70,7 +70,7 @@ impl Work<'_> {
     }
 
     /// Does it, with the ticket of its beginning.
-    pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
+    pub async fn perform(self, ticket: &Ticket) -> Result<()> {
         let mesh = &ticket.communicator.mesh;
         match self {
             // In a box: messages, of which a group may have thousands, are much smaller.
@@ -87,7 +87,7 @@ impl Work<'_> {
     }
 
     /// What it is, for error texts.
-    pub(super) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         match self {
             Self::Collective(op) => op.call().to_string(),
             Self::Split(_) => Call::Split.to_string(),
@@ -98,7 +98,7 @@ impl Work<'_> {
     }
 
     /// The buffers that the caller named, as it named them.
-    pub(super) fn memory(&self) -> Vec<(&'static str, &[u8])> {
+    pub fn memory(&self) -> Vec<(&'static str, &[u8])> {
         match self {
             Self::Collective(op) => op.memory(),
             Self::Send(outgoing) => vec![("sendbuff", outgoing.bytes)],
@@ -108,14 +108,14 @@ impl Work<'_> {
     }
 
     /// Where the scalar of its operator is, if a stream is to fetch it.
-    pub(super) fn scalar(&self) -> Option<Range<usize>> {
+    pub fn scalar(&self) -> Option<Range<usize>> {
         let Self::Collective(op) = self else { return None };
         let (address, bytes) = op.scalar_of_stream()?;
         Some(address as usize..address as usize + bytes)
     }
 
     /// Whether it is a message, which goes over the network.
-    pub(super) fn is_message(&self) -> bool {
+    pub fn is_message(&self) -> bool {
         match self {
             Self::Send(_) | Self::Recv(_) => true,
             Self::Collective(_) | Self::Split(_) => false,
@@ -124,7 +124,7 @@ impl Work<'_> {
     }
 
     /// Whether it calls a function of the program.
-    pub(super) fn calls_program(&self) -> bool {
+    pub fn calls_program(&self) -> bool {
         match self {
             Self::Collective(op) => op.call().calls_program(),
             Self::Staged(staged) => staged.work().calls_program(),
@@ -134,7 +134,7 @@ impl Work<'_> {
 
     /// Whether `rank` may end it with data still to be sent: it only sends in it, more than goes out
     /// at once, or the call is large.
-    pub(super) fn leaves_work(&self, rank: Rank) -> bool {
+    pub fn leaves_work(&self, rank: Rank) -> bool {
         let op = match self {
             Self::Collective(op) => op,
             Self::Send(outgoing) => return outgoing.bytes.len() > SMALL,
@@ -152,7 +152,7 @@ impl Work<'_> {
 }
 
 /// Waits for the turn of the call's lane, and makes the call, or goes on with one that was begun as a brief one.
-pub(super) async fn collective(
+pub async fn collective(
     ticket: &Ticket,
     op: Op<'_>,
     started: Option<Started>,
@@ -163,7 +163,7 @@ pub(super) async fn collective(
 
 /// The same, through host memory.
 /// The receiving side of a message, into host memory.
-pub(super) async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
+pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
     let mesh = &ticket.communicator.mesh;
     let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
     match ticket.in_order(receiving).await {

@@ -8,7 +8,7 @@ use crate::transport::{Absent, Missing};
 const MOST_NAMED: usize = 8;
 
 /// For the error of a call that met its deadline.
-pub(super) fn of_timeout(missing: &Missing) -> String {
+pub fn of_timeout(missing: &Missing) -> String {
     let Missing { absent, unknown } = missing;
     let names = |ranks: &mut dyn Iterator<Item = Rank>| {
         let names: Vec<_> = ranks.map(|rank| rank.to_string()).collect();
@@ -24,7 +24,7 @@ pub(super) fn of_timeout(missing: &Missing) -> String {
 }
 
 /// About a message that is waited for.
-pub(super) fn of_message(call: &MessageCall) -> String {
+pub fn of_message(call: &MessageCall) -> String {
     match call {
         MessageCall::Send { to, .. } => format!("{to} has not received it"),
         MessageCall::Recv { wanted: Wanted { source: Some(from), .. }, .. } => {
@@ -35,7 +35,7 @@ pub(super) fn of_message(call: &MessageCall) -> String {
 }
 
 /// For the log, about a call that goes on.
-pub(super) fn of_straggling(missing: &Missing) -> String {
+pub fn of_straggling(missing: &Missing) -> String {
     let absent = missing.absent.iter().map(|Absent { rank, last }| match last {
         Some(last) => format!("{rank}, which is at #{last}"),
         None => format!("{rank}, which has made no call"),

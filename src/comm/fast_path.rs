@@ -9,11 +9,8 @@ use std::sync::{Arc, MutexGuard};
 
 use tracing::{Level, enabled};
 
-use super::batch::run_begun;
-use super::lane::Lanes;
-use super::ticket::Ticket;
-use super::work::Work;
-use super::{Communicator, State};
+use super::communicator::{Communicator, State};
+use super::run::{Lanes, Ticket, Work, run_begun};
 use crate::collective::brief;
 use crate::error::{Doing, Result};
 use crate::transport::shm::{Brief, Started};

@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 64;
 
 /// Addresses that lie on a device.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OnDevice(pub Vec<Range<usize>>);
+pub struct OnDevice(pub Vec<Range<usize>>);
 
 impl OnDevice {
     fn has(&self, bytes: &[u8]) -> bool {
@@ -28,7 +28,7 @@ impl OnDevice {
 
 /// Rows to be copied between a device and host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rows {
+pub struct Rows {
     pub device: u64,
     pub device_pitch: usize,
     /// Where it is in host memory.
@@ -40,7 +40,7 @@ pub(super) struct Rows {
 
 /// Where the parts of an operation lie in host memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Layout {
+pub struct Layout {
     /// Of the input, if it is there; the same as the output's if it is in place there.
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
