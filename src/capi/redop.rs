@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::device::{Kind, kind_of};
+use crate::comm::{MemoryKind, memory_kind};
 use crate::dtype::DataType;
 use crate::error::{Code, Error, Result};
 use crate::op::{Fold, RedOp, Reducer, Scalar};
@@ -91,15 +91,17 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
         How::Resident(sum, scalar) => {
             let address = scalar.0.addr();
             let range = address..address + dtype.size();
-            let scalar = match kind_of("the scalar", &range, None)? {
+            let scalar = match memory_kind("the scalar", &range, None)? {
                 // SAFETY: the program keeps its scalar alive until the operator is destroyed.
-                Kind::Plain => Scalar::Here(unsafe { read_scalar(scalar.0, dtype) }),
-                Kind::Pinned => Scalar::Pinned {
+                MemoryKind::Plain => Scalar::Here(unsafe { read_scalar(scalar.0, dtype) }),
+                MemoryKind::Pinned => Scalar::Pinned {
                     address: address as u64,
                     // SAFETY: as above.
                     now: unsafe { read_scalar(scalar.0, dtype) },
                 },
-                Kind::Device { .. } | Kind::Managed { .. } => Scalar::OnDevice(address as u64),
+                MemoryKind::Device { .. } | MemoryKind::Managed { .. } => {
+                    Scalar::OnDevice(address as u64)
+                }
             };
             Ok(Reducer::PreMulSum { sum, scalar })
         }

@@ -2,11 +2,14 @@
 //! failure and abort.
 //!
 //! ```text
-//!     communicator  the struct: its sequence numbers, its failure, its end
-//!     create  making  split  hosts    how a communicator comes into being
+//!     create  making  split  hosts    how a communicator is created
+//!     submit        which way a request takes: one of the next three
 //!     fast_path     a short call of one host, completed under the communicator's lock
-//!     run           everything else: batches of operations, polled to completion
-//!     cuda          buffers in the memory of a CUDA device, staged through host memory
+//!     run           batches of operations, polled to completion
+//!     cuda          operations on the memory of a CUDA device, staged through host memory
+//!     request       an operation that a caller has submitted
+//!     communicator  the struct: its sequence numbers, its failure and its end
+//!     leave         the last messages and faults of a process that ends
 //! ```
 
 mod communicator;
@@ -14,14 +17,20 @@ mod create;
 mod cuda;
 mod fast_path;
 mod hosts;
+mod leave;
 mod making;
+mod request;
 mod run;
 mod split;
+mod submit;
 
-pub use communicator::{Communicator, deliver_faults, leave_all};
+pub use communicator::Communicator;
 pub use create::{create_in_process, create_on, create_over, join, join_environment};
-pub use cuda::OnCuda;
-pub use fast_path::{Begun, Tried};
+pub use cuda::{CurrentDevice, MemoryKind, current_device, memory_kind};
+pub use fast_path::{FastPath, Pending};
+pub use leave::{deliver_faults, leave_all};
 pub use making::{Making, Queued};
-pub use run::{Request, Stream, Work, run_together};
+pub use request::{Destination, Request};
+pub use run::{Stream, Work};
 pub use split::{SplitRequest, Wish, split};
+pub use submit::{request, share_cuda_stream, submit, submit_all, try_at_once};

@@ -1,27 +1,30 @@
-//! Communicators made of the ranks of another.
+//! Splits: communicators created from the ranks of another.
 //!
-//! Every rank tells all others its wish, a color and a key; the ranks of one color, ordered by key,
-//! then make a communicator of their own, which shares what joins them. Invariant: what a rank needs
-//! to know of the new communicator follows from the wishes, so that nobody must be asked again.
+//! Every rank sends its color and key to all others. The ranks of one color, ordered by key, then
+//! form a communicator of their own, which shares the links of its parent. Leaves to the mesh how
+//! they connect. Invariant: the new communicator follows from the colors and keys alone, so that no
+//! further exchange is needed to agree on it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use tracing::info;
 
 use crate::config::Config;
 use crate::error::{Doing, Error, Result};
-use crate::op::Op;
+use crate::op::{Call, Op};
 use crate::rank::Rank;
 use crate::transport::{Mesh, Split};
 
 use super::cuda::Prepared;
-use super::run::{Batch, Ticket, Work, collective, while_nobody_issues};
+use super::run::{Batch, Operation, Ticket, Work, collective, while_nobody_issues};
 use super::{Communicator, hosts};
 
-/// Bytes of a wish as it travels: color (-1: none) and key, little endian.
-const WISH_BYTES: usize = 8;
+/// Bytes of a color (-1: none) and a key on the wire, little endian.
+const COLOR_KEY_BYTES: usize = 8;
 
-/// Where a rank wants to belong. Without a color, nowhere.
+/// The arguments of a rank in a split. Without a color it gets no new communicator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wish {
     pub color: Option<u32>,
@@ -32,22 +35,23 @@ pub struct Wish {
 pub struct SplitRequest {
     pub communicator: Arc<Communicator>,
     pub wish: Wish,
-    /// Of the new communicator.
+    /// The settings of the new communicator.
     pub config: Config,
 }
 
-/// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one and
-/// it could be made, whatever becomes of the others: somebody may wait for it there.
+/// Splits communicators, all at once. Each request gets its new communicator, if it named a color
+/// and the communicator could be created, also if others fail: its peers may wait for it there.
 pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>> {
     let made: Vec<_> = requests.iter().map(|_| OnceLock::new()).collect();
-    // Before a rank is told of a wish: none begins a call on the new communicator before all have their memory.
+    // Before any color is sent: no rank starts a call on the new communicator before all have their
+    // pinned memory.
     let prepared: Vec<_> = requests.iter().map(SplitRequest::prepare).collect();
     let mut batch = Batch::default();
     let issued: Vec<_> = while_nobody_issues(|| {
         let all = requests.iter().zip(prepared).zip(&made);
         all.map(|((request, prepared), made)| {
             let communicator = Arc::clone(&request.communicator);
-            batch.add(communicator, Work::Split(Splitting { request, prepared, made }))
+            batch.add(communicator, Work::Other(Box::new(Splitting { request, prepared, made })))
         })
         .collect()
     });
@@ -55,27 +59,47 @@ pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>
     let outcome = |(issued, made): (Result<()>, OnceLock<_>)| {
         issued?;
         ran.next().expect("what was issued ran")?;
-        made.into_inner().expect("it ran to its end")
+        made.into_inner().expect("a split that succeeds has an outcome")
     };
     issued.into_iter().zip(made).map(outcome).collect()
 }
 
-/// A split as an operation, and where its outcome goes.
-pub struct Splitting<'a> {
+/// A split as an operation, and the place for its outcome.
+struct Splitting<'a> {
     request: &'a SplitRequest,
     prepared: Prepared,
     made: &'a OnceLock<Result<Option<Arc<Communicator>>>>,
 }
 
+impl Operation for Splitting<'_> {
+    fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
+        Ticket::of_call(communicator, Call::Split)
+    }
+
+    fn describe(&self) -> String {
+        Call::Split.to_string()
+    }
+
+    fn perform<'t>(
+        self: Box<Self>,
+        ticket: &'t Ticket,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + 't>>
+    where
+        Self: 't,
+    {
+        Box::pin((*self).execute(ticket))
+    }
+}
+
 impl Splitting<'_> {
-    /// A communicator that cannot be made is no failure of the one that is split: its call has ended
-    /// when the wishes are known.
-    pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
+    /// The call on the parent completes when the colors and keys are known. A new communicator that
+    /// cannot be created is no failure of its parent.
+    async fn execute(self, ticket: &Ticket) -> Result<()> {
         let Doing::Collective { seq, .. } = ticket.doing else {
-            unreachable!("a split has a number")
+            unreachable!("a split has a sequence number")
         };
-        let mut wishes = self.request.wishes();
-        // The parent is not left before the new communicator, which uses its links, is made.
+        let mut wishes = self.request.colors_and_keys();
+        // The parent is not left before the new communicator, which uses its links, is created.
         let _running = ticket.communicator.keep_running();
         let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }, None).await);
         if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
@@ -94,17 +118,17 @@ impl SplitRequest {
         Prepared::new(Ok(device), &self.config)
     }
 
-    /// A place for the wish of each rank, with this rank's own.
-    fn wishes(&self) -> Vec<u8> {
+    /// A buffer for the colors and keys of all ranks, with this rank's own.
+    fn colors_and_keys(&self) -> Vec<u8> {
         let place = self.communicator.place();
-        let mut wishes = vec![0; place.size * WISH_BYTES];
-        let own = place.rank.0 * WISH_BYTES;
-        wishes[own..own + WISH_BYTES].copy_from_slice(&self.wish.encode());
+        let mut wishes = vec![0; place.size * COLOR_KEY_BYTES];
+        let own = place.rank.0 * COLOR_KEY_BYTES;
+        wishes[own..own + COLOR_KEY_BYTES].copy_from_slice(&self.wish.encode());
         wishes
     }
 
-    /// Makes the communicator that the wishes told in call number `seq` lead to, within the time that
-    /// initialisation may take. Ends with the parent, if that fails or is aborted.
+    /// Creates the communicator that follows from the colors and keys of call `seq`, within the
+    /// timeout of initialisation. Fails with the parent, if that fails or is aborted.
     async fn make(
         &self,
         seq: u64,
@@ -113,7 +137,7 @@ impl SplitRequest {
     ) -> Result<Option<Arc<Communicator>>> {
         let Some(color) = self.wish.color else { return Ok(None) };
         let parent = &self.communicator;
-        let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
+        let wishes: Vec<_> = wishes.chunks_exact(COLOR_KEY_BYTES).map(Wish::decode).collect();
         let members = members(&wishes, color);
         let mut mesh = parent.mesh.split(Split { seq, color, members }).await?;
         if let Some(failure) = prepared.failure(mesh.place().rank) {
@@ -128,7 +152,7 @@ impl SplitRequest {
             }
             Err(fault) => {
                 mesh.fail(fault.clone());
-                return Err(parent.as_caller_is_told(fault));
+                return Err(parent.as_reported(fault));
             }
         };
         if let Err(error) = formed {
@@ -136,7 +160,7 @@ impl SplitRequest {
             // looked.
             if let Some(fault) = parent.fault() {
                 mesh.fail(fault.clone());
-                return Err(parent.as_caller_is_told(fault));
+                return Err(parent.as_reported(fault));
             }
             // A communicator that another rank has failed meanwhile is returned all the same: its
             // calls report that fault.
@@ -163,7 +187,7 @@ fn members(wishes: &[Wish], color: u32) -> Vec<Rank> {
 }
 
 impl Wish {
-    pub fn encode(self) -> [u8; WISH_BYTES] {
+    pub fn encode(self) -> [u8; COLOR_KEY_BYTES] {
         // A color is not negative, so that it differs from none.
         let color = self.color.map_or(-1, |color| color as i32).to_le_bytes();
         let key = self.key.to_le_bytes();

@@ -1,18 +1,19 @@
 //! Puts operations on CUDA streams: a call alone, or those of a group.
 //!
-//! Pieces, and what is no larger than one, go through a ring of slots, a few ahead; messages and what is larger but
-//! not cut is all fetched before anything is waited for; what does not fit then is copied while the caller waits.
-//! Leaves to `staged` what an operation does between its copies. Invariants: operations get their numbers, here and
-//! among ranks, in the order in which they were called; before the first wait stands all that other ranks need from
-//! this one to end it; once operations have begun, a failure of the driver fails their communicators and lets
-//! their streams go on.
+//! An operation takes one of three routes. Ring: the pieces of a cut collective, and collectives no
+//! larger than a piece, through a ring of slots, a few ahead. Whole: messages and uncut
+//! collectives, copied in before the first wait. Blocking: what does not fit; the caller copies and
+//! waits. Leaves to `staged` what an operation does between its copies. Invariants: operations get
+//! their sequence numbers in the order of their calls; before the first wait on a stream is
+//! everything that other ranks need from this one to end it; once operations have begun, a failure
+//! of the driver fails their communicators and releases their streams.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::comm::Communicator;
-use crate::comm::run::{Request, Stream, Work, begin};
+use crate::comm::run::{HostRequest, Stream, Work, begin};
+use crate::comm::{Communicator, Request};
 use crate::cut::Cut;
 use crate::device::staging::{Mark, Number, SLOTS, Track};
 use crate::device::{CudaStream, Device, Entered};
@@ -22,22 +23,22 @@ use crate::rank::Place;
 use super::allocation::Enqueuing;
 use super::attach::OnCuda;
 use super::layout::{Layout, Rows};
-use super::staged::{Host, Piece, Staged};
-use super::state::{Cuda, Order};
+use super::staged::{HostMemory, Piece, Staged};
+use super::state::{CudaState, Order};
 
-/// Who waits for a stream looks so often.
-const STREAM_LOOK: Duration = Duration::from_micros(50);
+/// How often a thread that waits for a stream checks it.
+const STREAM_POLL: Duration = Duration::from_micros(50);
 
-/// What was asked for: of the host alone, or something to be put on a CUDA stream.
-enum Asked {
-    Host(Request<'static>),
-    Cuda(Planned),
+/// A request: on host memory alone, or to be put on a CUDA stream.
+enum Planned {
+    Host(HostRequest),
+    Cuda(PlannedOnCuda),
 }
 
-struct Planned {
+struct PlannedOnCuda {
     communicator: Arc<Communicator>,
-    /// Which of the sides it is of.
-    side: usize,
+    /// Index of the plan of its communicator.
+    plan: usize,
     stream: CudaStream,
     work: Work<'static>,
     cut: Option<Cut>,
@@ -47,24 +48,24 @@ struct Planned {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Route {
-    /// Piece by piece.
+    /// Piece by piece, through the slots of the staging buffer.
     Ring,
-    /// At once, through pinned memory.
+    /// At once, through the rest of the staging buffer.
     Whole,
     /// At once, while the caller waits.
-    Waiting,
+    Blocking,
 }
 
-/// One of the communicators that are enqueued for, while nobody else does that.
-struct Side<'a> {
-    cuda: &'a Arc<Cuda>,
+/// What is enqueued for one communicator, while its order is locked.
+struct CommPlan<'a> {
+    cuda: &'a Arc<CudaState>,
     device: Arc<Device>,
     order: MutexGuard<'a, Order>,
-    /// Everything that is fetched before the rest, and stored behind it, by stream.
+    /// What is copied in before the steps and copied out behind them, by stream.
     whole: Vec<Whole>,
-    /// How much of the memory for such things is taken.
+    /// How many bytes of the staging buffer `whole` has taken.
     taken: usize,
-    /// In this order.
+    /// The steps of the ring, in this order.
     steps: VecDeque<Step>,
 }
 
@@ -77,132 +78,146 @@ struct Whole {
 
 /// What is put on a stream for a piece.
 enum Step {
-    /// Its data is fetched, and its number told.
+    /// Copies its data in, then signals its number.
     Front(CudaStream, Mark, Vec<Rows>),
-    /// Its number is awaited, and its result stored.
+    /// Waits for its number, then copies its result out.
     Back(CudaStream, Mark, Vec<Rows>),
-    /// In place of that, where it goes another way here and perhaps not on other ranks.
+    /// Takes the turn of a piece that takes another route here, and perhaps not on other ranks.
     Skipped,
 }
 
-/// What was enqueued, for the text of a failure.
+/// An operation that was enqueued, for the text of an error.
 struct Enqueued {
     communicator: Arc<Communicator>,
     what: String,
 }
 
-/// What a caller waits for, and what is copied then.
-struct Waiting {
+/// An operation that the caller waits for, and what the caller then copies out.
+struct Blocking {
     enqueued: Enqueued,
-    cuda: Arc<Cuda>,
+    cuda: Arc<CudaState>,
     stream: CudaStream,
     memory: Arc<Mutex<Vec<u8>>>,
     store: Vec<Rows>,
 }
 
-/// As `batch::run_together`, where some requests are on CUDA streams.
-pub fn run_together(requests: Vec<Request<'static>>) -> Result<()> {
+/// Gives all requests, of which some are on CUDA streams, their sequence numbers in this order,
+/// starts them all, and waits for those that are on no stream. Returns the first error.
+pub fn enqueue_all(requests: Vec<Request>) -> Result<()> {
+    let requests: Vec<_> = requests.into_iter().map(Request::into_host).collect();
     let cudas = cudas_of(&requests);
-    let result = run_on(&cudas, requests);
-    // A caller that has waited for want of memory has drained its streams: memory may be had now.
+    let result = enqueue_on(&cudas, requests);
+    // A caller that waited for lack of memory has drained its streams: memory may be allocated now.
     cudas.iter().filter(|cuda| !cuda.has_memory()).for_each(|cuda| cuda.get_memory());
-    // A communicator that has ended meanwhile could perhaps not wait for this.
+    // A communicator that ended meanwhile may not have been able to wait for this call.
     cudas.iter().for_each(|cuda| cuda.give_back(Duration::ZERO));
     result
 }
 
-fn run_on(cudas: &[Arc<Cuda>], requests: Vec<Request<'static>>) -> Result<()> {
+fn enqueue_on(
+    cudas: &[Arc<CudaState>],
+    requests: Vec<(HostRequest, Option<OnCuda>)>,
+) -> Result<()> {
     let enqueuing = Enqueuing::begin();
-    // In one order in all threads, so that none waits for another's.
-    let mut sides = cudas.iter().map(Side::new).collect::<Result<Vec<_>>>()?;
+    // Locked in one order by all threads, so that no two deadlock.
+    let mut plans = cudas.iter().map(CommPlan::new).collect::<Result<Vec<_>>>()?;
     let may_hold = enqueuing.is_some();
-    let asked = requests.into_iter().map(|request| plan(request, cudas, may_hold));
-    let mut asked = asked.collect::<Result<Vec<_>>>()?;
-    let mut waiting = Vec::new();
-    let uncut = find_room(&mut asked, &mut sides, &mut waiting).inspect_err(|_| {
-        sides.iter_mut().for_each(Side::settle);
+    let planned = requests.into_iter().map(|(request, on)| plan(request, on, cudas, may_hold));
+    let mut planned = planned.collect::<Result<Vec<_>>>()?;
+    let mut blocking = Vec::new();
+    let uncut = stage_uncut(&mut planned, &mut plans, &mut blocking).inspect_err(|_| {
+        plans.iter_mut().for_each(CommPlan::settle);
     })?;
-    let is_for_caller = |asked: &Asked| matches!(asked, Asked::Host(one) if one.stream.is_none());
-    // What the caller waits for is made by other threads: what is put on streams meanwhile may wait for it.
-    let host = asked.iter().any(is_for_caller).then(Stream::new).transpose()?;
+    let is_for_caller = |one: &Planned| matches!(one, Planned::Host(one) if one.stream.is_none());
+    // Other threads execute what the caller waits for: steps that are put on streams meanwhile may
+    // wait for it.
+    let host = planned.iter().any(is_for_caller).then(Stream::new).transpose()?;
     let mut enqueued = Vec::new();
-    let requests = asked.into_iter().zip(uncut).map(|(asked, pieces)| match asked {
-        Asked::Host(request) => {
-            skip(&request, &mut sides);
-            Request { stream: request.stream.or_else(|| host.clone()), ..request }
+    let requests = planned.into_iter().zip(uncut).map(|(planned, pieces)| match planned {
+        Planned::Host(request) => {
+            skip(&request, &mut plans);
+            HostRequest { stream: request.stream.or_else(|| host.clone()), ..request }
         }
-        Asked::Cuda(planned) => {
+        Planned::Cuda(planned) => {
             enqueued.push(planned.enqueued());
-            staged(planned, pieces, &mut sides)
+            staged(planned, pieces, &mut plans)
         }
     });
     let requests = requests.collect();
     let (begun, _nothing_here) = begin(requests);
-    let put = put_all(&mut sides).map_err(|error| {
+    let put = put_all(&mut plans).map_err(|error| {
         let faults: Vec<_> = enqueued.iter().map(|one| one.fail("not enqueued", &error)).collect();
-        for side in &mut sides {
-            side.cuda.release();
-            side.settle();
+        for plan in &mut plans {
+            plan.cuda.release();
+            plan.settle();
         }
         faults.into_iter().next().unwrap_or(error)
     });
-    drop((sides, enqueuing));
-    // Whoever aborted meanwhile did not know of these numbers.
+    drop((plans, enqueuing));
+    // A thread that aborted meanwhile did not know of these numbers.
     for one in enqueued.iter().filter(|one| one.communicator.is_aborted()) {
-        one.communicator.release_device();
+        if let Some(cuda) = one.communicator.cuda.get() {
+            cuda.release();
+        }
     }
-    // Whatever has failed: while it is made it may use memory of the caller's.
+    // Also after a failure: an operation may use the caller's memory until it has completed.
     let on_host = host.map_or(Ok(()), |host| host.synchronize());
-    put.and(begun).and(on_host).and(wait_for_all(&waiting))
+    put.and(begun).and(on_host).and(wait_for_all(&blocking))
 }
 
-/// Waits until all has been made, and stores what communicators have made without a failure.
-fn wait_for_all(waiting: &[Waiting]) -> Result<()> {
-    let mut failed: Vec<&Arc<Cuda>> = Vec::new();
+/// Waits until all operations have completed, and copies out the results of communicators that have
+/// not failed.
+fn wait_for_all(blocking: &[Blocking]) -> Result<()> {
+    let mut failed: Vec<&Arc<CudaState>> = Vec::new();
     let mut result = Ok(());
-    for one in waiting {
-        let made = one.cuda.worker().synchronize();
-        if made.is_err() {
+    for one in blocking {
+        let executed = one.cuda.worker().synchronize();
+        if executed.is_err() {
             failed.push(&one.cuda);
         }
-        result = result.and(made);
+        result = result.and(executed);
     }
-    let has_failed = |one: &Waiting| {
+    let has_failed = |one: &Blocking| {
         one.enqueued.communicator.fault().is_some()
             || failed.iter().any(|cuda| Arc::ptr_eq(cuda, &one.cuda))
     };
-    for one in waiting.iter().filter(|one| !has_failed(one)) {
+    for one in blocking.iter().filter(|one| !has_failed(one)) {
         result = result.and(one.store());
     }
     result
 }
 
-/// Those of all communicators that are enqueued for, in one order in all threads.
-fn cudas_of(requests: &[Request<'static>]) -> Vec<Arc<Cuda>> {
-    let on_cuda = requests.iter().filter(|request| request.cuda.is_some());
-    let cudas = on_cuda.filter_map(|request| request.communicator.cuda.get().cloned());
+/// The states of all communicators that are enqueued for, in the same order in all threads.
+fn cudas_of(requests: &[(HostRequest, Option<OnCuda>)]) -> Vec<Arc<CudaState>> {
+    let on_cuda = requests.iter().filter(|(_, on)| on.is_some());
+    let cudas = on_cuda.filter_map(|(request, _)| request.communicator.cuda.get().cloned());
     let mut cudas: Vec<_> = cudas.filter(|cuda| cuda.device().is_ok()).collect();
     cudas.sort_by_key(|cuda| Arc::as_ptr(cuda).addr());
     cudas.dedup_by(|one, other| Arc::ptr_eq(one, other));
     cudas
 }
 
-/// Says what is to be put where, before anything is begun. `may_hold`: whether streams may wait for this process.
-fn plan(request: Request<'static>, cudas: &[Arc<Cuda>], may_hold: bool) -> Result<Asked> {
-    let Some(on) = &request.cuda else { return Ok(Asked::Host(request)) };
-    if request.communicator.check_takes(&request.work).is_err() {
-        // It gets no number and is not made, which is its own matter: others of the group are.
-        return Ok(Asked::Host(Request { cuda: None, ..request }));
+/// Chooses the route of a request and its layouts, before anything begins. `may_hold`: whether
+/// streams may wait for this process.
+fn plan(
+    request: HostRequest,
+    on: Option<OnCuda>,
+    cudas: &[Arc<CudaState>],
+    may_hold: bool,
+) -> Result<Planned> {
+    let Some(OnCuda { stream, device }) = on else { return Ok(Planned::Host(request)) };
+    let HostRequest { communicator, mut work, .. } = request;
+    if communicator.check_open(&communicator.lock(), &work.describe()).is_err() {
+        // It will get no sequence number and fail alone: the others of the group are executed.
+        return Ok(Planned::Host(HostRequest { communicator, stream: None, work }));
     }
-    let own = request.communicator.cuda.get();
-    let side = cudas.iter().position(|cuda| own.is_some_and(|own| Arc::ptr_eq(cuda, own)));
-    let (Some(cuda), Some(side)) = (own, side) else {
-        return Err(Error::Aborted); // since it was looked at
+    let own = communicator.cuda.get();
+    let plan = cudas.iter().position(|cuda| own.is_some_and(|own| Arc::ptr_eq(cuda, own)));
+    let (Some(cuda), Some(plan)) = (own, plan) else {
+        return Err(Error::Aborted); // after `check_open`
     };
-    cuda.device()?.enter()?.check_not_capturing(on.stream)?;
-    let OnCuda { stream, ref device } = *on;
-    let place = request.communicator.place();
-    let (communicator, mut work) = (request.communicator, request.work);
+    cuda.device()?.enter()?.check_not_capturing(stream)?;
+    let (place, device) = (communicator.place(), &device);
     let mut cut = None;
     let mut layouts = match &mut work {
         Work::Collective(op) => {
@@ -216,11 +231,11 @@ fn plan(request: Request<'static>, cudas: &[Arc<Cuda>], may_hold: bool) -> Resul
         }
         Work::Send(outgoing) => vec![Layout::of_outgoing(outgoing, device)],
         Work::Recv(incoming) => vec![Layout::of_incoming(incoming, device)],
-        Work::Split(_) | Work::Staged(_) => unreachable!("such work comes from no caller"),
+        Work::Other(_) => unreachable!("no caller submits such work"),
     };
-    let cuda = &cudas[side];
+    let cuda = &cudas[plan];
     let route = match cuda.staging().filter(|_| may_hold) {
-        None => Route::Waiting,
+        None => Route::Blocking,
         // Pieces fit by construction.
         Some(_) if cut.is_some() => Route::Ring,
         Some(staging) if layouts[0].bytes <= staging.slot_bytes() && !work.is_message() => {
@@ -228,25 +243,25 @@ fn plan(request: Request<'static>, cudas: &[Arc<Cuda>], may_hold: bool) -> Resul
         }
         Some(_) => Route::Whole,
     };
-    if route == Route::Waiting && cut.is_some() {
+    if route == Route::Blocking && cut.is_some() {
         if let Work::Collective(op) = &work {
             layouts = vec![Layout::of(op, place, device)];
         }
-        cut = None; // it is cut when it is made
+        cut = None; // it is cut when it is executed
     }
-    Ok(Asked::Cuda(Planned { communicator, side, stream, work, cut, layouts, route }))
+    Ok(Planned::Cuda(PlannedOnCuda { communicator, plan, stream, work, cut, layouts, route }))
 }
 
-/// Finds memory for what is not cut: that comes first in the order of numbers. The one piece of each, and none of
-/// what is of the host or goes through the ring.
-fn find_room(
-    asked: &mut [Asked],
-    sides: &mut [Side<'_>],
-    waiting: &mut Vec<Waiting>,
+/// Stages the operations that are not cut: they come first in the order of numbers. Returns the one
+/// piece of each, and none for a request on host memory or on the ring.
+fn stage_uncut(
+    planned: &mut [Planned],
+    plans: &mut [CommPlan<'_>],
+    blocking: &mut Vec<Blocking>,
 ) -> Result<Vec<VecDeque<Piece>>> {
-    let pieces = asked.iter_mut().map(|asked| match asked {
-        Asked::Cuda(planned) if planned.route != Route::Ring => {
-            let piece = room_for(planned, &mut sides[planned.side], waiting)?;
+    let pieces = planned.iter_mut().map(|planned| match planned {
+        Planned::Cuda(planned) if planned.route != Route::Ring => {
+            let piece = stage_one(planned, &mut plans[planned.plan], blocking)?;
             Ok([piece].into())
         }
         _ => Ok(VecDeque::new()),
@@ -254,104 +269,105 @@ fn find_room(
     pieces.collect()
 }
 
-/// What finds no pinned memory is fetched here.
-fn room_for(
-    planned: &mut Planned,
-    side: &mut Side<'_>,
-    waiting: &mut Vec<Waiting>,
+/// Reserves pinned memory for an operation. If that does not suffice, copies its data in here.
+fn stage_one(
+    planned: &mut PlannedOnCuda,
+    plan: &mut CommPlan<'_>,
+    blocking: &mut Vec<Blocking>,
 ) -> Result<Piece> {
     let layout = planned.layouts.pop().expect("what is not cut has one layout");
-    let start = side.taken.next_multiple_of(64);
-    if let (Route::Whole, Some(staging)) = (planned.route, side.cuda.staging()) {
+    let start = plan.taken.next_multiple_of(64);
+    if let (Route::Whole, Some(staging)) = (planned.route, plan.cuda.staging()) {
         let all = staging.whole();
         if start + layout.bytes <= all.len() {
-            side.taken = start + layout.bytes;
-            let room = all.start + start..all.start + start + layout.bytes;
-            let number = side.whole_on(planned.stream, &layout, room.start);
-            return Ok(Piece { layout, host: Host::Pinned { number, room } });
+            plan.taken = start + layout.bytes;
+            let range = all.start + start..all.start + start + layout.bytes;
+            let number = plan.whole_on(planned.stream, &layout, range.start);
+            return Ok(Piece { layout, host: HostMemory::Pinned { number, range } });
         }
-        planned.route = Route::Waiting;
-        side.cuda.tell_that_callers_wait(layout.bytes);
+        planned.route = Route::Blocking;
+        plan.cuda.log_that_callers_wait(layout.bytes);
     }
-    let memory = side.fetched(&planned.communicator, planned.stream, &layout)?;
+    let memory = plan.fetched(&planned.communicator, planned.stream, &layout)?;
     let memory = Arc::new(Mutex::new(memory));
-    waiting.push(Waiting {
+    blocking.push(Blocking {
         enqueued: planned.enqueued(),
-        cuda: Arc::clone(side.cuda),
+        cuda: Arc::clone(plan.cuda),
         stream: planned.stream,
         memory: Arc::clone(&memory),
         store: layout.store.clone(),
     });
-    Ok(Piece { layout, host: Host::Plain(memory) })
+    Ok(Piece { layout, host: HostMemory::Plain(memory) })
 }
 
-/// The request as a thread of ours makes it.
+/// The request as the worker of the communicator executes it.
 fn staged(
-    planned: Planned,
+    planned: PlannedOnCuda,
     mut pieces: VecDeque<Piece>,
-    sides: &mut [Side<'_>],
-) -> Request<'static> {
-    let Planned { communicator, side, stream, work, cut, layouts, route } = planned;
-    let side = &mut sides[side];
+    plans: &mut [CommPlan<'_>],
+) -> HostRequest {
+    let PlannedOnCuda { communicator, plan, stream, work, cut, layouts, route } = planned;
+    let plan = &mut plans[plan];
     match route {
-        Route::Ring => pieces = side.ring(stream, layouts),
-        Route::Whole | Route::Waiting => side.skip(&work, communicator.place()),
+        Route::Ring => pieces = plan.ring(stream, layouts),
+        Route::Whole | Route::Blocking => plan.skip(&work, communicator.place()),
     }
-    let worker = Some(Arc::clone(side.cuda.worker()));
-    let work = Work::Staged(Staged::new(work, cut, pieces, side.cuda));
-    Request { communicator, stream: worker, cuda: None, work }
+    let worker = Some(Arc::clone(plan.cuda.worker()));
+    let work = Work::Other(Box::new(Staged::new(work, cut, pieces, plan.cuda.holds)));
+    HostRequest { communicator, stream: worker, work }
 }
 
-/// As `Side::skip`, for what is of the host here.
-fn skip(request: &Request<'static>, sides: &mut [Side<'_>]) {
+/// Takes the turns of a request that is on host memory here.
+fn skip(request: &HostRequest, plans: &mut [CommPlan<'_>]) {
     let own = request.communicator.cuda.get();
-    let side = sides.iter_mut().find(|side| own.is_some_and(|own| Arc::ptr_eq(side.cuda, own)));
-    if let Some(side) = side {
-        side.skip(&request.work, request.communicator.place());
+    let plan = plans.iter_mut().find(|plan| own.is_some_and(|own| Arc::ptr_eq(plan.cuda, own)));
+    if let Some(plan) = plan {
+        plan.skip(&request.work, request.communicator.place());
     }
 }
 
 /// Puts everything on streams.
-fn put_all(sides: &mut [Side<'_>]) -> Result<()> {
-    sides.iter_mut().try_for_each(Side::begin)?;
-    interleave(sides)?;
-    sides.iter_mut().try_for_each(Side::end)
+fn put_all(plans: &mut [CommPlan<'_>]) -> Result<()> {
+    plans.iter_mut().try_for_each(CommPlan::begin)?;
+    interleave(plans)?;
+    plans.iter_mut().try_for_each(CommPlan::end)
 }
 
-/// All sides go on by turns: a wait of one is never before what another rank needs of the others to end it,
-/// whatever the order of communicators is there. What is waited for in a turn was fetched in an earlier one, so
-/// all ranks must count turns alike: also for collectives that go another way here.
-fn interleave(sides: &mut [Side<'_>]) -> Result<()> {
+/// Puts the steps of all plans on streams by turns. No wait of one communicator is then before what
+/// another rank needs of the others to end it, in whatever order that rank names its communicators.
+/// A turn waits for what an earlier turn has copied in, so all ranks must count turns alike, also
+/// for collectives that take another route here.
+fn interleave(plans: &mut [CommPlan<'_>]) -> Result<()> {
     let mut is_first = true;
-    while sides.iter().any(|side| !side.steps.is_empty()) {
-        for side in sides.iter_mut().filter(|side| !side.steps.is_empty()) {
-            side.go_on(is_first)?;
+    while plans.iter().any(|plan| !plan.steps.is_empty()) {
+        for plan in plans.iter_mut().filter(|plan| !plan.steps.is_empty()) {
+            plan.take_turn(is_first)?;
         }
         is_first = false;
     }
     Ok(())
 }
 
-impl Planned {
+impl PlannedOnCuda {
     fn enqueued(&self) -> Enqueued {
-        Enqueued { communicator: Arc::clone(&self.communicator), what: self.work.words() }
+        Enqueued { communicator: Arc::clone(&self.communicator), what: self.work.describe() }
     }
 }
 
 impl Enqueued {
-    /// Fails the communicator.
+    /// Fails the communicator. Returns the error to report to the caller.
     fn fail(&self, how: &str, cause: &Error) -> Error {
         self.communicator.fail_on_device(&format!("{}, {how}", self.what), cause)
     }
 }
 
-impl<'a> Side<'a> {
-    fn new(cuda: &'a Arc<Cuda>) -> Result<Self> {
+impl<'a> CommPlan<'a> {
+    fn new(cuda: &'a Arc<CudaState>) -> Result<Self> {
         let (device, order) = (cuda.device()?, cuda.lock());
         Ok(Self { cuda, device, order, whole: Vec::new(), taken: 0, steps: VecDeque::new() })
     }
 
-    /// Memory of our own, with what is to be fetched, when the stream has come so far.
+    /// Waits for the stream, and copies the data of an operation into memory that is not pinned.
     fn fetched(
         &mut self,
         communicator: &Communicator,
@@ -371,9 +387,9 @@ impl<'a> Side<'a> {
         Ok(memory)
     }
 
-    /// Adds to what is fetched on a stream before all else. Its number.
+    /// Adds an operation to what is copied in on a stream before the steps. Returns its number.
     fn whole_on(&mut self, stream: CudaStream, layout: &Layout, start: usize) -> Arc<Number> {
-        let staging = self.cuda.staging().expect("it has room there");
+        let staging = self.cuda.staging().expect("the route Whole needs a staging buffer");
         let index =
             self.whole.iter().position(|whole| whole.stream == stream).unwrap_or_else(|| {
                 let number = staging.issue(Track::Whole);
@@ -386,7 +402,7 @@ impl<'a> Side<'a> {
         Arc::clone(&whole.number)
     }
 
-    /// Has pieces go through the ring: each slot is used again when its result was stored.
+    /// Adds the steps of pieces to the ring. A slot is reused when the result in it was copied out.
     fn ring(&mut self, stream: CudaStream, layouts: Vec<Layout>) -> VecDeque<Piece> {
         let staging = self.cuda.staging().expect("it has a ring");
         let mut backs = VecDeque::new();
@@ -395,17 +411,17 @@ impl<'a> Side<'a> {
             if index >= SLOTS {
                 self.steps.extend(backs.pop_front());
             }
-            let (number, room) = (staging.issue(Track::Pieces), staging.slot(index));
-            let moved = |rows: &[Rows]| rows.iter().map(|rows| rows.moved(room.start)).collect();
+            let (number, range) = (staging.issue(Track::Pieces), staging.slot(index));
+            let moved = |rows: &[Rows]| rows.iter().map(|rows| rows.moved(range.start)).collect();
             self.steps.push_back(Step::Front(stream, number.mark, moved(&layout.fetch)));
             backs.push_back(Step::Back(stream, number.mark, moved(&layout.store)));
-            pieces.push_back(Piece { layout, host: Host::Pinned { number, room } });
+            pieces.push_back(Piece { layout, host: HostMemory::Pinned { number, range } });
         }
         self.steps.extend(backs);
         pieces
     }
 
-    /// A collective that does not go through the ring here takes as many turns as if it did.
+    /// Adds the turns of a collective that takes another route than the ring here.
     fn skip(&mut self, work: &Work<'_>, place: Place) {
         if let Work::Collective(op) = work {
             let turns = Cut::of(op, place).map_or(1, |cut| cut.pieces);
@@ -413,7 +429,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Fetches what is made at once.
+    /// Copies in what is staged as a whole.
     fn begin(&mut self) -> Result<()> {
         let device = Arc::clone(&self.device);
         let entered = device.enter()?;
@@ -425,8 +441,9 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// Puts on streams what stands before the next wait, and, but for the first time, that wait before it.
-    fn go_on(&mut self, is_first: bool) -> Result<()> {
+    /// Puts on streams the steps up to the next wait; but for the first turn, the wait before them
+    /// too.
+    fn take_turn(&mut self, is_first: bool) -> Result<()> {
         let device = Arc::clone(&self.device);
         let entered = device.enter()?;
         if !is_first && let Some(back) = self.steps.pop_front() {
@@ -440,13 +457,13 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// Stores what was made at once, and lets the streams be.
+    /// Copies out what was staged as a whole, and ends the series of steps.
     fn end(&mut self) -> Result<()> {
         let device = Arc::clone(&self.device);
         let entered = device.enter()?;
         for whole in std::mem::take(&mut self.whole) {
             let step = Step::Back(whole.stream, whole.number.mark, whole.store);
-            drop(whole.number); // who makes it has it too
+            drop(whole.number); // the pieces hold it too
             self.put(&entered, step)?;
         }
         self.cuda.rest(&mut self.order, &entered)
@@ -457,7 +474,7 @@ impl<'a> Side<'a> {
     }
 
     fn put(&mut self, entered: &Entered<'_>, step: Step) -> Result<()> {
-        let Some(staging) = self.cuda.staging() else { return Ok(()) }; // all is skipped
+        let Some(staging) = self.cuda.staging() else { return Ok(()) }; // every step is skipped
         let base = staging.device_address(0);
         match step {
             Step::Front(stream, mark, fetch) => {
@@ -475,8 +492,9 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Waits for all that the program has put on the stream, no longer than a call may take: a copy from or to memory
-/// that is not pinned would wait for it inside the driver.
+/// Waits for everything that the program has put on the stream, at most for the timeout of a call:
+/// a copy from or to memory that is not pinned would wait for it inside the driver, without a
+/// limit.
 fn wait_for_stream(
     communicator: &Communicator,
     entered: &Entered<'_>,
@@ -486,13 +504,13 @@ fn wait_for_stream(
     let until = Instant::now() + limit;
     while !entered.is_idle(stream)? {
         if let Some(fault) = communicator.fault() {
-            return Err(communicator.as_caller_is_told(fault));
+            return Err(communicator.as_reported(fault));
         }
         if Instant::now() >= until {
             let blame = "the stream has not come to it".to_owned();
             return Err(Error::Timeout { limit_ms: limit.as_millis(), blame });
         }
-        std::thread::sleep(STREAM_LOOK);
+        std::thread::sleep(STREAM_POLL);
     }
     Ok(())
 }
@@ -525,8 +543,9 @@ fn copy_all(
     Ok(())
 }
 
-impl Waiting {
-    /// The caller waits for this too. Other ranks have ended the operation by now.
+impl Blocking {
+    /// Copies the result out while the caller waits. Other ranks have completed the operation by
+    /// now.
     fn store(&self) -> Result<()> {
         if self.store.is_empty() {
             return Ok(());

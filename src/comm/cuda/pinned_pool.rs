@@ -1,10 +1,12 @@
-//! The pinned memory of communicators that have ended, until it is freed or the next one takes it.
+//! Pool of pinned memory of communicators that have ended: it is freed, or the next communicator
+//! takes it.
 //!
-//! A driver may wait for all streams of the process before it frees memory. One of them may be inside a call of
-//! another communicator, which waits for ranks that wait for this one, or is held; and who aborts waits for
-//! nobody's work. So memory stays here, and a communicator that is destroyed frees what it can. Invariants: memory
-//! is freed by threads of the program alone, when neither a stream nor this process uses it; what is taken again
-//! is of the same context and is still there.
+//! A driver may wait for all streams of the process before it frees memory. A stream may be inside
+//! a call of another communicator whose ranks wait for this one, or it may be held; and an abort
+//! must not wait for other work. So the memory stays here, and a communicator that is destroyed
+//! frees what it can. Leaves to `allocation` when memory may be freed. Invariants: memory is freed
+//! by threads of the program alone, when neither a stream nor this process uses it; memory that is
+//! taken again belongs to the same CUDA context, and still exists.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,39 +19,39 @@ use super::allocation::{Patience, while_no_stream_waits};
 const PATIENCE: Patience =
     Patience { streams: Duration::from_millis(20), allocations: Duration::from_millis(250) };
 
-struct Leftover {
+struct Pooled {
     staging: Arc<Staging>,
     device: Arc<Device>,
 }
 
-impl Leftover {
-    /// The program may have reset the device, and then nothing may look at it any more.
-    fn is_there(&self) -> bool {
+impl Pooled {
+    /// Whether the memory still exists. If the program has reset the device, nothing may read it.
+    fn exists(&self) -> bool {
         self.staging.is_there(|pinned| self.device.still_has(pinned))
     }
 }
 
-fn leftovers() -> MutexGuard<'static, Vec<Leftover>> {
-    static LEFTOVERS: Mutex<Vec<Leftover>> = Mutex::new(Vec::new());
-    LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
+fn pool() -> MutexGuard<'static, Vec<Pooled>> {
+    static POOL: Mutex<Vec<Pooled>> = Mutex::new(Vec::new());
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A communicator that used this has ended.
+/// Keeps the memory of a communicator that has ended.
 pub fn keep(staging: Arc<Staging>, device: Arc<Device>) {
-    leftovers().push(Leftover { staging, device });
+    pool().push(Pooled { staging, device });
 }
 
-/// Frees all, unless a stream is inside a call.
+/// Frees the whole pool, unless a stream is inside a call.
 pub fn free() {
     while_no_stream_waits(PATIENCE, || {
-        let mut leftovers = leftovers();
-        leftovers.retain(Leftover::is_there);
-        if leftovers.iter().any(|one| !one.staging.is_idle()) {
+        let mut pool = pool();
+        pool.retain(Pooled::exists);
+        if pool.iter().any(|one| !one.staging.is_idle()) {
             return;
         }
-        let idle = std::mem::take(&mut *leftovers);
-        drop(leftovers); // what is freed may wait
-        for Leftover { staging, device } in idle {
+        let idle = std::mem::take(&mut *pool);
+        drop(pool); // the driver may wait before it frees
+        for Pooled { staging, device } in idle {
             if let Some(pinned) = staging.take() {
                 device.free(pinned);
             }
@@ -57,11 +59,11 @@ pub fn free() {
     });
 }
 
-/// Memory that another communicator on this device had.
+/// Takes memory out that another communicator of this device had.
 pub fn take(device: &Device) -> Option<Pinned> {
-    let mut leftovers = leftovers();
-    leftovers.retain(Leftover::is_there);
-    let can_be_taken = |one: &Leftover| one.device.is_same(device) && one.staging.is_idle();
-    let index = leftovers.iter().position(can_be_taken)?;
-    leftovers.swap_remove(index).staging.take()
+    let mut pool = pool();
+    pool.retain(Pooled::exists);
+    let can_be_taken = |one: &Pooled| one.device.is_same(device) && one.staging.is_idle();
+    let index = pool.iter().position(can_be_taken)?;
+    pool.swap_remove(index).staging.take()
 }

@@ -1,13 +1,15 @@
-//! Who keeps a call waiting, in words.
+//! Texts about the ranks that a call waits for.
+//!
+//! Leaves to the mesh which ranks are missing.
 
 use crate::message::{MessageCall, Wanted};
 use crate::rank::Rank;
 use crate::transport::{Absent, Missing};
 
-/// Stragglers that are named in one line of the log.
+/// Most stragglers that one line of the log names.
 const MOST_NAMED: usize = 8;
 
-/// For the error of a call that met its deadline.
+/// Describes the missing ranks for the error of a call that has reached its deadline.
 pub fn of_timeout(missing: &Missing) -> String {
     let Missing { absent, unknown } = missing;
     let names = |ranks: &mut dyn Iterator<Item = Rank>| {
@@ -23,7 +25,7 @@ pub fn of_timeout(missing: &Missing) -> String {
     }
 }
 
-/// About a message that is waited for.
+/// Describes what a message waits for.
 pub fn of_message(call: &MessageCall) -> String {
     match call {
         MessageCall::Send { to, .. } => format!("{to} has not received it"),
@@ -34,7 +36,7 @@ pub fn of_message(call: &MessageCall) -> String {
     }
 }
 
-/// For the log, about a call that goes on.
+/// Describes the missing ranks for the log, about a call that is still running.
 pub fn of_straggling(missing: &Missing) -> String {
     let absent = missing.absent.iter().map(|Absent { rank, last }| match last {
         Some(last) => format!("{rank}, which is at #{last}"),

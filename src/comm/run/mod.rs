@@ -1,11 +1,18 @@
 //! Execution of operations: batches of them, polled to completion on the caller's thread or on a
 //! stream's.
 //!
+//! Leaves to `collective` and `messaging` what is sent. Nothing here knows of splits or of devices:
+//! those implement `Operation`. Each file uses only files further down.
+//!
 //! ```text
-//!     batch         operations that run together         work    what an operation does
-//!     ticket        an operation from begin to end       lane    turns of one lane
-//!     stream        a thread with a queue of batches     stream_order  batches of one communicator
-//!     watch         deadlines and straggler reports      blame   who is waited for, in words
+//!     batch         operations that run together
+//!     watch         deadlines and straggler reports of a batch
+//!     work          what an operation does
+//!     ticket        an operation from its beginning to its completion
+//!     stream        a thread that executes batches in order
+//!     stream_order  the order of stream batches on one communicator
+//!     lane          turns of the operations that share a lane
+//!     blame         texts about the ranks that are waited for
 //! ```
 
 mod batch;
@@ -17,12 +24,12 @@ mod ticket;
 mod watch;
 mod work;
 
-pub use batch::{Request, run_together};
-pub(super) use batch::{Batch, begin, run_alone, run_begun, while_nobody_issues};
+pub use stream::Stream;
+pub use work::Work;
+
+pub(super) use batch::{Batch, HostRequest, begin, run_alone, run_batch, run_begun};
 pub(super) use blame::{of_message, of_straggling, of_timeout};
 pub(super) use lane::Lanes;
-pub use stream::Stream;
-pub(super) use stream_order::Backlog;
+pub(super) use stream_order::{StreamOrder, while_nobody_issues};
 pub(super) use ticket::Ticket;
-pub use work::Work;
-pub(super) use work::{collective, receive};
+pub(super) use work::{Operation, collective, in_turn, perform_cut, receive};

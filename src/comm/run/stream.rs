@@ -1,8 +1,9 @@
-//! A host stream: a thread that runs batches of operations in the order in which they were queued.
+//! A host stream: a thread that executes jobs in the order in which they were queued.
 //!
-//! Leaves to `Batch` to wait for other streams of the same communicators. Invariants: the thread
-//! sleeps while there is nothing to do; what was queued is run, also if the stream is closed; and
-//! the first error since the last `synchronize` is kept.
+//! Leaves to `batch` what a job does, and to `stream_order` the order among streams of the same
+//! communicator. Invariants: the thread sleeps while its queue is empty; every job that was queued
+//! is executed, also after the stream was closed; the first error since the last `synchronize` is
+//! kept.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,124 +13,129 @@ use std::thread::JoinHandle;
 use crate::error::{Error, Result};
 use crate::runtime;
 
-use super::batch::{Batch, while_nobody_issues};
+use super::stream_order::while_nobody_issues;
 
 const THREAD: &str = "nexar-stream";
 
+type Job = Box<dyn FnOnce() -> Result<()> + Send>;
+
 pub struct Stream {
-    desk: Arc<Desk>,
+    shared: Arc<StreamShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the stream and its thread share.
+/// What a stream and its thread share.
 #[derive(Default)]
-struct Desk {
-    state: Mutex<State>,
-    /// Signalled when work comes and when it ends.
+struct StreamShared {
+    queue: Mutex<JobQueue>,
+    /// Signalled when a job was queued and when one has completed.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    queue: VecDeque<Batch<'static>>,
-    /// How many batches were ever queued, and how many have ended.
+struct JobQueue {
+    jobs: VecDeque<Job>,
+    /// How many jobs were ever queued, and how many have completed.
     queued: u64,
-    ended: u64,
+    completed: u64,
     closed: bool,
     error: Option<Error>,
 }
 
 impl Stream {
+    /// Starts the thread of a new stream.
     pub fn new() -> Result<Arc<Self>> {
-        let desk = Arc::new(Desk::default());
-        let of_thread = Arc::clone(&desk);
-        let thread = runtime::start_thread(THREAD, move || of_thread.work())?;
-        Ok(Arc::new(Self { desk, thread: Mutex::new(Some(thread)) }))
+        let shared = Arc::new(StreamShared::default());
+        let of_thread = Arc::clone(&shared);
+        let thread = runtime::start_thread(THREAD, move || of_thread.execute_all())?;
+        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Waits until all that was queued before has ended. Returns the first error since the last
-    /// time, once.
+    /// Waits until every job that was queued before has completed. Returns the first error since
+    /// the last `synchronize`, once.
     pub fn synchronize(&self) -> Result<()> {
-        let state = self.desk.lock();
-        let queued = state.queued;
-        let mut state = self.desk.wait_while(state, |state| state.ended < queued);
-        state.error.take().map_or(Ok(()), Err)
+        let queue = self.shared.lock();
+        let queued = queue.queued;
+        let mut queue = self.shared.wait_while(queue, |queue| queue.completed < queued);
+        queue.error.take().map_or(Ok(()), Err)
     }
 
-    /// The error that `synchronize` will return if there is one already; else `InProgress` if
-    /// something has not ended.
+    /// The error that `synchronize` will return if there is one already; else `InProgress` if a job
+    /// has not completed.
     pub fn query(&self) -> Result<()> {
-        let state = self.desk.lock();
-        match (&state.error, state.ended < state.queued) {
+        let queue = self.shared.lock();
+        match (&queue.error, queue.completed < queue.queued) {
             (Some(error), _) => Err(error.clone()),
             (None, true) => Err(Error::InProgress),
             (None, false) => Ok(()),
         }
     }
 
-    /// Takes no further work, and waits for what was queued.
+    /// Accepts no further jobs, and waits for those that were queued.
     pub fn close(&self) {
-        while_nobody_issues(|| self.desk.lock().closed = true);
-        self.desk.changed.notify_all();
+        while_nobody_issues(|| self.shared.lock().closed = true);
+        self.shared.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
 
-    /// Must be called, as `push`, while nobody else issues: then it stays open until that.
-    pub fn check_open(&self) -> Result<()> {
-        match self.desk.lock().closed {
+    /// Fails if the stream was closed. The caller must hold the issue lock until its `push`, so
+    /// that the stream stays open in between.
+    pub(super) fn check_open(&self) -> Result<()> {
+        match self.shared.lock().closed {
             true => Err(Error::Handle { what: "stream", kind: "stream" }),
             false => Ok(()),
         }
     }
 
-    pub fn push(&self, batch: Batch<'static>) {
-        let mut state = self.desk.lock();
-        state.queue.push_back(batch);
-        state.queued += 1;
-        drop(state);
-        self.desk.changed.notify_all();
+    /// Queues a job. The caller must hold the issue lock.
+    pub(super) fn push(&self, job: impl FnOnce() -> Result<()> + Send + 'static) {
+        let mut queue = self.shared.lock();
+        queue.jobs.push_back(Box::new(job));
+        queue.queued += 1;
+        drop(queue);
+        self.shared.changed.notify_all();
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.desk.lock().closed = true;
-        self.desk.changed.notify_all();
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
     }
 }
 
-impl Desk {
-    /// The work of the thread.
-    fn work(&self) {
+impl StreamShared {
+    /// The loop of the thread.
+    fn execute_all(&self) {
         loop {
-            let idle = |state: &mut State| state.queue.is_empty() && !state.closed;
-            let mut state = self.wait_while(self.lock(), idle);
-            let Some(batch) = state.queue.pop_front() else { return };
-            drop(state);
-            let ran = catch_unwind(AssertUnwindSafe(|| batch.run()));
-            let result = ran.unwrap_or_else(|panic| Err(Error::from_panic(&*panic)));
-            let mut state = self.lock();
-            state.ended += 1;
+            let idle = |queue: &mut JobQueue| queue.jobs.is_empty() && !queue.closed;
+            let mut queue = self.wait_while(self.lock(), idle);
+            let Some(job) = queue.jobs.pop_front() else { return };
+            drop(queue);
+            let result = catch_unwind(AssertUnwindSafe(job))
+                .unwrap_or_else(|panic| Err(Error::from_panic(&*panic)));
+            let mut queue = self.lock();
+            queue.completed += 1;
             if let Err(error) = result {
-                state.error.get_or_insert(error);
+                queue.error.get_or_insert(error);
             }
-            drop(state);
+            drop(queue);
             self.changed.notify_all();
         }
     }
 
     fn wait_while<'a>(
         &self,
-        state: MutexGuard<'a, State>,
-        condition: impl FnMut(&mut State) -> bool,
-    ) -> MutexGuard<'a, State> {
-        self.changed.wait_while(state, condition).unwrap_or_else(PoisonError::into_inner)
+        queue: MutexGuard<'a, JobQueue>,
+        condition: impl FnMut(&mut JobQueue) -> bool,
+    ) -> MutexGuard<'a, JobQueue> {
+        self.changed.wait_while(queue, condition).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, JobQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

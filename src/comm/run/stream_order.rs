@@ -1,73 +1,83 @@
-//! The backlog of a communicator: batches of streams run one behind the other.
+//! Stream order queue of a communicator: its stream batches execute one behind the other.
 //!
-//! Each batch knows how many were before it. Batches of one group have the same number before them
-//! and run side by side. Invariant: none ends before those in front of it, unless the backlog is
-//! dissolved because the communicator has failed; then nobody waits.
+//! Each batch records how many stream batches the communicator had before it. Batches of one group
+//! record the same number and run concurrently. Leaves to `batch` what a batch executes. Invariant:
+//! no batch starts before those in front of it have completed, unless the queue was dissolved
+//! because the communicator failed; then no batch waits.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::comm::Communicator;
+/// Held while operations that belong together get their sequence numbers and their positions on
+/// streams. No two batches are then in different orders on two streams or two communicators.
+static ISSUING: Mutex<()> = Mutex::new(());
 
-#[derive(Default)]
-pub struct Backlog {
-    state: Mutex<State>,
+/// Runs `body` while no other thread issues operations.
+pub fn while_nobody_issues<T>(body: impl FnOnce() -> T) -> T {
+    let _issuing = ISSUING.lock().unwrap_or_else(PoisonError::into_inner);
+    body()
 }
 
 #[derive(Default)]
-struct State {
-    ended: u64,
+pub struct StreamOrder {
+    progress: Mutex<OrderProgress>,
+}
+
+#[derive(Default)]
+struct OrderProgress {
+    completed: u64,
     dissolved: bool,
     waiting: Vec<Waker>,
 }
 
-/// A batch's place in the backlog of one communicator. Dropping it ends the batch there.
-pub struct InBacklog(pub Arc<Communicator>);
+/// The position of a batch in the queue of one communicator. Dropping it completes the batch there.
+pub struct StreamPosition(pub Arc<StreamOrder>);
 
-impl Backlog {
-    /// Waits until so many batches have ended.
-    pub async fn ended(&self, count: u64) {
+impl StreamOrder {
+    /// Waits until `count` batches have completed, or the queue was dissolved.
+    pub async fn wait_completed(&self, count: u64) {
         poll_fn(|context| {
-            let mut state = self.lock();
-            if state.ended >= count || state.dissolved {
+            let mut progress = self.lock();
+            if progress.completed >= count || progress.dissolved {
                 return Poll::Ready(());
             }
-            // It is polled again whenever something beside it moves.
-            if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                state.waiting.push(context.waker().clone());
+            // A batch polls all its operations with one waker: it is stored once.
+            if !progress.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                progress.waiting.push(context.waker().clone());
             }
             Poll::Pending
         })
         .await;
     }
 
-    /// Whether so many batches have ended. Most communicators have had none.
+    /// Whether `count` batches have completed. Most communicators have had none.
     #[inline]
-    pub fn has_ended(&self, count: u64) -> bool {
-        count == 0 || self.lock().ended >= count
+    pub fn has_completed(&self, count: u64) -> bool {
+        count == 0 || self.lock().completed >= count
     }
 
+    /// Releases every batch that waits, because the communicator has failed.
     pub fn dissolve(&self) {
-        self.change(|state| state.dissolved = true);
+        self.change(|progress| progress.dissolved = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut OrderProgress)) {
         let waiting = {
-            let mut state = self.lock();
-            change(&mut state);
-            std::mem::take(&mut state.waiting)
+            let mut progress = self.lock();
+            change(&mut progress);
+            std::mem::take(&mut progress.waiting)
         };
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OrderProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for InBacklog {
+impl Drop for StreamPosition {
     fn drop(&mut self) {
-        self.0.backlog.change(|state| state.ended += 1);
+        self.0.change(|progress| progress.completed += 1);
     }
 }

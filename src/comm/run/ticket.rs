@@ -1,8 +1,10 @@
-//! An operation between its beginning and its end: a call with its number, or a message.
+//! An operation from its beginning to its completion: a call with its sequence number, or a
+//! message.
 //!
-//! Invariant: a number that was taken is ended once, whatever happens to its call. One that was
-//! given up fails the communicator first, so that no rank waits for it and nothing is sent behind a
-//! message that it broke off.
+//! Leaves to `work` what the operation does. Invariant: a sequence number that was taken is
+//! completed exactly once, whatever happens to its call. A call that is given up fails the
+//! communicator first, so that no rank waits for it and nothing is sent behind a message that it
+//! broke off.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -11,107 +13,130 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use tracing::trace;
+
 use crate::comm::Communicator;
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
+use crate::op::Call;
 use crate::transport::{Mesh, Past};
 
 pub struct Ticket {
     pub communicator: Arc<Communicator>,
     pub doing: Doing,
-    /// The calls before it, if it is one.
+    /// The calls before it, if it is a collective.
     pub past: Past,
-    /// How many batches of streams the communicator had been given before.
+    /// How many stream batches the communicator had before it.
     pub behind: u64,
-    /// When those had ended; if there were none, when somebody first looked at the clock.
+    /// When those had completed; if there were none, when the watch first read the clock.
     pub start: Cell<Option<Instant>>,
-    /// Its number among the messages of the communicator, until it has its place among them.
+    /// Its number among the messages of the communicator, until its position among them is fixed.
     message: Cell<Option<u64>>,
-    stage: Cell<Stage>,
+    stage: Cell<TicketStage>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum TicketStage {
     Open,
     Failed,
-    Ended,
+    Completed,
 }
 
 impl Ticket {
     pub fn new(communicator: Arc<Communicator>, doing: Doing, past: Past, behind: u64) -> Self {
         let (start, message) = (Cell::new(None), Cell::new(None));
-        Self { communicator, doing, past, behind, start, message, stage: Cell::new(Stage::Open) }
+        let stage = Cell::new(TicketStage::Open);
+        Self { communicator, doing, past, behind, start, message, stage }
     }
 
-    /// As `new`, for a message.
-    pub fn of_message(
-        communicator: Arc<Communicator>,
-        call: MessageCall,
-        number: u64,
-        behind: u64,
-    ) -> Self {
+    /// Gives a call its sequence number and announces it to the other ranks. Fails if the
+    /// communicator accepts no more operations.
+    pub fn of_call(communicator: Arc<Communicator>, call: Call) -> Result<Self> {
+        let mut state = communicator.lock();
+        communicator.check_open(&state, &call)?;
+        let (seq, past) = (state.next_seq, state.past);
+        state.count(past.then(&call));
+        // Under the lock: calls are announced in the order of their sequence numbers.
+        communicator.mesh.announce(seq, call);
+        state.begun += 1;
+        let behind = state.stream_batches;
+        drop(state);
+        Ok(Self::new(communicator, Doing::Collective { seq, call }, past, behind))
+    }
+
+    /// Registers a message. Fails if the communicator accepts no more operations.
+    pub fn of_message(communicator: Arc<Communicator>, call: MessageCall) -> Result<Self> {
+        let mut state = communicator.lock();
+        communicator.check_open(&state, &call)?;
+        state.begun += 1;
+        let (number, behind) = (state.next_message, state.stream_batches);
+        state.next_message += 1;
+        drop(state);
+        let (name, rank) = (&communicator.name, communicator.place().rank);
+        trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");
         let ticket = Self::new(communicator, Doing::Message(call), Past::default(), behind);
         ticket.message.set(Some(number));
-        ticket
+        Ok(ticket)
     }
 
-    /// Waits until the batches of streams before it, if any, have ended, by their own deadlines.
-    pub async fn come(&self) {
-        self.communicator.backlog.ended(self.behind).await;
+    /// Waits until the stream batches before it have completed, each by its own deadline.
+    pub async fn wait_for_streams(&self) {
+        self.communicator.stream_order.wait_completed(self.behind).await;
         self.start.set(Some(Instant::now()));
     }
 
-    /// Polls a message for the first time when those before it have been, which fixes its place
-    /// among them; then to its end.
+    /// Polls a message for the first time when all earlier messages have been polled, which fixes
+    /// its position among them. Then polls it to completion.
     pub async fn in_order(&self, message: impl Future<Output = Result<()>>) -> Result<()> {
         if let Some(number) = self.message.get() {
             self.communicator.messages.turn(number).await;
         }
         let mut message = pin!(message);
         let first = poll_fn(|context| Poll::Ready(message.as_mut().poll(context))).await;
-        self.take_place();
+        self.fix_position();
         match first {
             Poll::Ready(result) => result,
             Poll::Pending => message.await,
         }
     }
 
-    fn take_place(&self) {
+    fn fix_position(&self) {
         if let Some(number) = self.message.take() {
             self.communicator.messages.end(number);
         }
     }
 
-    /// Whether nobody waits for it any more.
-    pub fn has_ended(&self) -> bool {
-        self.stage.get() == Stage::Ended
+    /// Whether it has completed: nothing waits for it any more.
+    pub fn is_completed(&self) -> bool {
+        self.stage.get() == TicketStage::Completed
     }
 
-    /// Ends the call, and the communicator on all ranks if the call failed.
+    /// Completes the call. Fails the communicator on all ranks if the call failed; the error is
+    /// then the one to report to the caller.
     pub fn end(&self, result: Result<()>) -> Result<()> {
         let result = result.map_err(|cause| self.fail(cause));
         self.release();
         result
     }
 
-    /// Fails the communicator on all ranks; the next call has to wait until this one has ended.
-    /// What the caller is told.
+    /// Fails the communicator on all ranks, and returns the error to report to the caller. The next
+    /// call of the lane still waits until this one completes.
     pub fn fail(&self, cause: Error) -> Error {
-        if !self.has_ended() {
-            self.stage.set(Stage::Failed);
+        if !self.is_completed() {
+            self.stage.set(TicketStage::Failed);
         }
         self.communicator.failed(self.doing, cause)
     }
 
-    /// Fails the communicator before the call has ended; `end` tells it.
-    pub fn make_known(&self, cause: &Error) {
+    /// Fails the communicator before the call has completed. `end` then reports the error.
+    pub fn publish_fault(&self, cause: &Error) {
         let rank = self.communicator.place().rank;
         self.communicator.mesh.fail(cause.clone().during(rank, self.doing));
     }
 
     fn release(&self) {
-        if self.stage.replace(Stage::Ended) != Stage::Ended {
-            self.take_place();
+        if self.stage.replace(TicketStage::Completed) != TicketStage::Completed {
+            self.fix_position();
             if let Doing::Collective { seq, .. } = self.doing {
                 self.communicator.lanes.end(seq);
             }
@@ -122,7 +147,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.stage.get() == Stage::Open {
+        if self.stage.get() == TicketStage::Open {
             self.fail(Error::Panic("a call was given up before its end".to_owned()));
         }
         self.release();

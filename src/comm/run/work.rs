@@ -1,23 +1,25 @@
-//! What an operation does: a collective, or one side of a message.
+//! What an operation does: a collective, one side of a message, or what another module defines.
 //!
-//! Leaves to `collective` and `messaging` what is sent, and to `Batch` who waits. Collectives have
-//! numbers and take turns in lanes; messages use no lane: a thread that waits for one holds up no
-//! collective and no other message. They are begun in the order in which they were issued.
+//! Leaves to `collective` and `messaging` which bytes are sent, and to `batch` how an operation is
+//! waited for. Collectives have sequence numbers and take turns in lanes. Messages use no lane: a
+//! thread that waits for one delays no collective and no other message. Invariant: messages start
+//! in the order in which they were issued.
 
+use std::future::Future;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tracing::trace;
 
-use crate::collective::Exchange;
 use crate::collective::select::Ground;
+use crate::collective::{self, Exchange};
 use crate::comm::Communicator;
-use crate::comm::cuda::{Staged, perform_cut};
-use crate::comm::split::Splitting;
+use crate::cut::Cut;
 use crate::error::{Doing, Error, Result};
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
-use crate::op::{Call, Op};
+use crate::op::Op;
 use crate::rank::{Place, Rank};
 use crate::transport::shm::Started;
 use crate::transport::{AnyMesh, LANES, Mesh};
@@ -25,18 +27,47 @@ use crate::transport::{AnyMesh, LANES, Mesh};
 use super::lane::Lanes;
 use super::ticket::Ticket;
 
-/// What a call of more bytes has written last may not have been sent when it ends.
+/// A collective with a larger input may complete with data still to be sent.
 const LARGE: usize = 256 << 10;
-/// The same, if it waits for nobody.
+/// The same for a rank that only sends, and so waits for no other.
 const SMALL: usize = 8 << 10;
 
 pub enum Work<'a> {
     Collective(Op<'a>),
-    Split(Splitting<'a>),
     Send(Outgoing<'a>),
     Recv(Incoming<'a>),
-    /// One of those, but for a split, through host memory.
-    Staged(Staged<'a>),
+    Other(Box<dyn Operation + Send + 'a>),
+}
+
+/// An operation that another module executes: a split, or one whose buffers are staged.
+pub trait Operation {
+    /// Gives it a sequence number, or registers it as a message. Fails if the communicator accepts
+    /// no more operations.
+    fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket>;
+
+    /// Its name and arguments, for error texts.
+    fn describe(&self) -> String;
+
+    /// See the methods of `Work`.
+    fn is_message(&self) -> bool {
+        false
+    }
+
+    fn calls_program(&self) -> bool {
+        false
+    }
+
+    fn leaves_work(&self, _rank: Rank) -> bool {
+        false
+    }
+
+    /// Executes it, with the ticket that `begin` returned.
+    fn perform<'t>(
+        self: Box<Self>,
+        ticket: &'t Ticket,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + 't>>
+    where
+        Self: 't;
 }
 
 impl<'a> From<Op<'a>> for Work<'a> {
@@ -58,88 +89,82 @@ impl<'a> From<Incoming<'a>> for Work<'a> {
 }
 
 impl Work<'_> {
-    /// Takes its number, if it is a collective, unless the communicator takes no more.
-    pub fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
+    /// Gives a collective its sequence number, or registers a message. Fails if the communicator
+    /// accepts no more operations.
+    pub(in crate::comm) fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
         match self {
-            Self::Collective(op) => communicator.begin(op.call()),
-            Self::Split(_) => communicator.begin(Call::Split),
-            Self::Send(outgoing) => communicator.begin_message(outgoing.call()),
-            Self::Recv(incoming) => communicator.begin_message(incoming.call()),
-            Self::Staged(staged) => staged.work().begin(communicator),
+            Self::Collective(op) => Ticket::of_call(communicator, op.call()),
+            Self::Send(outgoing) => Ticket::of_message(communicator, outgoing.call()),
+            Self::Recv(incoming) => Ticket::of_message(communicator, incoming.call()),
+            Self::Other(operation) => operation.begin(communicator),
         }
     }
 
-    /// Does it, with the ticket of its beginning.
-    pub async fn perform(self, ticket: &Ticket) -> Result<()> {
+    /// Executes it, with the ticket that `begin` returned.
+    pub(in crate::comm) async fn perform(self, ticket: &Ticket) -> Result<()> {
         let mesh = &ticket.communicator.mesh;
         match self {
             // In a box: messages, of which a group may have thousands, are much smaller.
             Self::Collective(op) => Box::pin(collective(ticket, op, None)).await,
-            Self::Staged(mut staged) => {
-                let made = Box::pin(make_staged(ticket, &mut staged)).await;
-                // The device goes on when this is dropped: who sees no result then sees the failure too.
-                made.inspect_err(|cause| ticket.make_known(cause))
-            }
-            Self::Split(splitting) => Box::pin(splitting.perform(ticket)).await,
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => receive(ticket, incoming).await,
+            Self::Other(operation) => operation.perform(ticket).await,
         }
     }
 
-    /// What it is, for error texts.
-    pub fn words(&self) -> String {
+    /// Its name and arguments, for error texts.
+    pub(in crate::comm) fn describe(&self) -> String {
         match self {
             Self::Collective(op) => op.call().to_string(),
-            Self::Split(_) => Call::Split.to_string(),
             Self::Send(outgoing) => outgoing.call().to_string(),
             Self::Recv(incoming) => incoming.call().to_string(),
-            Self::Staged(staged) => staged.work().words(),
+            Self::Other(operation) => operation.describe(),
         }
     }
 
-    /// The buffers that the caller named, as it named them.
-    pub fn memory(&self) -> Vec<(&'static str, &[u8])> {
+    /// The buffers of the caller, with the names of their parameters.
+    pub(in crate::comm) fn memory(&self) -> Vec<(&'static str, &[u8])> {
         match self {
             Self::Collective(op) => op.memory(),
             Self::Send(outgoing) => vec![("sendbuff", outgoing.bytes)],
             Self::Recv(incoming) => vec![("recvbuff", &*incoming.into)],
-            Self::Split(_) | Self::Staged(_) => Vec::new(),
+            Self::Other(_) => Vec::new(),
         }
     }
 
-    /// Where the scalar of its operator is, if a stream is to fetch it.
-    pub fn scalar(&self) -> Option<Range<usize>> {
+    /// Where the scalar of its operator is, if a stream has to copy it to the host.
+    pub(in crate::comm) fn scalar(&self) -> Option<Range<usize>> {
         let Self::Collective(op) = self else { return None };
         let (address, bytes) = op.scalar_of_stream()?;
         Some(address as usize..address as usize + bytes)
     }
 
-    /// Whether it is a message, which goes over the network.
-    pub fn is_message(&self) -> bool {
+    /// Whether it is a message. Messages go over the network, also between ranks of one host.
+    pub(in crate::comm) fn is_message(&self) -> bool {
         match self {
             Self::Send(_) | Self::Recv(_) => true,
-            Self::Collective(_) | Self::Split(_) => false,
-            Self::Staged(staged) => staged.work().is_message(),
+            Self::Collective(_) => false,
+            Self::Other(operation) => operation.is_message(),
         }
     }
 
     /// Whether it calls a function of the program.
-    pub fn calls_program(&self) -> bool {
+    pub(in crate::comm) fn calls_program(&self) -> bool {
         match self {
             Self::Collective(op) => op.call().calls_program(),
-            Self::Staged(staged) => staged.work().calls_program(),
-            Self::Split(_) | Self::Send(_) | Self::Recv(_) => false,
+            Self::Other(operation) => operation.calls_program(),
+            Self::Send(_) | Self::Recv(_) => false,
         }
     }
 
-    /// Whether `rank` may end it with data still to be sent: it only sends in it, more than goes out
-    /// at once, or the call is large.
-    pub fn leaves_work(&self, rank: Rank) -> bool {
+    /// Whether `rank` may complete it with data still to be sent: the call is large, or the rank
+    /// only sends and has more data than goes out at once.
+    pub(in crate::comm) fn leaves_work(&self, rank: Rank) -> bool {
         let op = match self {
             Self::Collective(op) => op,
             Self::Send(outgoing) => return outgoing.bytes.len() > SMALL,
-            Self::Split(_) | Self::Recv(_) => return false,
-            Self::Staged(staged) => return staged.work().leaves_work(rank),
+            Self::Recv(_) => return false,
+            Self::Other(operation) => return operation.leaves_work(rank),
         };
         let only_sends = match *op {
             Op::Broadcast { root, .. } | Op::Scatter { root, .. } => root == rank,
@@ -151,17 +176,28 @@ impl Work<'_> {
     }
 }
 
-/// Waits for the turn of the call's lane, and makes the call, or goes on with one that was begun as a brief one.
-pub async fn collective(
-    ticket: &Ticket,
-    op: Op<'_>,
-    started: Option<Started>,
-) -> Result<()> {
+/// Waits for the turn of the call's lane, and executes the call. `started`: the epoch in which the
+/// fast path has begun it, if it has.
+pub async fn collective(ticket: &Ticket, op: Op<'_>, started: Option<Started>) -> Result<()> {
     in_turn(ticket, started, async |exchange| perform_cut(&ticket.communicator, exchange, op).await)
         .await
 }
 
-/// The same, through host memory.
+/// Executes a collective on host memory: in pieces, if some rank may have its buffers on a device.
+pub async fn perform_cut(
+    communicator: &Communicator,
+    exchange: &Exchange<'_, AnyMesh>,
+    mut op: Op<'_>,
+) -> Result<()> {
+    let selection = &communicator.selection;
+    let cut = if communicator.cuts { Cut::of(&op, exchange.place()) } else { None };
+    let Some(cut) = cut else { return collective::perform(exchange, selection, op).await };
+    for index in 0..cut.pieces {
+        collective::perform(exchange, selection, cut.piece(&mut op, index)).await?;
+    }
+    Ok(())
+}
+
 /// The receiving side of a message, into host memory.
 pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
     let mesh = &ticket.communicator.mesh;
@@ -172,20 +208,15 @@ pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
     }
 }
 
-async fn make_staged(ticket: &Ticket, staged: &mut Staged<'_>) -> Result<()> {
-    if staged.work().is_message() {
-        return staged.perform_message(ticket).await;
-    }
-    in_turn(ticket, None, async |exchange| staged.perform(ticket, exchange).await).await
-}
-
-async fn in_turn(
+/// Waits for the turn of the call's lane and runs `body`. At the end it confirms that no peer has
+/// reused memory which `body` read in place.
+pub async fn in_turn(
     ticket: &Ticket,
     started: Option<Started>,
     body: impl AsyncFnOnce(&Exchange<'_, AnyMesh>) -> Result<()>,
 ) -> Result<()> {
     let Doing::Collective { seq, call } = ticket.doing else {
-        unreachable!("a collective has a number")
+        unreachable!("a collective has a sequence number")
     };
     let Communicator { name, mesh, selection, lanes, .. } = &*ticket.communicator;
     lanes.turn(seq).await;
@@ -206,7 +237,7 @@ async fn in_turn(
     }
 }
 
-/// Of what ranks disagree about, all are told the same.
+/// The error to report: where ranks disagree about a call, all ranks report the same error.
 async fn agreed(mesh: &AnyMesh, error: Error) -> Error {
     if error.is_disagreement() { mesh.agree(error).await } else { error }
 }
