@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
 use super::boundary::{boundary, refuse};
-use super::comm;
+use super::communicators;
 use super::types::nexarComm_t;
 
 thread_local! {
@@ -171,7 +171,7 @@ pub(super) fn split_all(splits: Vec<Splitting>) -> Result<()> {
         splits.into_iter().map(|one| (one.request, (one.out, one.device))).unzip();
     let mut result = Ok(());
     for (made, (out, device)) in comm_split(&requests).into_iter().zip(answers) {
-        let handle = |communicator| comm::insert(communicator, device);
+        let handle = |communicator| communicators::insert(communicator, device);
         let set = made.map(|made| out.set(made.map_or(null_mut(), handle)));
         result = result.and(set);
     }

@@ -8,8 +8,8 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use crate::comm::{
-    Communicator, CurrentDevice, FastPath, Queued, Request, SplitRequest, Work, current_device,
-    share_cuda_stream, try_at_once,
+    self, Communicator, CurrentDevice, FastPath, Queued, Request, SplitRequest, Work,
+    current_device, share_cuda_stream, try_at_once,
 };
 use crate::error::{Code, Error, Result};
 
@@ -17,7 +17,7 @@ use super::arguments::Out;
 use super::boundary::{boundary, remembering, thin_boundary, with_communicator};
 use super::group::{Splitting, inside, is_inside, note_failure, split_all};
 use super::types::{nexarComm_t, nexarStream_t};
-use super::{comm, process, stream};
+use super::{communicators, process, stream};
 
 /// The boundary of an operation, which `body` parses from its arguments: executes it, queues it on
 /// its stream or adds it to the group that this thread is inside. The fast path completes inside
@@ -30,7 +30,7 @@ pub(super) fn operation<W: Into<Work<'static>>>(
     body: impl FnOnce(&Communicator) -> Result<W>,
 ) -> Code {
     thin_boundary(function, || {
-        let parsed = comm::peek(comm, |communicator| {
+        let parsed = communicators::peek(comm, |communicator| {
             let mut work = body(communicator)?.into();
             let is_alone = stream.is_null() && !is_inside();
             let not_eligible = FastPath::NotEligible;
@@ -85,7 +85,8 @@ pub(super) fn splitting(
             // SAFETY: the caller passes NULL or a place for a handle, inside a group until its end.
             let out = unsafe { Out::new("newcomm", newcomm) }?;
             let request = parse(&communicator)?;
-            let mut splitting = Some(Splitting { request, out, device: comm::device(comm)? });
+            let mut splitting =
+                Some(Splitting { request, out, device: communicators::device(comm)? });
             inside(|group| {
                 group.splits.extend(splitting.take().inspect(|one| one.out.set(null_mut())));
             });
@@ -125,12 +126,12 @@ where
 {
     let is_inside = inside(|_| ()).is_some();
     if waits && !is_inside {
-        out.set(comm::insert(make()?, None));
+        out.set(communicators::insert(make()?, None));
         return Ok(());
     }
     let queued = Queued::new(make);
     if !is_inside {
-        out.set(comm::insert_in_making(queued.making()));
+        out.set(communicators::insert_in_creation(queued.making()));
         queued.start();
         return Err(Error::InProgress);
     }
@@ -140,7 +141,7 @@ where
             return Err(Error::Argument(what.to_owned()));
         }
         group.waits = Some(waits);
-        out.set(comm::insert_in_making(queued.making()));
+        out.set(communicators::insert_in_creation(queued.making()));
         group.queued.push(queued);
         Ok(())
     });
@@ -155,16 +156,16 @@ fn request(
 ) -> Result<Request> {
     let ours = stream::find(stream);
     let is_foreign = ours.is_err() && !stream::may_be_ours(stream);
-    crate::comm::request(communicator, work, ours, is_foreign.then_some(stream))
+    comm::request(communicator, work, ours, is_foreign.then_some(stream))
 }
 
 fn submit(request: Request) -> Result<()> {
     let mut request = Some(request);
     inside(|group| group.requests.extend(request.take()));
-    request.map_or(Ok(()), crate::comm::submit)
+    request.map_or(Ok(()), comm::submit)
 }
 
 fn submit_all(mut requests: Vec<Request>) -> Result<()> {
     inside(|group| group.requests.append(&mut requests));
-    if requests.is_empty() { Ok(()) } else { crate::comm::submit_all(requests) }
+    if requests.is_empty() { Ok(()) } else { comm::submit_all(requests) }
 }
