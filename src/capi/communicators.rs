@@ -66,8 +66,8 @@ fn created(making: &Making) -> Result<Arc<Communicator>> {
     })
 }
 
-/// Runs `body` on the communicator of a handle, under the lock of the table: `body` must not use the
-/// table.
+/// Runs `body` on the communicator of a handle, under the lock of the table: `body` must not use
+/// the table.
 #[inline]
 pub(super) fn peek<R>(
     comm: nexarComm_t,

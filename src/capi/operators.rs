@@ -1,4 +1,5 @@
-//! The table of operators that programs have created: numbers from 0x10000, each of one communicator.
+//! The table of operators that programs have created: numbers from 0x10000, each of one
+//! communicator.
 //!
 //! Leaves to `redop` the functions that create and destroy them. Invariant: a number is never used
 //! again.
@@ -32,11 +33,7 @@ pub(super) enum Definition {
     /// A sum with the scalar at this address, which is read at every use.
     Resident(Fold, Pointer),
     /// A function of the program.
-    User {
-        fold: UserFold,
-        user: Pointer,
-        commutative: bool,
-    },
+    User { fold: UserFold, user: Pointer, commutative: bool },
 }
 
 /// An address of the program that is passed back to it or read, and not shared otherwise.
