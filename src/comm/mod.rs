@@ -32,5 +32,5 @@ pub use leave::{deliver_faults, leave_all};
 pub use making::{Making, Queued};
 pub use request::{Destination, Request};
 pub use run::{Stream, Work};
-pub use split::{SplitRequest, Wish, split};
+pub use split::{ColorKey, SplitRequest, split};
 pub use submit::{request, share_cuda_stream, submit, submit_all, try_at_once};

@@ -26,7 +26,7 @@ const COLOR_KEY_BYTES: usize = 8;
 
 /// The arguments of a rank in a split. Without a color it gets no new communicator.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wish {
+pub struct ColorKey {
     pub color: Option<u32>,
     pub key: i32,
 }
@@ -34,7 +34,7 @@ pub struct Wish {
 /// One rank's part in the split of a communicator.
 pub struct SplitRequest {
     pub communicator: Arc<Communicator>,
-    pub wish: Wish,
+    pub color_key: ColorKey,
     /// The settings of the new communicator.
     pub config: Config,
 }
@@ -98,15 +98,16 @@ impl Splitting<'_> {
         let Doing::Collective { seq, .. } = ticket.doing else {
             unreachable!("a split has a sequence number")
         };
-        let mut wishes = self.request.colors_and_keys();
+        let mut colors_and_keys = self.request.colors_and_keys();
         // The parent is not left before the new communicator, which uses its links, is created.
         let _running = ticket.communicator.keep_running();
-        let known = ticket.end(collective(ticket, Op::Split { wishes: &mut wishes }, None).await);
-        if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
+        let known =
+            ticket.end(collective(ticket, Op::Split { wishes: &mut colors_and_keys }, None).await);
+        if let (Err(fault), Some(color)) = (&known, self.request.color_key.color) {
             ticket.communicator.mesh.renounce(seq, color, fault.clone());
         }
         known?;
-        let _ = self.made.set(self.request.make(seq, &wishes, self.prepared).await);
+        let _ = self.made.set(self.request.make(seq, &colors_and_keys, self.prepared).await);
         Ok(())
     }
 }
@@ -114,17 +115,17 @@ impl Splitting<'_> {
 impl SplitRequest {
     /// A rank of the new communicator keeps its device.
     fn prepare(&self) -> Prepared {
-        let device = self.wish.color.and_then(|_| self.communicator.device());
+        let device = self.color_key.color.and_then(|_| self.communicator.device());
         Prepared::new(Ok(device), &self.config)
     }
 
     /// A buffer for the colors and keys of all ranks, with this rank's own.
     fn colors_and_keys(&self) -> Vec<u8> {
         let place = self.communicator.place();
-        let mut wishes = vec![0; place.size * COLOR_KEY_BYTES];
+        let mut all = vec![0; place.size * COLOR_KEY_BYTES];
         let own = place.rank.0 * COLOR_KEY_BYTES;
-        wishes[own..own + COLOR_KEY_BYTES].copy_from_slice(&self.wish.encode());
-        wishes
+        all[own..own + COLOR_KEY_BYTES].copy_from_slice(&self.color_key.encode());
+        all
     }
 
     /// Creates the communicator that follows from the colors and keys of call `seq`, within the
@@ -132,13 +133,13 @@ impl SplitRequest {
     async fn make(
         &self,
         seq: u64,
-        wishes: &[u8],
+        colors_and_keys: &[u8],
         prepared: Prepared,
     ) -> Result<Option<Arc<Communicator>>> {
-        let Some(color) = self.wish.color else { return Ok(None) };
+        let Some(color) = self.color_key.color else { return Ok(None) };
         let parent = &self.communicator;
-        let wishes: Vec<_> = wishes.chunks_exact(COLOR_KEY_BYTES).map(Wish::decode).collect();
-        let members = members(&wishes, color);
+        let all = colors_and_keys.chunks_exact(COLOR_KEY_BYTES).map(ColorKey::decode);
+        let members = members(&all.collect::<Vec<_>>(), color);
         let mut mesh = parent.mesh.split(Split { seq, color, members }).await?;
         if let Some(failure) = prepared.failure(mesh.place().rank) {
             return Err(mesh.fail(failure));
@@ -179,14 +180,14 @@ impl SplitRequest {
 }
 
 /// The ranks of a color in their new order: by key, and by rank where keys are equal.
-fn members(wishes: &[Wish], color: u32) -> Vec<Rank> {
-    let of_color = wishes.iter().enumerate().filter(|(_, wish)| wish.color == Some(color));
-    let mut members: Vec<_> = of_color.map(|(rank, wish)| (wish.key, Rank(rank))).collect();
+fn members(all: &[ColorKey], color: u32) -> Vec<Rank> {
+    let of_color = all.iter().enumerate().filter(|(_, one)| one.color == Some(color));
+    let mut members: Vec<_> = of_color.map(|(rank, one)| (one.key, Rank(rank))).collect();
     members.sort_unstable();
     members.into_iter().map(|(_, rank)| rank).collect()
 }
 
-impl Wish {
+impl ColorKey {
     pub fn encode(self) -> [u8; COLOR_KEY_BYTES] {
         // A color is not negative, so that it differs from none.
         let color = self.color.map_or(-1, |color| color as i32).to_le_bytes();
@@ -205,26 +206,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_come_back_as_they_went() {
+    fn a_color_and_a_key_are_decoded_as_they_were_encoded() {
         for color in [None, Some(0), Some(7), Some(i32::MAX as u32)] {
             for key in [i32::MIN, -1, 0, i32::MAX] {
-                let wish = Wish { color, key };
-                assert_eq!(Wish::decode(&wish.encode()), wish);
+                let color_key = ColorKey { color, key };
+                assert_eq!(ColorKey::decode(&color_key.encode()), color_key);
             }
         }
     }
 
     #[test]
     fn members_are_those_of_the_color_by_key_and_then_by_rank() {
-        let wish = |color, key| Wish { color, key };
-        let wishes = [
-            wish(Some(1), 5),
-            wish(None, 0),
-            wish(Some(1), -3),
-            wish(Some(2), 0),
-            wish(Some(1), 5),
-        ];
-        assert_eq!(members(&wishes, 1), [Rank(2), Rank(0), Rank(4)]);
-        assert_eq!(members(&wishes, 2), [Rank(3)]);
+        let one = |color, key| ColorKey { color, key };
+        let all =
+            [one(Some(1), 5), one(None, 0), one(Some(1), -3), one(Some(2), 0), one(Some(1), 5)];
+        assert_eq!(members(&all, 1), [Rank(2), Rank(0), Rank(4)]);
+        assert_eq!(members(&all, 2), [Rank(3)]);
     }
 }
