@@ -1,8 +1,13 @@
 //! The rules of the repository, executed: they hold, or this fails with the place that breaks one.
 
+#[path = "tidy/edges.rs"]
+mod edges;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use edges::Sources;
 
 /// Files that may contain `unsafe`, besides those of the C border. Each opens it by name.
 const UNSAFE: [&str; 15] = [
@@ -159,6 +164,127 @@ fn the_edge_finder_finds_edges() {
     assert_eq!(uses("use crate::comm::Communicator;"), ["comm"]);
     assert_eq!(uses("use crate::{config, log};"), ["config", "log"]);
     assert_eq!(uses("let x = crate::reduce::fold(a); // crate::comm"), ["reduce"]);
+}
+
+/// Pairs of files that use each other, and why they still do.
+const CYCLES: [(&str, &[(&str, &str)]); 7] = [
+    (
+        "a child uses what its parent defines, and the parent is composed of its children",
+        &[
+            ("src/bootstrap/join.rs", "src/bootstrap/mod.rs"),
+            ("src/bootstrap/mod.rs", "src/bootstrap/root.rs"),
+            ("src/bootstrap/mod.rs", "src/bootstrap/secret.rs"),
+            ("src/config.rs", "src/config/nccl.rs"),
+            ("src/reduce/floats.rs", "src/reduce/mod.rs"),
+            ("src/reduce/integers.rs", "src/reduce/mod.rs"),
+        ],
+    ),
+    (
+        "an algorithm made of other collectives comes back to the dispatcher",
+        &[
+            ("src/collective/allreduce/hierarchical.rs", "src/collective/mod.rs"),
+            ("src/collective/barrier/hierarchical.rs", "src/collective/mod.rs"),
+            ("src/collective/broadcast/hierarchical.rs", "src/collective/mod.rs"),
+            ("src/collective/mod.rs", "src/collective/reduce/hierarchical.rs"),
+            ("src/collective/mod.rs", "src/collective/scan/chain.rs"),
+            ("src/collective/mod.rs", "src/collective/scan/flat.rs"),
+        ],
+    ),
+    ("an error carries the call it happened in", &[("src/error.rs", "src/op.rs")]),
+    (
+        "the kernels of a processor are chosen where the portable ones are",
+        &[("src/reduce/array.rs", "src/reduce/x86.rs")],
+    ),
+    (
+        "a header is encoded by the wire format, which has the header among its fields",
+        &[("src/transport/header.rs", "src/transport/wire.rs")],
+    ),
+    (
+        "a payload waits in the world of the memory mesh, which holds the payloads",
+        &[("src/transport/mem/bodies.rs", "src/transport/mem/mod.rs")],
+    ),
+    (
+        "a context, its links and the mesh of processes hold each other",
+        &[
+            ("src/transport/quic/bodies.rs", "src/transport/quic/link.rs"),
+            ("src/transport/quic/context.rs", "src/transport/quic/control.rs"),
+            ("src/transport/quic/context.rs", "src/transport/quic/delivery.rs"),
+            ("src/transport/quic/context.rs", "src/transport/quic/link.rs"),
+            ("src/transport/quic/context.rs", "src/transport/quic/links.rs"),
+            ("src/transport/quic/context.rs", "src/transport/quic/mod.rs"),
+            ("src/transport/quic/link.rs", "src/transport/quic/mod.rs"),
+            ("src/transport/quic/link.rs", "src/transport/quic/notes.rs"),
+            ("src/transport/quic/link.rs", "src/transport/quic/reader.rs"),
+            ("src/transport/quic/links.rs", "src/transport/quic/mod.rs"),
+            ("src/transport/quic/links.rs", "src/transport/quic/notes.rs"),
+            ("src/transport/quic/links.rs", "src/transport/quic/peer.rs"),
+            ("src/transport/quic/links.rs", "src/transport/quic/silence.rs"),
+            ("src/transport/quic/links.rs", "src/transport/quic/suspicion.rs"),
+            ("src/transport/quic/peer.rs", "src/transport/quic/spine.rs"),
+        ],
+    ),
+];
+
+/// Files outside of `src/device` that may use it: those of `comm/cuda`, and these.
+const USES_DEVICE: [(&str, &str); 1] =
+    [("src/bootstrap/mod.rs", "the roster says whether a rank has CUDA")];
+
+#[test]
+fn no_two_files_use_each_other() {
+    let texts = files("src", &["rs"]).into_iter().map(|path| (path.clone(), read(&path)));
+    let sources = Sources::new(texts);
+    let (cycles, known) = (sources.cycles(), CYCLES.map(|(_, pairs)| pairs).concat());
+    let new: Vec<_> = cycles.iter().filter(|pair| !known.contains(pair)).collect();
+    assert!(new.is_empty(), "these use each other: {new:#?}");
+    let gone: Vec<_> = known.iter().filter(|pair| !cycles.contains(pair)).collect();
+    assert!(gone.is_empty(), "these no longer use each other, strike them out: {gone:#?}");
+}
+
+#[test]
+fn the_edge_finder_finds_the_file_that_defines_a_name() {
+    let files = [
+        ("src/lib.rs", "pub mod a; pub mod b; pub mod c;"),
+        (
+            "src/a/mod.rs",
+            "mod one; mod two; pub use one::{One, make as build}; pub(super) use two::Two;",
+        ),
+        ("src/a/one.rs", "use super::two::Two; pub struct One; pub fn make() {}"),
+        (
+            "src/a/two.rs",
+            "// use crate::b::B;\n pub struct Two; fn f<'a>() { ('\"', \"crate::b::B\"); super::build() }",
+        ),
+        (
+            "src/b.rs",
+            "use crate::{a::{self, Two as T}, c::C};\npub struct B;\nfn g() { a::One::new(); }\n\
+             #[cfg(test)]\nmod tests { use crate::d::D; }",
+        ),
+        ("src/c.rs", "pub struct C; fn h() { crate::d::Unknown; }"),
+        ("src/d.rs", "pub use crate::b::B as D; pub use crate::c::*;"),
+    ];
+    let sources = Sources::new(files.map(|(path, text)| (path.to_owned(), text.to_owned())));
+    let edges = sources.edges();
+    let of = |file: &str| edges[file].iter().copied().collect::<Vec<_>>();
+    assert!(
+        of("src/lib.rs").is_empty() && of("src/a/mod.rs").is_empty() && of("src/d.rs").is_empty()
+    );
+    assert_eq!(of("src/a/one.rs"), ["src/a/two.rs"]);
+    assert_eq!(of("src/a/two.rs"), ["src/a/one.rs"]);
+    assert_eq!(of("src/b.rs"), ["src/a/one.rs", "src/a/two.rs", "src/c.rs"]);
+    assert!(of("src/c.rs").is_empty(), "{:?}", of("src/c.rs"));
+    assert_eq!(sources.cycles(), [("src/a/one.rs", "src/a/two.rs")]);
+}
+
+#[test]
+fn only_listed_files_use_the_device() {
+    for path in files("src", &["rs"]) {
+        let may = path.starts_with("src/device/") || path.starts_with("src/comm/cuda/");
+        let may = may || USES_DEVICE.iter().any(|(listed, _)| *listed == path);
+        let text = read(&path);
+        for (number, line) in without_tests(&text).lines().enumerate() {
+            let uses_it = uses(line).iter().any(|used| used == "device");
+            assert!(may || !uses_it, "{path}:{}: use what `comm` re-exports", number + 1);
+        }
+    }
 }
 
 #[test]

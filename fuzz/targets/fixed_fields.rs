@@ -1,9 +1,9 @@
-//! What has one length: the preamble of a stream, a raw public key as TLS carries it, and a wish of a
-//! split. The first byte says which of them follows.
+//! What has one length: the preamble of a stream, a raw public key as TLS carries it, and a color
+//! and key of a split. The first byte says which of them follows.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nexar::comm::Wish;
+use nexar::comm::ColorKey;
 use nexar::transport::key::PublicKey;
 use nexar::transport::quic::preamble::Preamble;
 use nexar_fuzz::{same_bytes, watched};
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     match which % 3 {
         0 => preamble(bytes),
         1 => public_key(bytes),
-        _ => wish(bytes),
+        _ => color_key(bytes),
     }
 });
 
@@ -32,12 +32,12 @@ fn public_key(bytes: &[u8]) {
     }
 }
 
-fn wish(bytes: &[u8]) {
+fn color_key(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk::<8>() else { return };
-    let wish = watched(|| Wish::decode(bytes));
-    match wish.color {
-        Some(_) => same_bytes(&wish.encode(), bytes),
+    let color_key = watched(|| ColorKey::decode(bytes));
+    match color_key.color {
+        Some(_) => same_bytes(&color_key.encode(), bytes),
         // Every negative color is none.
-        None => assert!(bytes[3] >= 0x80 && Wish::decode(&wish.encode()) == wish),
+        None => assert!(bytes[3] >= 0x80 && ColorKey::decode(&color_key.encode()) == color_key),
     }
 }

@@ -15,7 +15,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use nexar::blocks::Blocks;
 use nexar::buffer::Buffers;
-use nexar::comm::{Communicator, SplitRequest, Wish, create_on, split};
+use nexar::comm::{ColorKey, Communicator, SplitRequest, create_on, split};
 use nexar::config::Config;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Result};
@@ -308,9 +308,9 @@ impl Ask {
                 honest.run_async(Op::ReduceScatter { counts, reducer, blocks, buffers }).await
             }
             Self::Split { color } => {
-                let wish = Wish { color: Some(color.into()), key: 0 };
+                let color_key = ColorKey { color: Some(color.into()), key: 0 };
                 let config = honest.config().clone();
-                let request = SplitRequest { communicator: Arc::clone(honest), wish, config };
+                let request = SplitRequest { communicator: Arc::clone(honest), color_key, config };
                 let mut made =
                     tokio::task::spawn_blocking(move || split(&[request])).await.unwrap();
                 made.remove(0).map(drop)

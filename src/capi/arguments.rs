@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::op::{Fold, Operator, RedOp, Reducer};
 use crate::rank::{Place, Rank};
 
-use super::redop;
+use super::operators;
 use super::types::{DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarComm_t, nexarConfig_t};
 
 #[inline(always)]
@@ -27,7 +27,7 @@ pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) 
     let dtype = dtype(datatype)?;
     match RedOp::from_code(op) {
         Some(redop) => Ok(Reducer::Known(Fold::new(dtype, redop)?)),
-        None => redop::find(op, dtype, comm),
+        None => operators::find(op, dtype, comm),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::comm::{Communicator, deliver_faults};
 use crate::error::{Code, Error, Result};
 
 use super::types::nexarComm_t;
-use super::{comm, process};
+use super::{communicators, process};
 
 thread_local! {
     /// The last error of a call of this thread.
@@ -84,7 +84,7 @@ pub(super) fn with_communicator(
     comm: nexarComm_t,
     body: impl FnOnce(Arc<Communicator>) -> Result<()>,
 ) -> Result<()> {
-    let communicator = comm::find(comm)?;
+    let communicator = communicators::find(comm)?;
     remembering(function, comm, || body(communicator))
 }
 
@@ -97,7 +97,7 @@ pub(super) fn remembering(
     let result = caught(body);
     // One that was destroyed meanwhile is asked by nobody.
     if let Err(error) = &result
-        && let Ok(communicator) = comm::find(comm)
+        && let Ok(communicator) = communicators::find(comm)
     {
         communicator.remember(format!("{function}: {error}"));
     }
@@ -113,7 +113,7 @@ pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
         let text = if comm.is_null() || process::is_forked_child() {
             LAST.try_with(|last| last.borrow().clone()).unwrap_or_default()
         } else {
-            match comm::find(comm) {
+            match communicators::find(comm) {
                 Ok(communicator) => communicator.last_error().unwrap_or_default(),
                 Err(error) => error.to_string(),
             }

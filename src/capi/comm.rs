@@ -1,76 +1,17 @@
 //! Communicators: create, ask, end.
 
 use std::ffi::{c_char, c_int};
-use std::sync::Arc;
 
-use crate::comm::{
-    Communicator, Making, create_in_process, deliver_faults, join, join_environment,
-};
+use crate::comm::{create_in_process, deliver_faults, join, join_environment};
 use crate::error::{Code, Error, Result};
 use crate::{bootstrap, config};
 
 use super::arguments::{self, Out};
 use super::boundary::{boundary, on_communicator, with_communicator};
-use super::handle::{Kind, Table};
+use super::communicators::{self, Handled};
 use super::submit::initialise;
 use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
-use super::{memory, redop};
-
-static TABLE: Table<Entry> = Table::new(Kind::Communicator);
-
-/// What a handle leads to.
-#[derive(Clone)]
-pub(super) struct Entry {
-    state: State,
-    /// The CUDA device that the program named for this rank.
-    device: Option<c_int>,
-}
-
-#[derive(Clone)]
-enum State {
-    Made(Arc<Communicator>),
-    InMaking(Arc<Making>),
-}
-
-pub(super) fn insert(communicator: Arc<Communicator>, device: Option<c_int>) -> nexarComm_t {
-    TABLE.insert(Entry { state: State::Made(communicator), device })
-}
-
-pub(super) fn insert_in_making(making: Arc<Making>) -> nexarComm_t {
-    TABLE.insert(Entry { state: State::InMaking(making), device: None })
-}
-
-pub(super) fn device(comm: nexarComm_t) -> Result<Option<c_int>> {
-    TABLE.find(comm).map(|entry| entry.device)
-}
-
-/// The communicator, unless it is still being made or could not be.
-pub(super) fn find(comm: nexarComm_t) -> Result<Arc<Communicator>> {
-    match TABLE.find(comm)?.state {
-        State::Made(communicator) => Ok(communicator),
-        State::InMaking(making) => made(&making),
-    }
-}
-
-fn made(making: &Making) -> Result<Arc<Communicator>> {
-    making.result().unwrap_or_else(|| {
-        let what = "comm is still being made: use it when nexarCommGetAsyncError gives \
-                    nexarSuccess, or after the end of its group";
-        Err(Error::Argument(what.to_owned()))
-    })
-}
-
-/// Has `body` look at a communicator that is made; it must not look for another meanwhile.
-#[inline]
-pub(super) fn peek<R>(
-    comm: nexarComm_t,
-    body: impl FnOnce(&Arc<Communicator>) -> Result<R>,
-) -> Result<R> {
-    TABLE.peek(comm, |entry| match &entry.state {
-        State::Made(communicator) => body(communicator),
-        State::InMaking(making) => body(&made(making)?),
-    })
-}
+use super::{memory, operators};
 
 /// Ranks that one process may hold in one communicator.
 const MOST_RANKS: c_int = 256;
@@ -99,7 +40,7 @@ pub unsafe extern "C" fn nexarCommInitAll(
             communicators.iter().for_each(|one| one.close());
         })?;
         for ((slot, communicator), device) in slots.into_iter().zip(communicators).zip(devices) {
-            slot.set(insert(communicator, Some(device)));
+            slot.set(communicators::insert(communicator, Some(device)));
         }
         Ok(())
     })
@@ -235,7 +176,7 @@ pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int
     on_communicator("nexarCommCuDevice", comm, |communicator| {
         // SAFETY: the caller passes NULL or a place for an int.
         let out = unsafe { Out::new("device", device) }?;
-        out.set(self::device(comm)?.or(communicator.cuda_device()).unwrap_or(-1));
+        out.set(communicators::device(comm)?.or(communicator.cuda_device()).unwrap_or(-1));
         Ok(())
     })
 }
@@ -249,7 +190,7 @@ pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *
     boundary(NAME, || {
         // SAFETY: the caller passes NULL or a place for a result.
         let result = unsafe { Out::new("asyncError", asyncError) };
-        if let State::InMaking(making) = TABLE.find(comm)?.state {
+        if let Handled::InCreation(making) = communicators::handled(comm)? {
             let unmade = match making.result() {
                 None => Some(Code::InProgress),
                 Some(Err(error)) => Some(error.code()),
@@ -283,7 +224,7 @@ pub extern "C" fn nexarCommFinalize(comm: nexarComm_t) -> Code {
 
 /// What a communicator that is no more leaves behind.
 fn forget(comm: nexarComm_t) {
-    redop::forget(comm);
+    operators::forget(comm);
     memory::forget(comm);
 }
 
@@ -294,9 +235,9 @@ fn forget(comm: nexarComm_t) {
 pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     boundary("nexarCommDestroy", || {
         if !comm.is_null() {
-            match TABLE.remove(comm)?.state {
-                State::Made(communicator) => communicator.close(),
-                State::InMaking(making) => making.close(),
+            match communicators::remove(comm)? {
+                Handled::Created(communicator) => communicator.close(),
+                Handled::InCreation(making) => making.close(),
             }
             forget(comm);
         }
@@ -313,9 +254,9 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {
         if !comm.is_null() {
-            match TABLE.remove(comm)?.state {
-                State::Made(communicator) => communicator.abort(),
-                State::InMaking(making) => making.abort(),
+            match communicators::remove(comm)? {
+                Handled::Created(communicator) => communicator.abort(),
+                Handled::InCreation(making) => making.abort(),
             }
             forget(comm);
         }

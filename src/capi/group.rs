@@ -9,12 +9,12 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Queued, Request, SplitRequest, run_together, split as comm_split};
+use crate::comm::{Queued, Request, SplitRequest, split as comm_split, submit_all};
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
 use super::boundary::{boundary, refuse};
-use super::comm;
+use super::communicators;
 use super::types::nexarComm_t;
 
 thread_local! {
@@ -30,7 +30,7 @@ pub(super) struct Group {
     /// Whether the end of the group waits until they are made: the same for all of them.
     pub waits: Option<bool>,
     pub splits: Vec<Splitting>,
-    pub requests: Vec<Request<'static>>,
+    pub requests: Vec<Request>,
     /// The last call that failed, and how.
     failed: Option<(&'static str, Error)>,
 }
@@ -158,7 +158,7 @@ impl Group {
         }
         // Others may wait for this rank, also where nothing could be made.
         let split = split_all(self.splits);
-        let ran = split.and(run_together(self.requests));
+        let ran = split.and(submit_all(self.requests));
         match made {
             Err(Error::InProgress) => ran.and(made),
             made => made.and(ran),
@@ -171,7 +171,7 @@ pub(super) fn split_all(splits: Vec<Splitting>) -> Result<()> {
         splits.into_iter().map(|one| (one.request, (one.out, one.device))).unzip();
     let mut result = Ok(());
     for (made, (out, device)) in comm_split(&requests).into_iter().zip(answers) {
-        let handle = |communicator| comm::insert(communicator, device);
+        let handle = |communicator| communicators::insert(communicator, device);
         let set = made.map(|made| out.set(made.map_or(null_mut(), handle)));
         result = result.and(set);
     }

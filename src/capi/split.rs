@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::comm::{SplitRequest, Wish};
+use crate::comm::{ColorKey, SplitRequest};
 use crate::config::Config;
 use crate::error::{Code, Error, Result};
 
@@ -32,11 +32,11 @@ pub unsafe extern "C" fn nexarCommSplit(
     config: *const nexarConfig_t,
 ) -> Code {
     submit::splitting("nexarCommSplit", comm, newcomm, |communicator| {
-        let wish = Wish { color: self::color(color)?, key };
+        let color_key = ColorKey { color: self::color(color)?, key };
         let inherited = Config { name: None, ..communicator.config().clone() };
         // SAFETY: the caller passes NULL or a nexarConfig_t as long as its size field says.
         let (config, _) = unsafe { arguments::config(config, &inherited) }?;
-        Ok(SplitRequest { communicator: Arc::clone(communicator), wish, config })
+        Ok(SplitRequest { communicator: Arc::clone(communicator), color_key, config })
     })
 }
 

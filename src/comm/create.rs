@@ -1,7 +1,7 @@
-//! Communicators from nothing: of threads of this process, or of processes that find each other.
+//! Creation of communicators: of threads of this process, or of processes that find each other.
 //!
-//! Leaves to `bootstrap` how processes meet, and to `split` those made of another. Invariant: settings
-//! that cannot be are refused before anybody is waited for.
+//! Leaves to `bootstrap` how processes meet, and to `split` communicators made of another.
+//! Invariant: invalid settings are refused before any rank is waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,25 +12,25 @@ use tracing::info;
 use crate::bootstrap::{self, World};
 use crate::collective::table;
 use crate::config::Config;
-use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 use crate::runtime;
 use crate::transport::mem::MemWorld;
 use crate::transport::{Mesh, prepare_shared_memory};
 
-use super::attach::Prepared;
-use super::{Communicator, DELIVERY_LOOK, hosts};
+use super::cuda::{CurrentDevice, Prepared};
+use super::leave::DELIVERY_POLL;
+use super::{Communicator, hosts};
 
-/// How long an initialisation that has failed waits until the other ranks know why.
+/// How long an initialisation that has failed waits until the other ranks have received the cause.
 const REFUSAL_DELIVERY: Duration = Duration::from_millis(50);
 
-/// `size` communicators whose ranks are threads of this process, in rank order.
+/// Creates `size` communicators whose ranks are threads of this process, in rank order.
 pub fn create_in_process(size: usize, config: &Config) -> Result<Vec<Arc<Communicator>>> {
     create_over(MemWorld::new(size)?.meshes(), config)
 }
 
-/// Communicators over the meshes of all ranks, made by the caller: tests inject faults into them.
+/// Creates communicators over the meshes of all ranks, for tests that inject faults into them.
 pub fn create_over(meshes: Vec<Mesh>, config: &Config) -> Result<Vec<Arc<Communicator>>> {
     let name = new_name(config);
     info!("communicator {name}: {} ranks in this process", meshes.len());
@@ -38,18 +38,19 @@ pub fn create_over(meshes: Vec<Mesh>, config: &Config) -> Result<Vec<Arc<Communi
     meshes.into_iter().map(communicator).collect()
 }
 
-/// A communicator over a mesh made by the caller, for tests that play another of its ranks themselves.
+/// Creates a communicator over a mesh of the caller, for tests that play another rank of it
+/// themselves.
 pub fn create_on(mesh: Mesh, config: &Config) -> Result<Arc<Communicator>> {
     Communicator::new(&new_name(config), mesh, config)
 }
 
-/// This process's rank in a communicator of processes that share a unique id. `device`: the one that the program
-/// uses for it, if it has used any; why it cannot be used is told to the other ranks.
+/// Creates this process's rank of a communicator of processes that share a unique id. `device`: the
+/// device that the program uses for it. The other ranks receive the reason if it cannot be used.
 pub fn join(
     id: &[u8; bootstrap::BYTES],
     world: World,
     config: &Config,
-    device: Result<Option<Arc<Device>>>,
+    device: CurrentDevice,
 ) -> Result<Arc<Communicator>> {
     if world.size == 1 {
         bootstrap::retire(id)?;
@@ -57,11 +58,9 @@ pub fn join(
     create(world, config, device, |deadline| bootstrap::join(id, world, config, deadline))
 }
 
-/// As `join`, from what a launcher has put into the environment. Without it, a world of one.
-pub fn join_environment(
-    config: &Config,
-    device: Result<Option<Arc<Device>>>,
-) -> Result<Arc<Communicator>> {
+/// Creates this process's rank of the communicator that a launcher has described in the
+/// environment. Without a description it is a world of one rank.
+pub fn join_environment(config: &Config, device: CurrentDevice) -> Result<Arc<Communicator>> {
     let (world, address) = match (config.rank, config.nranks, &config.comm_id) {
         (None, None, None) => (World { rank: Rank(0), size: 1 }, ""),
         (Some(rank), Some(size), _) if rank >= size => {
@@ -81,13 +80,13 @@ pub fn join_environment(
 fn create(
     world: World,
     config: &Config,
-    device: Result<Option<Arc<Device>>>,
+    device: CurrentDevice,
     mesh: impl FnOnce(Instant) -> Result<Mesh>,
 ) -> Result<Arc<Communicator>> {
-    // The settings are checked before anybody is waited for.
+    // The settings are checked before any rank is waited for.
     table::parse(&config.algo)?;
     let prepared = Prepared::new(device, config);
-    // A driver has no deadline.
+    // After the device: a driver has no deadline.
     let began = Instant::now();
     let limit = config.init_timeout;
     let deadline = began + limit;
@@ -117,12 +116,13 @@ fn create(
     Communicator::new(&name, mesh, config).map(|made| prepared.attach_to(made))
 }
 
-/// If the root is in this process, the other ranks are told why before the program can exit.
+/// If the root is in this process, waits until the other ranks have received the cause: the program
+/// may then exit.
 fn deliver_refusals() {
     let deadline = Instant::now() + REFUSAL_DELIVERY;
     runtime::hand_over();
     while bootstrap::is_telling() && Instant::now() < deadline {
-        std::thread::sleep(DELIVERY_LOOK);
+        std::thread::sleep(DELIVERY_POLL);
     }
 }
 

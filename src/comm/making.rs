@@ -1,7 +1,7 @@
-//! A communicator that is being made by a thread of its own.
+//! A communicator that a background thread creates.
 //!
-//! Invariant: it ends, made or failed, within the time that initialisation may take; one that was
-//! queued and never started fails when it is dropped.
+//! Leaves to `create` how. Invariant: the creation ends, with a communicator or an error, within
+//! the timeout of initialisation; one that was queued and never started fails when it is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,16 +14,16 @@ use super::Communicator;
 const THREAD: &str = "nexar-init";
 
 pub struct Making {
-    state: Mutex<State>,
+    state: Mutex<MakingState>,
     ended: Condvar,
 }
 
-struct State {
-    stage: Stage,
+struct MakingState {
+    stage: MakingStage,
     fate: Fate,
 }
 
-/// What is to become of the communicator.
+/// What happens to the communicator when it has been created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Use,
@@ -32,7 +32,7 @@ enum Fate {
 }
 
 #[derive(Clone)]
-enum Stage {
+enum MakingStage {
     /// Not started.
     Queued,
     Running,
@@ -41,7 +41,7 @@ enum Stage {
 
 type Make = Box<dyn FnOnce() -> Result<Arc<Communicator>> + Send>;
 
-/// One that will be made when it is started. Dropped before that, it has failed.
+/// A creation that has not started. Dropped before its start, it has failed.
 pub struct Queued {
     making: Arc<Making>,
     make: Option<Make>,
@@ -49,7 +49,7 @@ pub struct Queued {
 
 impl Queued {
     pub fn new(make: impl FnOnce() -> Result<Arc<Communicator>> + Send + 'static) -> Self {
-        let state = State { stage: Stage::Queued, fate: Fate::Use };
+        let state = MakingState { stage: MakingStage::Queued, fate: Fate::Use };
         let making = Arc::new(Making { state: Mutex::new(state), ended: Condvar::new() });
         Self { making, make: Some(Box::new(make)) }
     }
@@ -58,26 +58,26 @@ impl Queued {
         Arc::clone(&self.making)
     }
 
-    /// Has it made by a thread. If none can be had, it has failed.
+    /// Starts the creation on a thread of its own. If no thread can be started, it has failed.
     pub fn start(mut self) {
         let mut state = self.making.lock();
         if state.fate != Fate::Use {
             return;
         }
-        state.stage = Stage::Running;
+        state.stage = MakingStage::Running;
         drop(state);
         let (making, make) = (self.making(), self.make.take());
         let started = runtime::start_thread(THREAD, move || {
             let made = catch_unwind(AssertUnwindSafe(|| make.map(|make| make())));
             let made = made.unwrap_or_else(|panic| Some(Err(Error::from_panic(&*panic))));
-            making.end(made.expect("a queued one is started once"));
+            making.end(made.expect("a creation is started once"));
         });
         if let Err(error) = started {
             self.making.end(Err(error));
         }
     }
 
-    /// Will not be started.
+    /// Fails it: it will not be started.
     pub fn fail(self, error: Error) {
         self.making.end(Err(error));
     }
@@ -85,7 +85,7 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        let is_queued = matches!(self.making.lock().stage, Stage::Queued);
+        let is_queued = matches!(self.making.lock().stage, MakingStage::Queued);
         if is_queued {
             let what = "its group was dropped before the communicator was made";
             self.making.end(Err(Error::Usage(what.to_owned())));
@@ -94,25 +94,28 @@ impl Drop for Queued {
 }
 
 impl Making {
-    /// What came of it, if it has ended.
+    /// Its result, if it has ended.
     pub fn result(&self) -> Option<Result<Arc<Communicator>>> {
         match &self.lock().stage {
-            Stage::Ended(result) => Some(result.clone()),
-            Stage::Queued | Stage::Running => None,
+            MakingStage::Ended(result) => Some(result.clone()),
+            MakingStage::Queued | MakingStage::Running => None,
         }
     }
 
     /// Waits until it has ended. It must have been started.
     pub fn wait(&self) -> Result<Arc<Communicator>> {
-        let is_running = |state: &mut State| matches!(state.stage, Stage::Running);
+        let is_running = |state: &mut MakingState| matches!(state.stage, MakingStage::Running);
         let state = self.ended.wait_while(self.lock(), is_running);
         match &state.unwrap_or_else(PoisonError::into_inner).stage {
-            Stage::Ended(result) => result.clone(),
-            Stage::Queued | Stage::Running => Err(Error::Usage("it was not started".to_owned())),
+            MakingStage::Ended(result) => result.clone(),
+            MakingStage::Queued | MakingStage::Running => {
+                Err(Error::Usage("it was not started".to_owned()))
+            }
         }
     }
 
-    /// Waits until it has ended, and closes what was made. One that was not started will not be.
+    /// Waits until it has ended, and closes the communicator. One that was not started never
+    /// starts.
     pub fn close(&self) {
         self.lock().fate = Fate::Close;
         if let Ok(communicator) = self.wait() {
@@ -120,15 +123,15 @@ impl Making {
         }
     }
 
-    /// Aborts what is made, now or when it has been. Nobody waits for it any more.
+    /// Aborts the communicator, now or as soon as it was created. No thread waits for it any more.
     pub fn abort(&self) {
         let mut state = self.lock();
         state.fate = Fate::Abort;
         match &state.stage {
-            Stage::Queued => {}
-            Stage::Running => state.stage = Stage::Ended(Err(Error::Aborted)),
-            Stage::Ended(Ok(communicator)) => communicator.abort(),
-            Stage::Ended(Err(_)) => {}
+            MakingStage::Queued => {}
+            MakingStage::Running => state.stage = MakingStage::Ended(Err(Error::Aborted)),
+            MakingStage::Ended(Ok(communicator)) => communicator.abort(),
+            MakingStage::Ended(Err(_)) => {}
         }
         drop(state);
         self.ended.notify_all();
@@ -143,12 +146,12 @@ impl Making {
             }
             return;
         }
-        state.stage = Stage::Ended(result);
+        state.stage = MakingStage::Ended(result);
         drop(state);
         self.ended.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MakingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

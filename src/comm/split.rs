@@ -1,31 +1,32 @@
-//! Communicators made of the ranks of another.
+//! Splits: communicators created from the ranks of another.
 //!
-//! Every rank tells all others its wish, a color and a key; the ranks of one color, ordered by key,
-//! then make a communicator of their own, which shares what joins them. Invariant: what a rank needs
-//! to know of the new communicator follows from the wishes, so that nobody must be asked again.
+//! Every rank sends its color and key to all others. The ranks of one color, ordered by key, then
+//! form a communicator of their own, which shares the links of its parent. Leaves to the mesh how
+//! they connect. Invariant: the new communicator follows from the colors and keys alone, so that no
+//! further exchange is needed to agree on it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use tracing::info;
 
 use crate::config::Config;
 use crate::error::{Doing, Error, Result};
-use crate::op::Op;
+use crate::op::{Call, Op};
 use crate::rank::Rank;
 use crate::transport::Split;
 
-use super::attach::Prepared;
-use super::batch::{Batch, while_nobody_issues};
-use super::ticket::Ticket;
-use super::work::{Work, collective};
+use super::cuda::Prepared;
+use super::run::{Batch, Operation, Ticket, Work, collective, while_nobody_issues};
 use super::{Communicator, hosts};
 
-/// Bytes of a wish as it travels: color (-1: none) and key, little endian.
-const WISH_BYTES: usize = 8;
+/// Bytes of a color (-1: none) and a key on the wire, little endian.
+const COLOR_KEY_BYTES: usize = 8;
 
-/// Where a rank wants to belong. Without a color, nowhere.
+/// The arguments of a rank in a split. Without a color it gets no new communicator.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wish {
+pub struct ColorKey {
     pub color: Option<u32>,
     pub key: i32,
 }
@@ -33,23 +34,24 @@ pub struct Wish {
 /// One rank's part in the split of a communicator.
 pub struct SplitRequest {
     pub communicator: Arc<Communicator>,
-    pub wish: Wish,
-    /// Of the new communicator.
+    pub color_key: ColorKey,
+    /// The settings of the new communicator.
     pub config: Config,
 }
 
-/// Splits communicators, all at once. Each rank gets its new communicator, if it wished for one and
-/// it could be made, whatever becomes of the others: somebody may wait for it there.
+/// Splits communicators, all at once. Each request gets its new communicator, if it named a color
+/// and the communicator could be created, also if others fail: its peers may wait for it there.
 pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>> {
     let made: Vec<_> = requests.iter().map(|_| OnceLock::new()).collect();
-    // Before a rank is told of a wish: none begins a call on the new communicator before all have their memory.
+    // Before any color is sent: no rank starts a call on the new communicator before all have their
+    // pinned memory.
     let prepared: Vec<_> = requests.iter().map(SplitRequest::prepare).collect();
     let mut batch = Batch::default();
     let issued: Vec<_> = while_nobody_issues(|| {
         let all = requests.iter().zip(prepared).zip(&made);
         all.map(|((request, prepared), made)| {
             let communicator = Arc::clone(&request.communicator);
-            batch.add(communicator, Work::Split(Splitting { request, prepared, made }))
+            batch.add(communicator, Work::Other(Box::new(Splitting { request, prepared, made })))
         })
         .collect()
     });
@@ -57,35 +59,55 @@ pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>
     let outcome = |(issued, made): (Result<()>, OnceLock<_>)| {
         issued?;
         ran.next().expect("what was issued ran")?;
-        made.into_inner().expect("it ran to its end")
+        made.into_inner().expect("a split that succeeds has an outcome")
     };
     issued.into_iter().zip(made).map(outcome).collect()
 }
 
-/// A split as an operation, and where its outcome goes.
-pub struct Splitting<'a> {
+/// A split as an operation, and the place for its outcome.
+struct Splitting<'a> {
     request: &'a SplitRequest,
     prepared: Prepared,
     made: &'a OnceLock<Result<Option<Arc<Communicator>>>>,
 }
 
+impl Operation for Splitting<'_> {
+    fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
+        Ticket::of_call(communicator, Call::split())
+    }
+
+    fn describe(&self) -> String {
+        Call::split().to_string()
+    }
+
+    fn perform<'t>(
+        self: Box<Self>,
+        ticket: &'t Ticket,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + 't>>
+    where
+        Self: 't,
+    {
+        Box::pin((*self).execute(ticket))
+    }
+}
+
 impl Splitting<'_> {
-    /// A communicator that cannot be made is no failure of the one that is split: its call has ended
-    /// when the wishes are known.
-    pub(super) async fn perform(self, ticket: &Ticket) -> Result<()> {
+    /// The call on the parent completes when the colors and keys are known. A new communicator that
+    /// cannot be created is no failure of its parent.
+    async fn execute(self, ticket: &Ticket) -> Result<()> {
         let Doing::Collective { seq, .. } = ticket.doing else {
-            unreachable!("a split has a number")
+            unreachable!("a split has a sequence number")
         };
-        let mut wishes = self.request.wishes();
-        let split = Op::split(&mut wishes, ticket.communicator.place().size);
-        // The parent is not left before the new communicator, which uses its links, is made.
+        let mut colors_and_keys = self.request.colors_and_keys();
+        // The parent is not left before the new communicator, which uses its links, is created.
         let _running = ticket.communicator.keep_running();
+        let split = Op::split(&mut colors_and_keys, ticket.communicator.place().size);
         let known = ticket.end(collective(ticket, split, None).await);
-        if let (Err(fault), Some(color)) = (&known, self.request.wish.color) {
+        if let (Err(fault), Some(color)) = (&known, self.request.color_key.color) {
             ticket.communicator.mesh.membership.renounce(seq, color, fault.clone());
         }
         known?;
-        let _ = self.made.set(self.request.make(seq, &wishes, self.prepared).await);
+        let _ = self.made.set(self.request.make(seq, &colors_and_keys, self.prepared).await);
         Ok(())
     }
 }
@@ -93,31 +115,31 @@ impl Splitting<'_> {
 impl SplitRequest {
     /// A rank of the new communicator keeps its device.
     fn prepare(&self) -> Prepared {
-        let device = self.wish.color.and_then(|_| self.communicator.device());
+        let device = self.color_key.color.and_then(|_| self.communicator.device());
         Prepared::new(Ok(device), &self.config)
     }
 
-    /// A place for the wish of each rank, with this rank's own.
-    fn wishes(&self) -> Vec<u8> {
+    /// A buffer for the colors and keys of all ranks, with this rank's own.
+    fn colors_and_keys(&self) -> Vec<u8> {
         let place = self.communicator.place();
-        let mut wishes = vec![0; place.size * WISH_BYTES];
-        let own = place.rank.0 * WISH_BYTES;
-        wishes[own..own + WISH_BYTES].copy_from_slice(&self.wish.encode());
-        wishes
+        let mut all = vec![0; place.size * COLOR_KEY_BYTES];
+        let own = place.rank.0 * COLOR_KEY_BYTES;
+        all[own..own + COLOR_KEY_BYTES].copy_from_slice(&self.color_key.encode());
+        all
     }
 
-    /// Makes the communicator that the wishes told in call number `seq` lead to, within the time that
-    /// initialisation may take. Ends with the parent, if that fails or is aborted.
+    /// Creates the communicator that follows from the colors and keys of call `seq`, within the
+    /// timeout of initialisation. Fails with the parent, if that fails or is aborted.
     async fn make(
         &self,
         seq: u64,
-        wishes: &[u8],
+        colors_and_keys: &[u8],
         prepared: Prepared,
     ) -> Result<Option<Arc<Communicator>>> {
-        let Some(color) = self.wish.color else { return Ok(None) };
+        let Some(color) = self.color_key.color else { return Ok(None) };
         let parent = &self.communicator;
-        let wishes: Vec<_> = wishes.chunks_exact(WISH_BYTES).map(Wish::decode).collect();
-        let members = members(&wishes, color);
+        let all = colors_and_keys.chunks_exact(COLOR_KEY_BYTES).map(ColorKey::decode);
+        let members = members(&all.collect::<Vec<_>>(), color);
         let mut mesh = parent.mesh.membership.split(Split { seq, color, members })?;
         if let Some(failure) = prepared.failure(mesh.place.rank) {
             return Err(mesh.membership.fail(failure));
@@ -136,7 +158,7 @@ impl SplitRequest {
             }
             Err(fault) => {
                 mesh.membership.fail(fault.clone());
-                return Err(parent.as_caller_is_told(fault));
+                return Err(parent.as_reported(fault));
             }
         };
         if let Err(error) = formed {
@@ -144,7 +166,7 @@ impl SplitRequest {
             // looked.
             if let Some(fault) = parent.fault() {
                 mesh.membership.fail(fault.clone());
-                return Err(parent.as_caller_is_told(fault));
+                return Err(parent.as_reported(fault));
             }
             // A communicator that another rank has failed meanwhile is returned all the same: its
             // calls report that fault.
@@ -163,15 +185,15 @@ impl SplitRequest {
 }
 
 /// The ranks of a color in their new order: by key, and by rank where keys are equal.
-fn members(wishes: &[Wish], color: u32) -> Vec<Rank> {
-    let of_color = wishes.iter().enumerate().filter(|(_, wish)| wish.color == Some(color));
-    let mut members: Vec<_> = of_color.map(|(rank, wish)| (wish.key, Rank(rank))).collect();
+fn members(all: &[ColorKey], color: u32) -> Vec<Rank> {
+    let of_color = all.iter().enumerate().filter(|(_, one)| one.color == Some(color));
+    let mut members: Vec<_> = of_color.map(|(rank, one)| (one.key, Rank(rank))).collect();
     members.sort_unstable();
     members.into_iter().map(|(_, rank)| rank).collect()
 }
 
-impl Wish {
-    pub fn encode(self) -> [u8; WISH_BYTES] {
+impl ColorKey {
+    pub fn encode(self) -> [u8; COLOR_KEY_BYTES] {
         // A color is not negative, so that it differs from none.
         let color = self.color.map_or(-1, |color| color as i32).to_le_bytes();
         let key = self.key.to_le_bytes();
@@ -189,26 +211,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_come_back_as_they_went() {
+    fn a_color_and_a_key_are_decoded_as_they_were_encoded() {
         for color in [None, Some(0), Some(7), Some(i32::MAX as u32)] {
             for key in [i32::MIN, -1, 0, i32::MAX] {
-                let wish = Wish { color, key };
-                assert_eq!(Wish::decode(&wish.encode()), wish);
+                let color_key = ColorKey { color, key };
+                assert_eq!(ColorKey::decode(&color_key.encode()), color_key);
             }
         }
     }
 
     #[test]
     fn members_are_those_of_the_color_by_key_and_then_by_rank() {
-        let wish = |color, key| Wish { color, key };
-        let wishes = [
-            wish(Some(1), 5),
-            wish(None, 0),
-            wish(Some(1), -3),
-            wish(Some(2), 0),
-            wish(Some(1), 5),
-        ];
-        assert_eq!(members(&wishes, 1), [Rank(2), Rank(0), Rank(4)]);
-        assert_eq!(members(&wishes, 2), [Rank(3)]);
+        let one = |color, key| ColorKey { color, key };
+        let all =
+            [one(Some(1), 5), one(None, 0), one(Some(1), -3), one(Some(2), 0), one(Some(1), 5)];
+        assert_eq!(members(&all, 1), [Rank(2), Rank(0), Rank(4)]);
+        assert_eq!(members(&all, 2), [Rank(3)]);
     }
 }

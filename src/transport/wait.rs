@@ -36,15 +36,17 @@ pub struct Waiting {
     leaves_work: bool,
 }
 
-enum Way {
-    /// Nothing of it is over the network.
-    Here,
-    /// Some of it is in shared memory; another thread drives the network.
-    Shared { crowded: bool },
-    /// The caller's thread drives the network meanwhile.
-    Driving { leaves_work: bool },
-    /// Another thread drives it: heartbeats must not wait for a function of the program.
-    Driven,
+enum WaitMode {
+    /// Nothing uses the network.
+    Local,
+    /// Some of it is in shared memory, and another thread drives the network. `crowded`: this host
+    /// has more ranks than processors.
+    SharedMemory { crowded: bool },
+    /// The calling thread drives the network.
+    DriveNetwork { leaves_work: bool },
+    /// Another thread drives the network. A function of the program may take any time, and
+    /// heartbeats must not wait for it.
+    NetworkThread,
 }
 
 impl Waiting {
@@ -73,21 +75,21 @@ impl Waiting {
         }
     }
 
-    fn way(self) -> Way {
+    fn mode(self) -> WaitMode {
         match self {
-            Self { network: false, .. } => Way::Here,
-            Self { crowded: Some(crowded), .. } => Way::Shared { crowded },
-            Self { calls_program: true, .. } => Way::Driven,
-            Self { leaves_work, .. } => Way::Driving { leaves_work },
+            Self { network: false, .. } => WaitMode::Local,
+            Self { crowded: Some(crowded), .. } => WaitMode::SharedMemory { crowded },
+            Self { calls_program: true, .. } => WaitMode::NetworkThread,
+            Self { leaves_work, .. } => WaitMode::DriveNetwork { leaves_work },
         }
     }
 
     /// Polls once, where that costs nothing: most operations in memory are ready at once, and then
     /// nobody looks at the clock.
     pub fn poll(self, future: Pin<&mut (dyn Future<Output = ()> + '_)>) -> Poll<()> {
-        match self.way() {
-            Way::Here | Way::Shared { .. } => parker::poll(future),
-            Way::Driving { .. } | Way::Driven => Poll::Pending,
+        match self.mode() {
+            WaitMode::Local | WaitMode::SharedMemory { .. } => parker::poll(future),
+            WaitMode::DriveNetwork { .. } | WaitMode::NetworkThread => Poll::Pending,
         }
     }
 
@@ -97,11 +99,11 @@ impl Waiting {
         future: Pin<&mut (dyn Future<Output = ()> + '_)>,
         deadline: Instant,
     ) -> Option<()> {
-        match self.way() {
-            Way::Here => parker::block_on(future, deadline),
-            Way::Shared { crowded } => bell::block_on(future, deadline, crowded),
-            Way::Driving { leaves_work } => runtime::drive(future, deadline, leaves_work),
-            Way::Driven => runtime::wait(future, deadline),
+        match self.mode() {
+            WaitMode::Local => parker::block_on(future, deadline),
+            WaitMode::SharedMemory { crowded } => bell::block_on(future, deadline, crowded),
+            WaitMode::DriveNetwork { leaves_work } => runtime::drive(future, deadline, leaves_work),
+            WaitMode::NetworkThread => runtime::wait(future, deadline),
         }
     }
 }
@@ -116,15 +118,15 @@ mod tests {
         let program = Demand { calls_program: true, ..plain };
         let message = Demand { is_message: true, ..plain };
         let threads = Waiting::between_threads(program);
-        assert!(matches!(threads.way(), Way::Here));
+        assert!(matches!(threads.mode(), WaitMode::Local));
         let network = Waiting::over_network(plain, None);
-        assert!(matches!(network.way(), Way::Driving { leaves_work: false }));
-        assert!(matches!(threads.and(network).way(), Way::Driven));
+        assert!(matches!(network.mode(), WaitMode::DriveNetwork { leaves_work: false }));
+        assert!(matches!(threads.and(network).mode(), WaitMode::NetworkThread));
         let shared = Waiting::over_network(plain, Some(false));
         let crowded = Waiting::over_network(program, Some(true));
-        assert!(matches!(shared.and(crowded).way(), Way::Shared { crowded: true }));
+        assert!(matches!(shared.and(crowded).mode(), WaitMode::SharedMemory { crowded: true }));
         let inside = Waiting::over_network(message, Some(true));
-        assert!(matches!(inside.way(), Way::Driving { .. }));
-        assert!(matches!(Waiting::default().and(inside).way(), Way::Driving { .. }));
+        assert!(matches!(inside.mode(), WaitMode::DriveNetwork { .. }));
+        assert!(matches!(Waiting::default().and(inside).mode(), WaitMode::DriveNetwork { .. }));
     }
 }

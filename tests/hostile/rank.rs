@@ -22,7 +22,7 @@ use nexar::capi::message::{nexarRecv, nexarSend};
 use nexar::capi::split::nexarCommSplit;
 use nexar::capi::types::{nexarComm_t, nexarUniqueId};
 use nexar::capi::version::nexarGetLastError;
-use nexar::comm::{Communicator, Wish};
+use nexar::comm::{ColorKey, Communicator};
 use nexar::config;
 use nexar::dtype::DataType;
 use nexar::error::Code;
@@ -199,8 +199,8 @@ impl Member {
         let world = World { rank: Rank(rank), size };
         let communicator =
             nexar::comm::join(&id_of(id), world, config::get().unwrap(), Ok(None)).unwrap();
-        let wish = Wish { color: Some(0), key: 0 }.encode();
-        let mut wishes = wish.repeat(size);
+        let own = ColorKey { color: Some(0), key: 0 }.encode();
+        let mut wishes = own.repeat(size);
         let told = communicator.run(Op::split(&mut wishes, size));
         self.joined = Some(communicator);
         (told.as_ref().map_or_else(|error| error.code(), |()| Code::Success), String::new())

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nexar::buffer::Buffers;
 use nexar::collective::select::Row;
-use nexar::comm::{Communicator, SplitRequest, Wish, create_over, split};
+use nexar::comm::{ColorKey, Communicator, SplitRequest, create_over, split};
 use nexar::config::Config;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Error};
@@ -368,8 +368,8 @@ fn who_got_through_a_split_waits_for_nobody_who_did_not() {
         let split_and_meet = |communicator: &Arc<Communicator>| {
             let color = Some(communicator.place().rank.0 as u32 / 2);
             let (communicator, config) = (Arc::clone(communicator), config.clone());
-            let wish = Wish { color, key: 0 };
-            let request = SplitRequest { communicator, wish, config: config.clone() };
+            let color_key = ColorKey { color, key: 0 };
+            let request = SplitRequest { communicator, color_key, config: config.clone() };
             let part = split(&[request]).pop().unwrap()?.expect("it has a color");
             part.run(Op::barrier())
         };

@@ -2,7 +2,7 @@
 //!
 //! A library, so that the unit tests inside those files, which know nothing of loom, are left out.
 
-#[path = "../../../src/comm/lane.rs"]
+#[path = "../../../src/comm/run/lane.rs"]
 pub mod lane;
 #[path = "../../../src/parker.rs"]
 pub mod parker;

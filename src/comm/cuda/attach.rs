@@ -1,24 +1,32 @@
-//! Which device a communicator has, and which of a call's buffers lie there.
+//! The device of a communicator, and which buffers of a call are on it.
 //!
-//! It gets one before its ranks meet, if the program has used CUDA by then, else with its first call that needs
-//! one. Leaves to `device::kind` what memory is at an address. Invariants: a communicator has one device, to its
-//! end; buffers of another are refused; no rank begins a call before all that had a device when they joined have
-//! got their memory.
+//! A communicator gets its device before its ranks meet, if the program has used CUDA by then, else
+//! with the first call that needs one. Leaves to `device::kind` what memory is at an address.
+//! Invariants: a communicator keeps one device to its end; buffers on another device are refused;
+//! no rank starts a call before every rank that had a device when it joined has its pinned memory.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+use crate::comm::{Communicator, Work};
 use crate::config::Config;
 use crate::device::{CudaStream, Device, Kind, kind_of};
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 
-use super::Communicator;
-use super::cuda::{Cuda, Ending};
 use super::layout::OnDevice;
-use super::work::Work;
+use super::state::{CudaState, Ending};
 
-/// What of a request lies on a device, and the stream it is made in the order of.
+/// The device that is current in a thread of the program, if it has used one, or why that device
+/// cannot be used.
+pub type CurrentDevice = Result<Option<Arc<Device>>>;
+
+/// The device that is current in the calling thread.
+pub fn current_device() -> CurrentDevice {
+    Device::current().map(|device| device.map(Arc::new))
+}
+
+/// Which buffers of a request are on a device, and the CUDA stream that orders it.
 #[derive(Clone)]
 pub struct OnCuda {
     pub(super) stream: CudaStream,
@@ -32,8 +40,13 @@ impl OnCuda {
 }
 
 impl Communicator {
-    /// Whether and where the buffers of an operation lie on a device; `stream` if it is one of CUDA's.
-    pub fn on_cuda(&self, work: &Work<'_>, stream: Option<CudaStream>) -> Result<Option<OnCuda>> {
+    /// Finds the buffers of an operation that are on a device. `stream`: the CUDA stream that the
+    /// caller named. `None` if no buffer is on a device and no such stream was named.
+    pub(in crate::comm) fn on_cuda(
+        &self,
+        work: &Work<'_>,
+        stream: Option<CudaStream>,
+    ) -> Result<Option<OnCuda>> {
         let own = self.device();
         let mut expected = self.cuda_device().or(self.wanted_device.get().copied());
         let mut is_on_device = |name: &str, range: &Range<usize>| {
@@ -70,32 +83,33 @@ impl Communicator {
         Ok(Some(OnCuda { stream, device: found }))
     }
 
-    /// The number of its device, if it has one.
+    /// The ordinal of its device, if it has one.
     pub fn cuda_device(&self) -> Option<i32> {
         self.cuda.get().map(|cuda| cuda.ordinal())
     }
 
-    /// The device itself.
-    pub fn device(&self) -> Option<Arc<Device>> {
+    /// Its device, if it has one and has not ended.
+    pub(in crate::comm) fn device(&self) -> Option<Arc<Device>> {
         self.cuda.get().and_then(|cuda| cuda.device().ok())
     }
 
-    /// The program has named a device for it, which it gets before any rank of it can be used.
+    /// Gives it the device that the program has named for it, before any of its ranks can be used.
     pub fn want_device(&self, ordinal: i32) -> Result<()> {
         let _ = self.wanted_device.set(ordinal);
         let prepare = || match Device::if_there(ordinal)? {
-            Some(device) => self.attach(Cuda::new(Arc::new(device), self.config.cuda_holds)),
+            Some(device) => self.attach(CudaState::new(Arc::new(device), self.config.cuda_holds)),
             None => Ok(()),
         };
         prepare().map_err(|cause| unusable(self.place().rank, &cause))
     }
 
-    fn attach(&self, cuda: Result<Arc<Cuda>>) -> Result<()> {
+    fn attach(&self, cuda: Result<Arc<CudaState>>) -> Result<()> {
         let _ = self.cuda.set(cuda?);
         Ok(())
     }
 
-    /// The program had used no device when the communicator was made. `expected`: one that it must be.
+    /// Gives it a device in a call, because the program had used none when it was created.
+    /// `expected`: the ordinal that the device must have.
     fn attach_if_needed(&self, expected: Option<i32>) -> Result<()> {
         if self.cuda.get().is_some() {
             return Ok(());
@@ -107,8 +121,9 @@ impl Communicator {
         let current =
             Device::current()?.filter(|here| expected.is_none_or(|it| it == here.ordinal()));
         let device = current.map_or_else(|| Device::primary(expected.unwrap_or(0)), Ok)?;
-        self.attach(Cuda::new_in_call(Arc::new(device), self.config.cuda_holds))?;
-        // A thread that ends the communicator closes its device, unless it looked before there was one.
+        self.attach(CudaState::new_in_call(Arc::new(device), self.config.cuda_holds))?;
+        // A thread that ends the communicator closes its device, unless it looked before there was
+        // one.
         if let (false, Some(cuda)) = (self.is_open(), self.cuda.get()) {
             cuda.close(Ending::Aborted);
         }
@@ -116,24 +131,24 @@ impl Communicator {
     }
 }
 
-/// What a rank has for its device before the ranks of its communicator meet. Their meeting is the barrier behind
-/// which calls may be made: then all of them have got it. Dropping it gives all back, so a thread of the program or
-/// the one that makes the communicator does that.
+/// What a rank has for its device before the ranks of its communicator meet. Their meeting is the
+/// barrier before the first call: every rank has its pinned memory by then. Dropping it frees all,
+/// so it is dropped by a thread of the program or by the one that creates the communicator.
 #[derive(Default)]
-pub(super) struct Prepared(Option<Result<Arc<Cuda>>>);
+pub struct Prepared(Option<Result<Arc<CudaState>>>);
 
 impl Prepared {
-    pub fn new(device: Result<Option<Arc<Device>>>, config: &Config) -> Self {
+    pub fn new(device: CurrentDevice, config: &Config) -> Self {
         let device = device.transpose();
-        Self(device.map(|device| device.and_then(|one| Cuda::new(one, config.cuda_holds))))
+        Self(device.map(|device| device.and_then(|one| CudaState::new(one, config.cuda_holds))))
     }
 
-    /// Why the device cannot be used, which the other ranks are told once they have met.
+    /// Why the device cannot be used. The other ranks receive this once the ranks have met.
     pub fn failure(&self, rank: Rank) -> Option<Error> {
         self.0.as_ref()?.as_ref().err().map(|cause| unusable(rank, cause))
     }
 
-    /// Gives the device to the communicator that was made.
+    /// Gives the device to the communicator that was created.
     pub fn attach_to(mut self, communicator: Arc<Communicator>) -> Arc<Communicator> {
         if let Some(Ok(cuda)) = self.0.take() {
             let _ = communicator.cuda.set(cuda);

@@ -1,7 +1,7 @@
-//! Deadlines of a batch that runs, and reports of what it waits for.
+//! Deadlines of a batch that runs, and reports of the ranks that it waits for.
 //!
-//! Leaves to `Batch` to wait. Invariant: an operation that is late has failed its communicator, and
-//! those beside it go on.
+//! Leaves the waiting to `batch`. Invariant: an operation that is late has failed its communicator,
+//! and the other operations of the batch continue.
 
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
@@ -13,45 +13,45 @@ use super::ticket::Ticket;
 /// Longer than any operation may take.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Operations of a batch that one report is about.
+/// Most operations of a batch in one report.
 const MOST_REPORTED: usize = 8;
 
-pub(super) struct Watch<'a> {
+pub struct Watch<'a> {
     tickets: &'a [Ticket],
-    /// One for each ticket, when it has ended.
+    /// One for each ticket, set when it has completed or failed.
     results: &'a [OnceCell<Result<()>>],
-    /// Once somebody has looked at the clock: an operation that ends in its first poll needs none.
+    /// Set when the clock was first read: an operation that completes in its first poll reads none.
     next_report: Option<Instant>,
 }
 
-/// How often it looks whether an operation that waits behind others has started.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often it checks whether an operation that waits behind others has started.
+const POLL: Duration = Duration::from_secs(1);
 
 impl<'a> Watch<'a> {
     pub fn new(tickets: &'a [Ticket], results: &'a [OnceCell<Result<()>>]) -> Self {
         Self { tickets, results, next_report: None }
     }
 
-    /// The first look at the clock. When to report first.
+    /// The clock is read for the first time. Returns the time of the first report.
     fn begin(&self, now: Instant) -> Instant {
         let at_once = self.tickets.iter().filter(|ticket| ticket.behind == 0);
         at_once.for_each(|ticket| ticket.start.set(Some(now)));
         now + self.interval()
     }
 
-    /// Fails what is late, and reports what is slow. How long to wait for the rest; `None` if nothing
-    /// is left.
+    /// Fails operations that are late, and reports slow ones. Returns when to call it again; `None`
+    /// if every operation has a result.
     pub fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut next_report = self.next_report.unwrap_or_else(|| self.begin(now));
         let mut next: Option<Instant> = None;
-        for (ticket, result) in self.unended() {
+        for (ticket, result) in self.without_result() {
             let deadline =
                 ticket.start.get().map(|start| start + ticket.communicator.config.op_timeout);
             let own = match deadline {
-                // What comes behind its end has a deadline of its own.
-                _ if ticket.has_ended() => now + LOOK,
-                None => now + LOOK,
+                // What follows its completion, in a split, has a deadline of its own.
+                _ if ticket.is_completed() => now + POLL,
+                None => now + POLL,
                 Some(deadline) if deadline <= now => {
                     let late = ticket.fail(ticket.communicator.timeout(ticket.doing));
                     let _ = result.set(Err(late));
@@ -62,9 +62,9 @@ impl<'a> Watch<'a> {
             next = Some(next.map_or(own, |next| next.min(own)));
         }
         if next_report <= now {
-            let waiting = self.unended().filter(|(ticket, _)| !ticket.has_ended());
+            let waiting = self.without_result().filter(|(ticket, _)| !ticket.is_completed());
             for (ticket, _) in waiting.take(MOST_REPORTED) {
-                ticket.communicator.report_stragglers(ticket);
+                ticket.communicator.report_stragglers(ticket.doing);
             }
             next_report = now + self.interval();
         }
@@ -78,14 +78,16 @@ impl<'a> Watch<'a> {
         intervals.min().unwrap_or(A_YEAR)
     }
 
-    /// Fails all that has not ended.
+    /// Fails every operation that has no result.
     pub fn fail_all(&self, cause: impl Fn() -> Error) {
-        for (ticket, result) in self.unended() {
+        for (ticket, result) in self.without_result() {
             let _ = result.set(Err(ticket.fail(cause())));
         }
     }
 
-    fn unended(&self) -> impl Iterator<Item = (&'a Ticket, &'a OnceCell<Result<()>>)> + use<'a> {
+    fn without_result(
+        &self,
+    ) -> impl Iterator<Item = (&'a Ticket, &'a OnceCell<Result<()>>)> + use<'a> {
         let all = self.tickets.iter().zip(self.results);
         all.filter(|(_, result)| result.get().is_none())
     }
@@ -100,7 +102,8 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber, span};
 
     use super::*;
-    use crate::comm::{Request, create_in_process, run_together};
+    use crate::comm::create_in_process;
+    use crate::comm::run::{HostRequest, run_batch};
     use crate::config::Config;
     use crate::op::Op;
 
@@ -166,14 +169,13 @@ mod tests {
         let patient = create_in_process(2, &Config::default()).unwrap();
         let op_timeout = Duration::from_millis(20);
         let hasty = create_in_process(2, &Config { op_timeout, ..Config::default() }).unwrap();
-        let requests = [&patient[0], &hasty[0]].map(|communicator| Request {
+        let requests = [&patient[0], &hasty[0]].map(|communicator| HostRequest {
             communicator: Arc::clone(communicator),
             stream: None,
-            cuda: None,
             work: Op::barrier().into(),
         });
         std::thread::scope(|scope| {
-            let running = scope.spawn(|| run_together(requests.into()));
+            let running = scope.spawn(|| run_batch(requests.into()));
             // The hasty one fails while the other is waited for.
             while hasty[1].fault().is_none() {
                 std::thread::yield_now();

@@ -1,8 +1,9 @@
-//! Host memory instead of a device's: where the parts of an operation lie in it, and what is copied.
+//! Where the buffers of an operation are staged in host memory, and which bytes are copied.
 //!
-//! Slices of device memory are only addresses here: nothing reads or writes through them. Leaves to `cuda` who
-//! copies and when. Invariants: what an operation reads is fetched before it, what it writes is stored after
-//! it, and nothing else of the caller's is changed; parts of one operation never overlap in host memory.
+//! Slices of device memory are only addresses here: nothing reads or writes through them. Leaves to
+//! `enqueue` when the copies are done. Invariants: what an operation reads is copied in before it,
+//! what it writes is copied out after it, and no other byte of the caller is changed; the staged
+//! buffers of one operation never overlap.
 
 use std::ops::Range;
 
@@ -12,12 +13,12 @@ use crate::message::{Incoming, Outgoing};
 use crate::op::{Collective, Op, OpMemory};
 use crate::rank::{Place, Rank};
 
-/// Parts begin at a multiple of this: of a line, so that no two share one.
+/// Alignment of staged buffers: a cache line, so that no two of them share one.
 const ALIGNMENT: usize = 64;
 
-/// Addresses that lie on a device.
+/// Address ranges that are device memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OnDevice(pub Vec<Range<usize>>);
+pub struct OnDevice(pub Vec<Range<usize>>);
 
 impl OnDevice {
     fn has(&self, bytes: &[u8]) -> bool {
@@ -26,22 +27,22 @@ impl OnDevice {
     }
 }
 
-/// Rows to be copied between a device and host memory.
+/// Rows to copy between a device and host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rows {
+pub struct Rows {
     pub device: u64,
     pub device_pitch: usize,
-    /// Where it is in host memory.
+    /// Offset in host memory.
     pub host: usize,
     pub host_pitch: usize,
     pub width: usize,
     pub count: usize,
 }
 
-/// Where the parts of an operation lie in host memory.
+/// Where the buffers of an operation are in host memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Layout {
-    /// Of the input, if it is there; the same as the output's if it is in place there.
+pub struct Layout {
+    /// Of the input, if it is staged; equal to the output's if the operation is in place.
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
     input_blocks: Option<Blocks>,
@@ -50,11 +51,11 @@ pub(super) struct Layout {
     scalar: Option<Range<usize>>,
     pub fetch: Vec<Rows>,
     pub store: Vec<Rows>,
-    /// How much memory it takes.
+    /// Bytes of host memory.
     pub bytes: usize,
 }
 
-/// What of a buffer an operation uses.
+/// Which part of a buffer an operation uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Used {
     All,
@@ -63,18 +64,18 @@ enum Used {
     Nothing,
 }
 
-/// What an operation does with its buffers.
+/// How an operation uses its buffers.
 struct Use<'o, 'a> {
     buffers: &'o Buffers<'a>,
     input_blocks: Option<&'o Blocks>,
     output_blocks: Option<&'o Blocks>,
-    /// In place; of buffers that are apart all or nothing is used.
+    /// `Own` is for buffers in place; of separate buffers all or nothing is used.
     read: Used,
     written: Used,
 }
 
 impl<'o, 'a> Use<'o, 'a> {
-    /// `None` for what has no such buffers.
+    /// `None` for an operation without an input and an output buffer.
     fn of(op: &'o Op<'a>, place: Place) -> Option<Self> {
         let if_so = |condition| if condition { Used::All } else { Used::Nothing };
         let (call, memory) = (op.call(), &op.memory);
@@ -99,7 +100,7 @@ impl<'o, 'a> Use<'o, 'a> {
 }
 
 impl Layout {
-    /// Of an operation or a piece of one.
+    /// The layout of an operation, or of a piece of one.
     pub fn of(op: &Op<'_>, place: Place, device: &OnDevice) -> Self {
         let mut layout = Self::default();
         for bucket in &op.memory.buckets {
@@ -150,7 +151,7 @@ impl Layout {
                 if device.has(output) {
                     let is_linear = input_blocks.is_none() && output_blocks.is_none();
                     let (range, packed, rows) = match &self.input {
-                        // One room for both: what is fetched becomes the result.
+                        // One staging buffer for both: the input becomes the result.
                         Some(range) if is_linear && input.len() == output.len() => {
                             (range.clone(), None, vec![Rows::one(output, range.start)])
                         }
@@ -163,7 +164,7 @@ impl Layout {
         }
     }
 
-    /// Finds room for a buffer, or for the blocks of one, side by side.
+    /// Reserves host memory for a buffer, or for its blocks without the gaps between them.
     fn pack(
         &mut self,
         buffer: &[u8],
@@ -261,7 +262,7 @@ impl Layout {
         Outgoing { bytes, ..outgoing }
     }
 
-    /// Of a message to receive.
+    /// The layout of a message to receive.
     pub fn of_incoming(incoming: &Incoming<'_>, device: &OnDevice) -> Self {
         let mut layout = Self::default();
         if device.has(incoming.into) {
@@ -278,7 +279,7 @@ impl Layout {
         }
     }
 
-    /// Where it stores from.
+    /// The ranges of host memory that are copied out.
     pub fn stored(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         self.store.iter().flat_map(|rows| {
             (0..rows.count).map(|row| {
@@ -290,7 +291,7 @@ impl Layout {
 }
 
 impl Rows {
-    /// The same, so much further in host memory.
+    /// The same rows, `by` bytes further in host memory.
     pub fn moved(&self, by: usize) -> Self {
         Self { host: self.host + by, ..*self }
     }
@@ -304,7 +305,7 @@ impl Rows {
     }
 }
 
-/// Rows of one buffer, of the same width and at even distances, are one copy; empty ones are none.
+/// Merges rows of equal width at equal distances into one copy. Empty rows are dropped.
 fn merged(rows: &[Rows]) -> Vec<Rows> {
     let mut all: Vec<Rows> = Vec::new();
     for next in rows.iter().filter(|rows| rows.width > 0) {
@@ -348,7 +349,7 @@ mod tests {
         bytes.as_ptr().addr()..bytes.as_ptr().addr() + bytes.len()
     }
 
-    /// Where rows lie in a buffer, and where in host memory.
+    /// The range of each row in the buffer, and its offset in host memory.
     fn copies(rows: &[Rows], buffer: Range<usize>) -> Vec<(Range<usize>, usize)> {
         let each = |rows: &Rows| {
             let (device, rows) = (rows.device as usize - buffer.start, *rows);

@@ -1,14 +1,16 @@
-//! Who keeps a call waiting, in words.
+//! Texts about the ranks that a call waits for.
+//!
+//! Leaves to the mesh which ranks are missing.
 
 use crate::message::{MessageCall, Wanted};
 use crate::rank::Rank;
 use crate::transport::{Absent, Missing};
 
-/// Stragglers that are named in one line of the log.
+/// Most stragglers that one line of the log names.
 const MOST_NAMED: usize = 8;
 
-/// For the error of a call that met its deadline.
-pub(super) fn of_timeout(missing: &Missing) -> String {
+/// Describes the missing ranks for the error of a call that has reached its deadline.
+pub fn of_timeout(missing: &Missing) -> String {
     let Missing { absent, unknown } = missing;
     let names = |ranks: &mut dyn Iterator<Item = Rank>| {
         let names: Vec<_> = ranks.map(|rank| rank.to_string()).collect();
@@ -23,8 +25,8 @@ pub(super) fn of_timeout(missing: &Missing) -> String {
     }
 }
 
-/// About a message that is waited for.
-pub(super) fn of_message(call: &MessageCall) -> String {
+/// Describes what a message waits for.
+pub fn of_message(call: &MessageCall) -> String {
     match call {
         MessageCall::Send { to, .. } => format!("{to} has not received it"),
         MessageCall::Recv { wanted: Wanted { source: Some(from), .. }, .. } => {
@@ -34,8 +36,8 @@ pub(super) fn of_message(call: &MessageCall) -> String {
     }
 }
 
-/// For the log, about a call that goes on.
-pub(super) fn of_straggling(missing: &Missing) -> String {
+/// Describes the missing ranks for the log, about a call that is still running.
+pub fn of_straggling(missing: &Missing) -> String {
     let absent = missing.absent.iter().map(|Absent { rank, last }| match last {
         Some(last) => format!("{rank}, which is at #{last}"),
         None => format!("{rank}, which has made no call"),

@@ -1,10 +1,13 @@
-//! What a communicator has for the memory of a CUDA device, from its first use to its end.
+//! What a communicator has for its CUDA device, from the first use of the device to the end of the
+//! communicator.
 //!
-//! `attach` gives a communicator its device, `enqueue` puts operations on the caller's streams, `staged` makes
-//! them. Leaves to `device` the driver. Invariants:
-//! - what is enqueued for a communicator is ordered on the device as it was called, on whichever streams;
-//! - the driver is called by threads of the program, and by the one that makes communicators in the background;
-//! - memory is given back when no stream needs it, and only then.
+//! `attach` creates it, `enqueue` puts operations on the caller's streams, `staged` executes them.
+//! Leaves to `device` the driver. Invariants:
+//! - the device executes what was enqueued for a communicator in the order of the calls, on
+//!   whichever streams;
+//! - the driver is called by threads of the program, and by the thread that creates communicators
+//!   in the background;
+//! - pinned memory is given back when no stream needs it, and only then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -12,24 +15,24 @@ use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
 
+use crate::comm::Stream;
 use crate::cut::SLOT;
 use crate::device::staging::Staging;
-use crate::device::{CudaStream, Device, Entered, Event};
+use crate::device::{self, CudaStream, Device, Entered, Event};
 use crate::error::{Error, Result};
 
 use super::allocation::{self, Patience};
-use super::leftovers;
-use super::stream::Stream;
+use super::pinned_pool;
 
 /// How a communicator ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub enum Ending {
     Destroyed,
     Aborted,
 }
 
 impl Ending {
-    /// How long it waits for a device that has all it needs.
+    /// How long to wait for a device that can complete everything that was enqueued.
     fn patience(self) -> Duration {
         match self {
             Self::Destroyed => Duration::from_secs(30),
@@ -38,52 +41,59 @@ impl Ending {
     }
 }
 
-/// Who waits for a device looks so often whether it is done, and whether it still works.
-const LOOK: Duration = Duration::from_micros(100);
-pub(super) const DEVICE_LOOK: Duration = Duration::from_millis(100);
+/// How often a thread that waits for a device checks whether it is done.
+const POLL: Duration = Duration::from_micros(100);
+/// How often that thread checks whether the device still works.
+pub const DEVICE_POLL: Duration = Duration::from_millis(100);
 
-/// Most bytes of a piece, which may need a scalar besides its data.
+/// Most bytes of a piece. It may need a scalar besides its data.
 const PIECE: usize = SLOT + 4096;
 
-/// A communicator that is being made waits for the memory of other ranks of its process.
-const PATIENCE_WHEN_MADE: Patience =
+/// In the creation of a communicator: other ranks of this process allocate too.
+const PATIENCE_IN_CREATION: Patience =
     Patience { streams: Duration::from_millis(200), allocations: Duration::from_secs(10) };
-/// The streams that are inside calls may wait for this very call.
+/// In a call: the streams that are inside calls may wait for this very call.
 const PATIENCE_IN_CALL: Patience =
     Patience { streams: Duration::from_millis(20), allocations: Duration::from_millis(250) };
 
-pub(super) struct Cuda {
+/// Whether this process has a CUDA driver. Loads it at the first call.
+pub fn has_driver() -> bool {
+    device::driver().is_some()
+}
+
+pub struct CudaState {
     ordinal: i32,
     device: Mutex<DeviceUse>,
-    /// Makes what was enqueued.
+    /// Executes what was enqueued.
     worker: Arc<Stream>,
-    /// `None`: streams of the device cannot wait for numbers, so callers do. Callers also wait while it is not
-    /// set: a stream of this process was inside a call whenever memory was wanted.
+    /// `None`: streams of the device cannot wait on memory, so callers wait. Callers also wait
+    /// while it is not set: a stream of this process was inside a call at every attempt to
+    /// allocate.
     staging: OnceLock<Option<Arc<Staging>>>,
     getting_memory: Mutex<()>,
     order: Mutex<Order>,
     /// A failed operation holds its stream until the communicator is aborted or destroyed.
     pub holds: bool,
-    /// Whether it was told that a caller waits.
-    has_told: AtomicBool,
+    /// Whether the log says that a caller waits.
+    has_logged_wait: AtomicBool,
 }
 
-/// The last reference to a device calls the driver when it is dropped, which must not be in a thread of ours. So it
-/// is taken out by who ends its use.
+/// Dropping the last reference to a device calls the driver, which no thread of ours may do. So the
+/// thread that ends its use takes it out.
 enum DeviceUse {
     Open(Arc<Device>),
-    /// The communicator has ended. Whoever has the order next gives all back.
+    /// The communicator has ended. The next thread that locks the order gives everything back.
     Ending(Arc<Device>, Ending),
     Ended,
 }
 
-impl Cuda {
-    /// For a communicator that is being made.
+impl CudaState {
+    /// For a communicator that is being created.
     pub fn new(device: Arc<Device>, holds: bool) -> Result<Arc<Self>> {
-        Self::with_patience(device, holds, PATIENCE_WHEN_MADE)
+        Self::with_patience(device, holds, PATIENCE_IN_CREATION)
     }
 
-    /// For a communicator that a call is made on.
+    /// For a communicator that is inside a call.
     pub fn new_in_call(device: Arc<Device>, holds: bool) -> Result<Arc<Self>> {
         Self::with_patience(device, holds, PATIENCE_IN_CALL)
     }
@@ -113,17 +123,17 @@ impl Cuda {
             getting_memory: Mutex::new(()),
             order: Mutex::new(Order { event: Some(event), last: None, is_recorded: true }),
             holds,
-            has_told: AtomicBool::new(false),
+            has_logged_wait: AtomicBool::new(false),
         }))
     }
 
-    /// Whether it has the memory that it needs on this device.
+    /// Whether it has its pinned memory.
     pub fn has_memory(&self) -> bool {
         self.staging.get().is_some()
     }
 
-    /// Gets the memory that could not be had before, if it can be had at once. Callers wait as before if it
-    /// cannot.
+    /// Allocates the pinned memory that could not be allocated before, if that is possible at once.
+    /// Otherwise callers wait as before.
     pub fn get_memory(&self) {
         let Ok(_alone) = self.getting_memory.try_lock() else { return };
         if self.has_memory() {
@@ -135,11 +145,11 @@ impl Cuda {
             Ok(None) => return,
             Err(error) => return debug!("device {}: still without memory: {error}", self.ordinal),
         };
-        // Under the lock of its end: memory that comes later would not be given back.
+        // Under the lock of `close`: memory that is set later would not be given back.
         let device_use = self.device_use();
         match (&*device_use, staging) {
             (DeviceUse::Open(_), staging) => _ = self.staging.set(staging),
-            (_, Some(staging)) => leftovers::keep(staging, device),
+            (_, Some(staging)) => pinned_pool::keep(staging, device),
             (_, None) => {}
         }
     }
@@ -148,7 +158,7 @@ impl Cuda {
         self.ordinal
     }
 
-    /// Fails when the communicator has ended.
+    /// Its device. Fails when the communicator has ended.
     pub fn device(&self) -> Result<Arc<Device>> {
         match &*self.device_use() {
             DeviceUse::Open(device) => Ok(Arc::clone(device)),
@@ -164,24 +174,26 @@ impl Cuda {
         self.staging.get().and_then(Option::as_ref)
     }
 
-    /// The thread that makes its operations, which never calls the driver.
+    /// The thread that executes its operations. It never calls the driver.
     pub fn worker(&self) -> &Arc<Stream> {
         &self.worker
     }
 
-    /// Says, once, that a caller waits for what would else be made behind its back.
-    pub fn tell_that_callers_wait(&self, bytes: usize) {
-        if self.staging().is_some() && !self.has_told.swap(true, Ordering::Relaxed) {
+    /// Writes to the log, once, that a caller waits for a call that is larger than the staging
+    /// buffer.
+    pub fn log_that_callers_wait(&self, bytes: usize) {
+        if self.staging().is_some() && !self.has_logged_wait.swap(true, Ordering::Relaxed) {
             info!("device {}: {bytes} bytes at once, the caller waits", self.ordinal);
         }
     }
 
-    /// While this is held nobody else enqueues anything for the communicator.
+    /// Locks the order: no other thread then enqueues for the communicator.
     pub fn lock(&self) -> MutexGuard<'_, Order> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, if it can be had in time: who enqueues may stand still in the driver.
+    /// Locks the order within `patience`. `None`: the thread that enqueues is blocked in the
+    /// driver.
     fn lock_within(&self, patience: Duration) -> Option<MutexGuard<'_, Order>> {
         let until = Instant::now() + patience;
         loop {
@@ -189,12 +201,12 @@ impl Cuda {
                 Ok(order) => return Some(order),
                 Err(TryLockError::Poisoned(order)) => return Some(order.into_inner()),
                 Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
-                Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(POLL),
             }
         }
     }
 
-    /// Nothing more is enqueued for now: has the device say when it has done all that was.
+    /// Ends a series of enqueued steps: the device will signal when it has executed all of them.
     pub fn rest(&self, order: &mut Order, entered: &Entered<'_>) -> Result<()> {
         if let (Some(staging), Some(stream)) = (self.staging(), order.unrested()) {
             staging.retire(|cell, value| entered.write_value(cell, value, stream))?;
@@ -202,8 +214,8 @@ impl Cuda {
         order.rest(entered)
     }
 
-    /// As `rest`, after something could not be enqueued. If this cannot either, nobody will ever know when the
-    /// device needs the memory no more.
+    /// Ends a series of which a step could not be enqueued. If the signal cannot be enqueued
+    /// either, no thread can ever know when the device stops using the memory: the memory is lost.
     pub fn settle(&self, order: &mut Order, device: &Device) {
         let rested = device.enter().and_then(|entered| self.rest(order, &entered));
         if let (Err(_), Some(staging)) = (rested, self.staging()) {
@@ -211,20 +223,21 @@ impl Cuda {
         }
     }
 
-    /// Lets the device go on with all that was enqueued.
+    /// Releases the device: it continues with everything that was enqueued.
     pub fn release(&self) {
         if let Some(staging) = self.staging() {
             staging.release();
         }
     }
 
-    /// Why its device does nothing of what was put on streams any more, if that is so and can be seen now.
+    /// Why its device executes nothing any more, if it has broken and the order can be locked now.
     pub fn why_broken(&self) -> Option<Error> {
         let order = self.lock_within(Duration::ZERO)?;
         why_broken(&*self.device().ok()?, &order)
     }
 
-    /// Everything enqueued has ended: waits until the device has done its part, and gives all back.
+    /// Ends the use of the device. Every operation has completed: waits until the device has
+    /// executed its part, and gives everything back.
     pub fn close(&self, ending: Ending) {
         self.worker.close();
         let mut device_use = self.device_use();
@@ -235,8 +248,8 @@ impl Cuda {
         self.give_back(ending.patience());
     }
 
-    /// Gives all back if the communicator has ended. If a call stands still in the driver, it does so when it
-    /// goes on.
+    /// Gives everything back if the communicator has ended. If a call is blocked in the driver,
+    /// that call gives it back when it continues.
     pub fn give_back(&self, patience: Duration) {
         if !matches!(*self.device_use(), DeviceUse::Ending(..)) {
             return;
@@ -250,7 +263,7 @@ impl Cuda {
             }
             wait_for_device(staging, &device, &order, ending.patience());
             if !staging.is_lost() {
-                leftovers::keep(Arc::clone(staging), Arc::clone(&device));
+                pinned_pool::keep(Arc::clone(staging), Arc::clone(&device));
             }
         }
         if let Some(event) = order.event.take() {
@@ -258,20 +271,21 @@ impl Cuda {
         }
         drop(order);
         if ending == Ending::Destroyed {
-            leftovers::free();
+            pinned_pool::free();
         }
     }
 }
 
-/// Pinned memory of a communicator on this device: the inner `None` if its streams cannot wait for numbers, the
-/// outer one if memory cannot be had now, because a stream of this process stays inside a call.
+/// Allocates the pinned memory of a communicator. The inner `None`: streams of this device cannot
+/// wait on memory. The outer `None`: memory cannot be allocated now, because a stream of this
+/// process stays inside a call.
 fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option<Arc<Staging>>>> {
     let (ordinal, entered) = (device.ordinal(), device.enter()?);
     let known = entered.memops_work();
     if known == Some(false) {
         return Ok(Some(None));
     }
-    let got = match known.and_then(|_| leftovers::take(device)) {
+    let got = match known.and_then(|_| pinned_pool::take(device)) {
         Some(pinned) => Some((pinned, None)),
         None => allocation::while_no_stream_waits(patience, || {
             let pinned = entered.allocate(Staging::bytes_of(PIECE))?;
@@ -282,14 +296,14 @@ fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option
     let pinned = match got {
         None => return Ok(None),
         Some((pinned, None)) => pinned,
-        // Outside of the allocation: the device may be busy for seconds.
+        // Outside the exclusive section: the device may be busy for seconds.
         Some((pinned, Some(stream))) => match entered.try_memops(stream, pinned) {
             (true, Some(pinned)) => pinned,
             (true, None) => return Ok(None),
             (false, settled) => {
                 if let Some(unused) = settled {
-                    leftovers::keep(Staging::new(unused, PIECE), Arc::clone(device));
-                    leftovers::free();
+                    pinned_pool::keep(Staging::new(unused, PIECE), Arc::clone(device));
+                    pinned_pool::free();
                 }
                 return Ok(Some(None));
             }
@@ -301,20 +315,20 @@ fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option
     Ok(Some(Some(staging)))
 }
 
-/// Waits until the device has done all that was enqueued, or never will.
+/// Waits until the device has executed everything that was enqueued, or never will.
 fn wait_for_device(staging: &Staging, device: &Device, order: &Order, patience: Duration) {
     let ordinal = device.ordinal();
     let is_done = || staging.is_idle() || staging.is_lost();
     let until = Instant::now() + patience;
-    let mut next_look = Instant::now() + DEVICE_LOOK;
+    let mut next_check = Instant::now() + DEVICE_POLL;
     while !is_done() && Instant::now() < until {
-        std::thread::sleep(LOOK);
-        if Instant::now() >= next_look {
-            next_look += DEVICE_LOOK;
+        std::thread::sleep(POLL);
+        if Instant::now() >= next_check {
+            next_check += DEVICE_POLL;
             if let Some(why) = why_broken(device, order) {
                 warn!("device {ordinal} has broken, its pinned memory is lost: {why}");
                 staging.lose();
-                // Nothing will end what it has not come to.
+                // Nothing else ends the operations that it has not reached.
                 staging.release();
             }
         }
@@ -324,23 +338,23 @@ fn wait_for_device(staging: &Staging, device: &Device, order: &Order, patience: 
     }
 }
 
-/// A device that has broken says so whatever it is asked.
+/// Why the device has broken, if it has: every call of the driver then fails.
 fn why_broken(device: &Device, order: &Order) -> Option<Error> {
     let event = order.event.as_ref()?;
     device.enter().and_then(|entered| entered.has_happened(event)).err()
 }
 
-/// In which order things were enqueued on streams.
-pub(super) struct Order {
-    /// Until the communicator ends.
+/// The order in which steps were enqueued on streams.
+pub struct Order {
+    /// `None` when the communicator has ended.
     event: Option<Event>,
     last: Option<CudaStream>,
-    /// Whether `event` stands behind all of it.
+    /// Whether `event` was recorded behind all of them.
     is_recorded: bool,
 }
 
 impl Order {
-    /// What is put on this stream next comes behind all that was enqueued before.
+    /// Makes the next step on `stream` wait for everything that was enqueued before.
     pub fn go_on_with(&mut self, stream: CudaStream, entered: &Entered<'_>) -> Result<()> {
         let Some(event) = &self.event else { return Ok(()) };
         match self.last {
@@ -358,17 +372,17 @@ impl Order {
         Ok(())
     }
 
-    /// All that was enqueued has been done: nothing comes behind it.
+    /// Everything that was enqueued has been executed: the next step waits for nothing.
     pub fn clear(&mut self) {
         (self.last, self.is_recorded) = (None, true);
     }
 
-    /// The stream that something was put on since the last rest.
+    /// The stream of the last step, if there was one since the last `rest`.
     fn unrested(&self) -> Option<CudaStream> {
         self.last.filter(|_| !self.is_recorded)
     }
 
-    /// The caller may destroy its streams.
+    /// Records the event, so that the caller may destroy its streams.
     fn rest(&mut self, entered: &Entered<'_>) -> Result<()> {
         if let (Some(event), Some(last)) = (&self.event, self.unrested()) {
             entered.record(event, last)?;

@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::transport::{LANES, Lane};
 
 /// Most operations find their turn come and nobody behind them: they read and write one word.
-pub(super) struct Lanes<const N: usize = LANES> {
+pub struct Lanes<const N: usize = LANES> {
     /// Of each lane: how many of its operations have ended, without a gap before them, times two, and
     /// `WATCHED`.
     words: [AtomicU64; N],

@@ -1,0 +1,338 @@
+//! A communicator from creation to destruction: its sequence numbers, its failure and its end.
+//!
+//! Leaves to `run` how operations are executed, to `cuda` the memory of devices, and to the mesh
+//! how ranks learn of each other. Invariants:
+//! - an operation takes its sequence number before any byte of it is sent, and every rank numbers
+//!   alike;
+//! - after the first failure every operation returns that failure, on every rank;
+//! - the mesh is left (`Drop`) only when no operation of the communicator runs in this process.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tracing::{info, warn};
+
+use crate::collective::select::Selection;
+use crate::collective::table;
+use crate::config::Config;
+use crate::error::{Doing, Error, Result};
+use crate::rank::Place;
+use crate::transport::{Demand, Mesh, Past, Waiting};
+
+use super::cuda::{CudaState, DEVICE_POLL, Ending, has_driver};
+use super::leave::deliver_faults;
+use super::run::{Lanes, StreamOrder, of_message, of_straggling, of_timeout};
+
+pub struct Communicator {
+    /// Its name in the log: the one that its user gave it, or a number.
+    pub(super) name: String,
+    pub(super) mesh: Mesh,
+    pub(super) selection: Selection,
+    /// Whether short calls try the fast path.
+    pub(super) has_fast_path: bool,
+    /// Whether a buffer may be in the memory of a device: the driver must then be asked first.
+    pub(super) asks_driver: bool,
+    /// Whether large calls are cut into pieces, because some rank has CUDA devices.
+    pub(super) cuts: bool,
+    /// For the device of this rank, once it has one.
+    pub(super) cuda: OnceLock<Arc<CudaState>>,
+    /// Held by the thread that sets `cuda` in a call.
+    pub(super) attaching: Mutex<()>,
+    /// The device that the program named for this rank.
+    pub(super) wanted_device: OnceLock<i32>,
+    pub(super) config: Config,
+    pub(super) lanes: Lanes,
+    /// Messages start in the order in which they were issued, on whichever threads.
+    pub(super) messages: Lanes<1>,
+    pub(super) stream_order: Arc<StreamOrder>,
+    state: Mutex<CommState>,
+    /// How many operations have completed.
+    completed: AtomicU64,
+    /// Whether a thread waits until every operation that has begun is completed. `idle` is then
+    /// signalled.
+    is_draining: AtomicBool,
+    idle: Condvar,
+}
+
+pub(super) struct CommState {
+    stage: LifeStage,
+    pub(super) next_seq: u64,
+    pub(super) next_message: u64,
+    /// The calls that have sequence numbers already.
+    pub(super) past: Past,
+    /// How many operations have begun.
+    pub(super) begun: u64,
+    /// How many stream batches were submitted.
+    pub(super) stream_batches: u64,
+    /// The text of the last error of a call, and whether the communicator had failed by then.
+    last_error: Option<(String, bool)>,
+}
+
+impl CommState {
+    /// A call has taken the next sequence number. `past`: the calls before the next one.
+    #[inline]
+    pub(super) fn count(&mut self, past: Past) {
+        self.next_seq += 1;
+        self.past = past;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LifeStage {
+    Open,
+    /// No further operations; those that run complete as usual.
+    Finalized,
+    /// Operations that run complete with an error.
+    Aborted,
+}
+
+impl Communicator {
+    pub(super) fn new(name: &str, mesh: Mesh, config: &Config) -> Result<Arc<Self>> {
+        let selection = table::parse(&config.algo)?;
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            has_fast_path: selection.is_free() && mesh.memory.fast.is_some(),
+            asks_driver: has_driver(),
+            cuts: mesh.has_cuda.unwrap_or_else(has_driver),
+            cuda: OnceLock::new(),
+            attaching: Mutex::new(()),
+            wanted_device: OnceLock::new(),
+            mesh,
+            selection,
+            config: config.clone(),
+            lanes: Lanes::default(),
+            messages: Lanes::default(),
+            stream_order: Arc::default(),
+            state: Mutex::new(CommState {
+                stage: LifeStage::Open,
+                next_seq: 0,
+                next_message: 0,
+                past: Past::default(),
+                begun: 0,
+                stream_batches: 0,
+                last_error: None,
+            }),
+            completed: AtomicU64::new(0),
+            is_draining: AtomicBool::new(false),
+            idle: Condvar::new(),
+        }))
+    }
+
+    /// The settings it was created with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn place(&self) -> Place {
+        self.mesh.place
+    }
+
+    /// How a thread waits for an operation of it.
+    pub(super) fn waiting(&self, demand: Demand) -> Waiting {
+        self.mesh.waiting(demand)
+    }
+
+    /// Fails if it accepts no more operations. `call` is for the text of the error.
+    pub(super) fn check_open(&self, state: &CommState, call: &dyn fmt::Display) -> Result<()> {
+        match state.stage {
+            LifeStage::Open => self.mesh.membership.fault().map_or(Ok(()), Err),
+            LifeStage::Finalized => {
+                Err(Error::Usage(format!("{call} on a communicator that was finalized")))
+            }
+            LifeStage::Aborted => Err(Error::Aborted),
+        }
+    }
+
+    /// An operation that had begun has completed.
+    pub(super) fn ended(&self) {
+        self.completed.fetch_add(1, Ordering::SeqCst);
+        // Dekker handshake with `drain`: this thread stores `completed`, then reads `is_draining`;
+        // the draining thread stores `is_draining`, then reads `completed`.
+        if self.is_draining.load(Ordering::SeqCst) {
+            drop(self.lock()); // the draining thread has checked before, or waits by now
+            self.idle.notify_all();
+        }
+    }
+
+    /// Counts as an operation that runs, until the guard is dropped.
+    pub(super) fn keep_running(self: &Arc<Self>) -> Running {
+        self.lock().begun += 1;
+        Running(Arc::clone(self))
+    }
+
+    /// Fails the communicator on all ranks, because a call of this rank failed. Returns the error
+    /// to report to the caller.
+    pub(super) fn failed(&self, doing: Doing, cause: Error) -> Error {
+        let rank = self.place().rank;
+        let fault = self.mesh.membership.fail(cause.during(rank, doing));
+        // A fault that no operation saw, such as a lost connection, is reported with the operation
+        // that it ended.
+        let fault = fault.during(rank, doing);
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
+        self.stream_order.dissolve();
+        self.as_reported(fault)
+    }
+
+    /// The error to report to the caller: after an abort by this process that abort, although the
+    /// peers see a fault.
+    pub(super) fn as_reported(&self, fault: Error) -> Error {
+        if self.is_aborted() { Error::Aborted } else { fault }
+    }
+
+    /// The error of an operation that has reached its deadline.
+    pub(super) fn timeout(&self, doing: Doing) -> Error {
+        let blame = match doing {
+            Doing::Collective { seq, .. } => of_timeout(&self.mesh.membership.missing(seq)),
+            Doing::Message(call) => of_message(&call),
+        };
+        Error::Timeout { limit_ms: self.config.op_timeout.as_millis(), blame }
+    }
+
+    /// Writes to the log which ranks an operation waits for.
+    pub(super) fn report_stragglers(&self, doing: Doing) {
+        let (name, rank) = (&self.name, self.place().rank.0 as u64);
+        match doing {
+            Doing::Collective { seq, call } => {
+                let call = call.name().to_ascii_lowercase();
+                let blame = of_straggling(&self.mesh.membership.missing(seq));
+                warn!(rank, "{call} #{seq} on communicator {name} {blame}");
+            }
+            Doing::Message(call) => {
+                let blame = of_message(&call);
+                warn!(rank, "{call} on communicator {name} waits: {blame}");
+            }
+        }
+    }
+
+    /// Accepts no further operations, and waits for those that run.
+    pub fn finalize(&self) -> Result<()> {
+        let mut state = self.lock();
+        if state.stage == LifeStage::Finalized {
+            return Err(Error::Argument("the communicator was finalized before".to_owned()));
+        }
+        if state.stage == LifeStage::Open {
+            state.stage = LifeStage::Finalized;
+        }
+        self.drain(state);
+        Ok(())
+    }
+
+    /// Finalizes, also after a failure or an abort, and leaves the mesh. The caller gives up its
+    /// handle.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        if state.stage == LifeStage::Open {
+            state.stage = LifeStage::Finalized;
+        }
+        self.drain(state);
+        // Before the memory of the device: a driver may free it only when no stream of this process
+        // waits for a rank any more.
+        self.mesh.membership.leave();
+        if let Some(cuda) = self.cuda.get() {
+            cuda.close(Ending::Destroyed);
+        }
+        info!(
+            rank = self.place().rank.0 as u64,
+            "communicator {}: {} is closed",
+            self.name,
+            self.place().rank
+        );
+    }
+
+    /// Ends running operations at once, here and on all ranks.
+    pub fn abort(&self) {
+        self.lock().stage = LifeStage::Aborted;
+        let rank = self.place().rank;
+        self.mesh
+            .membership
+            .fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
+        self.stream_order.dissolve();
+        if let Some(cuda) = self.cuda.get() {
+            cuda.release();
+            cuda.close(Ending::Aborted);
+        }
+        deliver_faults();
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.lock().stage == LifeStage::Open
+    }
+
+    pub(super) fn is_aborted(&self) -> bool {
+        self.lock().stage == LifeStage::Aborted
+    }
+
+    /// Fails it on all ranks because its device could not do `what`. Returns the error to report to
+    /// the caller.
+    pub(super) fn fail_on_device(&self, what: &str, cause: &Error) -> Error {
+        let rank = self.place().rank;
+        let fault = self.mesh.membership.fail(Error::Cuda(format!("{rank}, {what}: {cause}")));
+        warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
+        self.stream_order.dissolve();
+        self.as_reported(fault)
+    }
+
+    /// The failure of the communicator, if it has failed.
+    pub fn fault(&self) -> Option<Error> {
+        self.mesh.membership.fault()
+    }
+
+    /// Keeps the text of an error of a call on this communicator.
+    pub fn remember(&self, error: String) {
+        let failed = self.fault().is_some();
+        self.lock().last_error = Some((error, failed));
+    }
+
+    /// The text of the last error of a call on this communicator, or of its failure if that came
+    /// later.
+    pub fn last_error(&self) -> Option<String> {
+        let last = self.lock().last_error.clone();
+        match (last, self.fault()) {
+            (Some((_, false)) | None, Some(fault)) => Some(fault.to_string()),
+            (last, _) => last.map(|(text, _)| text),
+        }
+    }
+
+    /// Waits until every operation that has begun is completed: each has its own deadline, so this
+    /// wait is bounded. A broken device never executes what was enqueued on its streams: the
+    /// communicator is then failed, which ends those operations.
+    fn drain<'a>(&'a self, mut state: MutexGuard<'a, CommState>) {
+        self.is_draining.store(true, Ordering::SeqCst);
+        let is_running =
+            |state: &mut CommState| self.completed.load(Ordering::SeqCst) < state.begun;
+        loop {
+            let idle = self.idle.wait_timeout_while(state, DEVICE_POLL, is_running);
+            let (before, waited) = idle.unwrap_or_else(PoisonError::into_inner);
+            drop(before);
+            if !waited.timed_out() {
+                return;
+            }
+            let broken = self.cuda.get().and_then(|cuda| cuda.why_broken());
+            if let (Some(cause), None) = (broken, self.fault()) {
+                self.fail_on_device("ending, with calls under way", &cause);
+            }
+            state = self.lock();
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, CommState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts as a running operation until dropped: `finalize` and `close` wait for it.
+pub(super) struct Running(Arc<Communicator>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.mesh.membership.leave();
+    }
+}

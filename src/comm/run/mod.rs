@@ -1,0 +1,35 @@
+//! Execution of operations: batches of them, polled to completion on the caller's thread or on a
+//! stream's.
+//!
+//! Leaves to `collective` and `messaging` what is sent. Nothing here knows of splits or of devices:
+//! those implement `Operation`. Each file uses only files further down.
+//!
+//! ```text
+//!     batch         operations that run together
+//!     watch         deadlines and straggler reports of a batch
+//!     work          what an operation does
+//!     ticket        an operation from its beginning to its completion
+//!     stream        a thread that executes batches in order
+//!     stream_order  the order of stream batches on one communicator
+//!     lane          turns of the operations that share a lane
+//!     blame         texts about the ranks that are waited for
+//! ```
+
+mod batch;
+mod blame;
+mod lane;
+mod stream;
+mod stream_order;
+mod ticket;
+mod watch;
+mod work;
+
+pub use stream::Stream;
+pub use work::Work;
+
+pub(super) use batch::{Batch, HostRequest, begin, run_alone, run_batch, run_begun};
+pub(super) use blame::{of_message, of_straggling, of_timeout};
+pub(super) use lane::Lanes;
+pub(super) use stream_order::{StreamOrder, while_nobody_issues};
+pub(super) use ticket::Ticket;
+pub(super) use work::{Operation, collective, in_turn, perform_cut, receive};

@@ -1,0 +1,83 @@
+//! Stream order queue of a communicator: its stream batches execute one behind the other.
+//!
+//! Each batch records how many stream batches the communicator had before it. Batches of one group
+//! record the same number and run concurrently. Leaves to `batch` what a batch executes. Invariant:
+//! no batch starts before those in front of it have completed, unless the queue was dissolved
+//! because the communicator failed; then no batch waits.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+/// Held while operations that belong together get their sequence numbers and their positions on
+/// streams. No two batches are then in different orders on two streams or two communicators.
+static ISSUING: Mutex<()> = Mutex::new(());
+
+/// Runs `body` while no other thread issues operations.
+pub fn while_nobody_issues<T>(body: impl FnOnce() -> T) -> T {
+    let _issuing = ISSUING.lock().unwrap_or_else(PoisonError::into_inner);
+    body()
+}
+
+#[derive(Default)]
+pub struct StreamOrder {
+    progress: Mutex<OrderProgress>,
+}
+
+#[derive(Default)]
+struct OrderProgress {
+    completed: u64,
+    dissolved: bool,
+    waiting: Vec<Waker>,
+}
+
+/// The position of a batch in the queue of one communicator. Dropping it completes the batch there.
+pub struct StreamPosition(pub Arc<StreamOrder>);
+
+impl StreamOrder {
+    /// Waits until `count` batches have completed, or the queue was dissolved.
+    pub async fn wait_completed(&self, count: u64) {
+        poll_fn(|context| {
+            let mut progress = self.lock();
+            if progress.completed >= count || progress.dissolved {
+                return Poll::Ready(());
+            }
+            // A batch polls all its operations with one waker: it is stored once.
+            if !progress.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                progress.waiting.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Whether `count` batches have completed. Most communicators have had none.
+    #[inline]
+    pub fn has_completed(&self, count: u64) -> bool {
+        count == 0 || self.lock().completed >= count
+    }
+
+    /// Releases every batch that waits, because the communicator has failed.
+    pub fn dissolve(&self) {
+        self.change(|progress| progress.dissolved = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut OrderProgress)) {
+        let waiting = {
+            let mut progress = self.lock();
+            change(&mut progress);
+            std::mem::take(&mut progress.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OrderProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for StreamPosition {
+    fn drop(&mut self) {
+        self.0.change(|progress| progress.completed += 1);
+    }
+}

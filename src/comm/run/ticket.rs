@@ -1,0 +1,155 @@
+//! An operation from its beginning to its completion: a call with its sequence number, or a
+//! message.
+//!
+//! Leaves to `work` what the operation does. Invariant: a sequence number that was taken is
+//! completed exactly once, whatever happens to its call. A call that is given up fails the
+//! communicator first, so that no rank waits for it and nothing is sent behind a message that it
+//! broke off.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use tracing::trace;
+
+use crate::comm::Communicator;
+use crate::error::{Doing, Error, Result};
+use crate::message::MessageCall;
+use crate::op::Call;
+use crate::transport::Past;
+
+pub struct Ticket {
+    pub communicator: Arc<Communicator>,
+    pub doing: Doing,
+    /// The calls before it, if it is a collective.
+    pub past: Past,
+    /// How many stream batches the communicator had before it.
+    pub behind: u64,
+    /// When those had completed; if there were none, when the watch first read the clock.
+    pub start: Cell<Option<Instant>>,
+    /// Its number among the messages of the communicator, until its position among them is fixed.
+    message: Cell<Option<u64>>,
+    stage: Cell<TicketStage>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TicketStage {
+    Open,
+    Failed,
+    Completed,
+}
+
+impl Ticket {
+    pub fn new(communicator: Arc<Communicator>, doing: Doing, past: Past, behind: u64) -> Self {
+        let (start, message) = (Cell::new(None), Cell::new(None));
+        let stage = Cell::new(TicketStage::Open);
+        Self { communicator, doing, past, behind, start, message, stage }
+    }
+
+    /// Gives a call its sequence number and announces it to the other ranks. Fails if the
+    /// communicator accepts no more operations.
+    pub fn of_call(communicator: Arc<Communicator>, call: Call) -> Result<Self> {
+        let mut state = communicator.lock();
+        communicator.check_open(&state, &call)?;
+        let (seq, past) = (state.next_seq, state.past);
+        state.count(past.then(&call));
+        // Under the lock: calls are announced in the order of their sequence numbers.
+        communicator.mesh.membership.announce(seq, call);
+        state.begun += 1;
+        let behind = state.stream_batches;
+        drop(state);
+        Ok(Self::new(communicator, Doing::Collective { seq, call }, past, behind))
+    }
+
+    /// Registers a message. Fails if the communicator accepts no more operations.
+    pub fn of_message(communicator: Arc<Communicator>, call: MessageCall) -> Result<Self> {
+        let mut state = communicator.lock();
+        communicator.check_open(&state, &call)?;
+        state.begun += 1;
+        let (number, behind) = (state.next_message, state.stream_batches);
+        state.next_message += 1;
+        drop(state);
+        let (name, rank) = (&communicator.name, communicator.place().rank);
+        trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");
+        let ticket = Self::new(communicator, Doing::Message(call), Past::default(), behind);
+        ticket.message.set(Some(number));
+        Ok(ticket)
+    }
+
+    /// Waits until the stream batches before it have completed, each by its own deadline.
+    pub async fn wait_for_streams(&self) {
+        self.communicator.stream_order.wait_completed(self.behind).await;
+        self.start.set(Some(Instant::now()));
+    }
+
+    /// Polls a message for the first time when all earlier messages have been polled, which fixes
+    /// its position among them. Then polls it to completion.
+    pub async fn in_order(&self, message: impl Future<Output = Result<()>>) -> Result<()> {
+        if let Some(number) = self.message.get() {
+            self.communicator.messages.turn(number).await;
+        }
+        let mut message = pin!(message);
+        let first = poll_fn(|context| Poll::Ready(message.as_mut().poll(context))).await;
+        self.fix_position();
+        match first {
+            Poll::Ready(result) => result,
+            Poll::Pending => message.await,
+        }
+    }
+
+    fn fix_position(&self) {
+        if let Some(number) = self.message.take() {
+            self.communicator.messages.end(number);
+        }
+    }
+
+    /// Whether it has completed: nothing waits for it any more.
+    pub fn is_completed(&self) -> bool {
+        self.stage.get() == TicketStage::Completed
+    }
+
+    /// Completes the call. Fails the communicator on all ranks if the call failed; the error is
+    /// then the one to report to the caller.
+    pub fn end(&self, result: Result<()>) -> Result<()> {
+        let result = result.map_err(|cause| self.fail(cause));
+        self.release();
+        result
+    }
+
+    /// Fails the communicator on all ranks, and returns the error to report to the caller. The next
+    /// call of the lane still waits until this one completes.
+    pub fn fail(&self, cause: Error) -> Error {
+        if !self.is_completed() {
+            self.stage.set(TicketStage::Failed);
+        }
+        self.communicator.failed(self.doing, cause)
+    }
+
+    /// Fails the communicator before the call has completed. `end` then reports the error.
+    pub fn publish_fault(&self, cause: &Error) {
+        let rank = self.communicator.place().rank;
+        self.communicator.mesh.membership.fail(cause.clone().during(rank, self.doing));
+    }
+
+    fn release(&self) {
+        if self.stage.replace(TicketStage::Completed) != TicketStage::Completed {
+            self.fix_position();
+            if let Doing::Collective { seq, .. } = self.doing {
+                self.communicator.lanes.end(seq);
+            }
+            self.communicator.ended();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.stage.get() == TicketStage::Open {
+            self.fail(Error::Panic("a call was given up before its end".to_owned()));
+        }
+        self.release();
+    }
+}

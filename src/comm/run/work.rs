@@ -1,0 +1,252 @@
+//! What an operation does: a collective, one side of a message, or what another module defines.
+//!
+//! Leaves to `collective` and `messaging` which bytes are sent, and to `batch` how an operation is
+//! waited for. Collectives have sequence numbers and take turns in lanes. Messages use no lane: a
+//! thread that waits for one delays no collective and no other message. Invariant: messages start
+//! in the order in which they were issued.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tracing::trace;
+
+use crate::collective::select::Ground;
+use crate::collective::{self, Exchange, table};
+use crate::comm::Communicator;
+use crate::cut::Cut;
+use crate::error::{Doing, Error, Result};
+use crate::message::{Incoming, Outgoing};
+use crate::messaging;
+use crate::op::{Collective, Op};
+use crate::rank::{Place, Rank};
+use crate::transport::{Demand, LANES, Mesh, Started};
+
+use super::lane::Lanes;
+use super::ticket::Ticket;
+
+/// A collective with a larger input may complete with data still to be sent.
+const LARGE: usize = 256 << 10;
+/// The same for a rank that only sends, and so waits for no other.
+const SMALL: usize = 8 << 10;
+
+pub enum Work<'a> {
+    Collective(Op<'a>),
+    Send(Outgoing<'a>),
+    Recv(Incoming<'a>),
+    Other(Box<dyn Operation + Send + 'a>),
+}
+
+/// An operation that another module executes: a split, or one whose buffers are staged.
+pub trait Operation {
+    /// Gives it a sequence number, or registers it as a message. Fails if the communicator accepts
+    /// no more operations.
+    fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket>;
+
+    /// Its name and arguments, for error texts.
+    fn describe(&self) -> String;
+
+    /// See the methods of `Work`.
+    fn is_message(&self) -> bool {
+        false
+    }
+
+    fn calls_program(&self) -> bool {
+        false
+    }
+
+    fn leaves_work(&self, _rank: Rank) -> bool {
+        false
+    }
+
+    /// Executes it, with the ticket that `begin` returned.
+    fn perform<'t>(
+        self: Box<Self>,
+        ticket: &'t Ticket,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + 't>>
+    where
+        Self: 't;
+}
+
+impl<'a> From<Op<'a>> for Work<'a> {
+    fn from(op: Op<'a>) -> Self {
+        Self::Collective(op)
+    }
+}
+
+impl<'a> From<Outgoing<'a>> for Work<'a> {
+    fn from(outgoing: Outgoing<'a>) -> Self {
+        Self::Send(outgoing)
+    }
+}
+
+impl<'a> From<Incoming<'a>> for Work<'a> {
+    fn from(incoming: Incoming<'a>) -> Self {
+        Self::Recv(incoming)
+    }
+}
+
+impl Work<'_> {
+    /// Gives a collective its sequence number, or registers a message. Fails if the communicator
+    /// accepts no more operations.
+    pub(in crate::comm) fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket> {
+        match self {
+            Self::Collective(op) => Ticket::of_call(communicator, op.call()),
+            Self::Send(outgoing) => Ticket::of_message(communicator, outgoing.call()),
+            Self::Recv(incoming) => Ticket::of_message(communicator, incoming.call()),
+            Self::Other(operation) => operation.begin(communicator),
+        }
+    }
+
+    /// Executes it, with the ticket that `begin` returned.
+    pub(in crate::comm) async fn perform(self, ticket: &Ticket) -> Result<()> {
+        let mesh = &ticket.communicator.mesh;
+        match self {
+            // In a box: messages, of which a group may have thousands, are much smaller.
+            Self::Collective(op) => Box::pin(collective(ticket, op, None)).await,
+            Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
+            Self::Recv(incoming) => receive(ticket, incoming).await,
+            Self::Other(operation) => operation.perform(ticket).await,
+        }
+    }
+
+    /// Its name and arguments, for error texts.
+    pub(in crate::comm) fn describe(&self) -> String {
+        match self {
+            Self::Collective(op) => op.call().to_string(),
+            Self::Send(outgoing) => outgoing.call().to_string(),
+            Self::Recv(incoming) => incoming.call().to_string(),
+            Self::Other(operation) => operation.describe(),
+        }
+    }
+
+    /// The buffers of the caller, with the names of their parameters.
+    pub(in crate::comm) fn memory(&self) -> Vec<(&'static str, &[u8])> {
+        match self {
+            Self::Collective(op) => op.named_buffers(),
+            Self::Send(outgoing) => vec![("sendbuff", outgoing.bytes)],
+            Self::Recv(incoming) => vec![("recvbuff", &*incoming.into)],
+            Self::Other(_) => Vec::new(),
+        }
+    }
+
+    /// Where the scalar of its operator is, if a stream has to copy it to the host.
+    pub(in crate::comm) fn scalar(&self) -> Option<Range<usize>> {
+        let Self::Collective(op) = self else { return None };
+        let (address, bytes) = op.scalar_of_stream()?;
+        Some(address as usize..address as usize + bytes)
+    }
+
+    /// What it asks of its wait on this rank.
+    pub(in crate::comm) fn demand(&self, rank: Rank) -> Demand {
+        Demand {
+            is_message: self.is_message(),
+            calls_program: self.calls_program(),
+            leaves_work: self.leaves_work(rank),
+        }
+    }
+
+    /// Whether it is a message. Messages go over the network, also between ranks of one host.
+    pub(in crate::comm) fn is_message(&self) -> bool {
+        match self {
+            Self::Send(_) | Self::Recv(_) => true,
+            Self::Collective(_) => false,
+            Self::Other(operation) => operation.is_message(),
+        }
+    }
+
+    /// Whether it calls a function of the program.
+    pub(in crate::comm) fn calls_program(&self) -> bool {
+        match self {
+            Self::Collective(op) => op.call().calls_program(),
+            Self::Other(operation) => operation.calls_program(),
+            Self::Send(_) | Self::Recv(_) => false,
+        }
+    }
+
+    /// Whether `rank` may complete it with data still to be sent: the call is large, or the rank
+    /// only sends and has more data than goes out at once.
+    pub(in crate::comm) fn leaves_work(&self, rank: Rank) -> bool {
+        let op = match self {
+            Self::Collective(op) => op,
+            Self::Send(outgoing) => return outgoing.bytes.len() > SMALL,
+            Self::Recv(_) => return false,
+            Self::Other(operation) => return operation.leaves_work(rank),
+        };
+        let is_root = op.call().root() == Some(rank);
+        let only_sends = match op.call().collective() {
+            Collective::Broadcast | Collective::Scatter => is_root,
+            Collective::Reduce | Collective::Gather => !is_root,
+            Collective::Scan | Collective::ExScan => rank == Rank(0),
+            _ => false,
+        };
+        op.input_bytes() > if only_sends { SMALL } else { LARGE }
+    }
+}
+
+/// Waits for the turn of the call's lane, and executes the call. `started`: the epoch in which the
+/// fast path has begun it, if it has.
+pub async fn collective(ticket: &Ticket, op: Op<'_>, started: Option<Started>) -> Result<()> {
+    in_turn(ticket, started, async |exchange| perform_cut(&ticket.communicator, exchange, op).await)
+        .await
+}
+
+/// Executes a collective on host memory: in pieces, if some rank may have its buffers on a device.
+pub async fn perform_cut(
+    communicator: &Communicator,
+    exchange: &Exchange<'_>,
+    mut op: Op<'_>,
+) -> Result<()> {
+    let selection = &communicator.selection;
+    let cut = if communicator.cuts { Cut::of(&op, exchange.place()) } else { None };
+    let Some(cut) = cut else { return collective::perform(exchange, selection, op).await };
+    for index in 0..cut.pieces {
+        collective::perform(exchange, selection, cut.piece(&mut op, index)).await?;
+    }
+    Ok(())
+}
+
+/// The receiving side of a message, into host memory.
+pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
+    let mesh = &ticket.communicator.mesh;
+    let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
+    match ticket.in_order(receiving).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(agreed(mesh, error).await),
+    }
+}
+
+/// Waits for the turn of the call's lane and runs `body`. At the end it confirms that no peer has
+/// reused memory which `body` read in place.
+pub async fn in_turn(
+    ticket: &Ticket,
+    started: Option<Started>,
+    body: impl AsyncFnOnce(&Exchange<'_>) -> Result<()>,
+) -> Result<()> {
+    let Doing::Collective { seq, call } = ticket.doing else {
+        unreachable!("a collective has a sequence number")
+    };
+    let Communicator { name, mesh, selection, lanes, .. } = &*ticket.communicator;
+    lanes.turn(seq).await;
+    if let Some(fault) = mesh.settled_fault().await {
+        return Err(fault);
+    }
+    let Place { rank, size } = mesh.place;
+    trace!(
+        rank = rank.0 as u64,
+        "communicator {name}: {rank}, {call} #{seq}, {}",
+        table::choose(selection, &call, size, Ground::of(mesh.hosts()))
+    );
+    let exchange =
+        Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);
+    match body(&exchange).await {
+        Ok(()) => exchange.confirm().await,
+        Err(error) => Err(agreed(mesh, error).await),
+    }
+}
+
+/// The error to report: where ranks disagree about a call, all ranks report the same error.
+async fn agreed(mesh: &Mesh, error: Error) -> Error {
+    if error.is_disagreement() { mesh.membership.agree(error).await } else { error }
+}

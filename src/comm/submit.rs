@@ -1,0 +1,115 @@
+//! Which way an operation takes: the fast path, a batch on threads of this process, or a CUDA
+//! stream.
+//!
+//! The only place where calls on host memory and calls on the memory of a device part. Leaves the
+//! execution to `fast_path`, `run` and `cuda`. Invariant: a call tries the fast path at most once,
+//! and only when its buffers are known to be host memory.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::Communicator;
+use super::cuda::{self, CudaStream};
+use super::fast_path::FastPath;
+use super::request::{Destination, Request};
+use super::run::{Stream, Work, run_alone, run_batch};
+
+/// Tries the fast path for a call that is on no stream and in no group, before a request is made of
+/// it. Where a driver is loaded it does nothing: the driver must first say where the buffers are,
+/// which may block, so `submit` tries then.
+#[inline(always)]
+pub fn try_at_once(communicator: &Arc<Communicator>, work: &mut Work<'_>) -> FastPath {
+    if communicator.asks_driver { FastPath::NotEligible } else { communicator.try_fast_path(work) }
+}
+
+/// Makes a request of an operation. `stream`: the host stream that the caller's handle names, none
+/// for NULL. `foreign`: that handle, if it was never the handle of a host stream.
+pub fn request(
+    communicator: Arc<Communicator>,
+    work: Work<'static>,
+    stream: Result<Option<Arc<Stream>>>,
+    foreign: Option<*mut c_void>,
+) -> Result<Request> {
+    if !communicator.asks_driver {
+        let destination = stream?.map_or(Destination::Caller, Destination::Stream);
+        return Ok(Request { communicator, work, destination });
+    }
+    // A foreign handle can only be a CUDA stream. Nothing can check the handles of those.
+    let cuda = communicator.on_cuda(&work, foreign.map(CudaStream))?;
+    let stream = if foreign.is_some() { None } else { stream? };
+    let destination = match (cuda, stream) {
+        (None, None) => Destination::Caller,
+        (None, Some(stream)) => Destination::Stream(stream),
+        (Some(on), None) => Destination::Cuda(on),
+        (Some(_), Some(_)) => {
+            let what = "memory of a device needs a CUDA stream, not one of nexarStreamCreate";
+            return Err(Error::Argument(what.to_owned()));
+        }
+    };
+    Ok(Request { communicator, work, destination })
+}
+
+/// For the operations of one call: if one is on a CUDA stream, those that the caller would wait for
+/// are put on it too.
+pub fn share_cuda_stream(requests: &mut [Request]) -> Result<()> {
+    let stream = requests.iter().find_map(|one| match &one.destination {
+        Destination::Cuda(on) => Some(on.stream()),
+        Destination::Caller | Destination::Stream(_) => None,
+    });
+    if stream.is_none() {
+        return Ok(());
+    }
+    for one in requests.iter_mut() {
+        if let Destination::Caller = one.destination
+            && let Some(on) = one.communicator.on_cuda(&one.work, stream)?
+        {
+            one.destination = Destination::Cuda(on);
+        }
+    }
+    Ok(())
+}
+
+/// Executes an operation, or queues it on its stream.
+pub fn submit(request: Request) -> Result<()> {
+    let Destination::Caller = request.destination else { return submit_all(vec![request]) };
+    let Request { communicator, mut work, .. } = request;
+    // Without a driver `try_at_once` was the attempt.
+    let tried = if communicator.asks_driver {
+        communicator.try_fast_path(&mut work)
+    } else {
+        FastPath::NotEligible
+    };
+    match tried {
+        FastPath::Done => Ok(()),
+        FastPath::Pending(pending) => pending.resume(work),
+        FastPath::NotEligible => run_alone(communicator, work),
+    }
+}
+
+/// Gives all requests their sequence numbers in this order, starts them all, and waits for those
+/// that are on no stream. Returns the error of the first that could not be started, or else that
+/// failed here.
+pub fn submit_all(requests: Vec<Request>) -> Result<()> {
+    if requests.iter().any(Request::is_on_cuda) {
+        return cuda::enqueue_all(requests);
+    }
+    run_batch(requests.into_iter().map(|request| request.into_host().0).collect())
+}
+
+impl Communicator {
+    /// Executes one operation on host memory on the calling thread.
+    pub fn run<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
+        run_alone(Arc::clone(self), work.into())
+    }
+
+    /// Executes one operation on host memory as a future without a deadline. It must be polled to
+    /// completion.
+    pub async fn run_async<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {
+        let work = work.into();
+        let ticket = work.begin(Arc::clone(self))?;
+        let result = work.perform(&ticket).await;
+        ticket.end(result)
+    }
+}
