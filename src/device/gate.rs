@@ -9,16 +9,17 @@
 
 use std::future::poll_fn;
 use std::num::NonZeroU64;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slotmap::{DefaultKey, SlotMap};
 use tracing::debug;
 
 use crate::device::pinned::Cell;
 use crate::runtime::start_thread;
-use crate::sync::cores;
+use crate::sync::{
+    Condvar, Instant, Mutex, MutexGuard, OnceLock, PoisonError, cores, sleep, yield_now,
+};
 
 /// How long it looks at once, then letting others have the processor.
 const SPIN: Duration = Duration::from_micros(10);
@@ -160,8 +161,8 @@ impl Gate {
             woken.drain(..).for_each(Waker::wake);
             match now - quiet_since {
                 quiet if quiet < spin => std::hint::spin_loop(),
-                quiet if quiet < YIELD => std::thread::yield_now(),
-                quiet => std::thread::sleep((quiet / NAP_PART).clamp(SHORTEST_NAP, LONGEST_NAP)),
+                quiet if quiet < YIELD => yield_now(),
+                quiet => sleep((quiet / NAP_PART).clamp(SHORTEST_NAP, LONGEST_NAP)),
             }
         }
     }
@@ -200,7 +201,7 @@ mod tests {
         for naps in [0, 1, 200] {
             let cell = Cell::of_test(u32::MAX);
             let writer = std::thread::spawn(move || {
-                (0..naps).for_each(|_| std::thread::sleep(SHORTEST_NAP));
+                (0..naps).for_each(|_| sleep(SHORTEST_NAP));
                 cell.advance(2);
             });
             assert!(awaited(come_to(cell, 1, || false)));
@@ -228,7 +229,7 @@ mod tests {
             }))
         });
         while asked.load(Ordering::Relaxed) < 5 {
-            std::thread::yield_now();
+            yield_now();
         }
         is_over.store(true, Ordering::Relaxed);
         assert!(!waiter.join().unwrap());
@@ -297,7 +298,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         while counters[1].0.load(Ordering::Relaxed) == 0 {
             assert!(Instant::now() < deadline, "nobody was woken");
-            std::thread::yield_now();
+            yield_now();
         }
         assert_eq!(counters[0].0.load(Ordering::Relaxed), woken_before);
     }

@@ -5,15 +5,15 @@
 //! communicator's lock. Invariant: an entry that is being written over is not read: meanwhile its
 //! stamp is that of no call.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::fence;
 
 use crate::op::Call;
+use crate::sync::{AtomicU64, fence};
+use crate::transport::board::REMEMBERED;
 use crate::transport::wire::{CallWords, call_of_words};
 
 /// How many calls are kept: as many as a board compares.
-const KEPT: usize = super::board::REMEMBERED;
+const KEPT: usize = REMEMBERED;
 
 pub struct RecentCalls {
     /// Call number `seq` is in entry `seq % KEPT`.

@@ -1,27 +1,22 @@
 //! How a process that sleeps is woken by another that has written to memory they share.
 //!
 //! Each process has one bell for all its threads. A thread looks for what it waits for, sleeps if that
-//! is not there, and looks again whenever the bell was rung. Invariant: who writes first and then asks
-//! whether anybody sleeps, and who says that he sleeps first and then looks, do not miss each other.
-//! A peer that breaks this costs at most `LONGEST_SLEEP`.
-//!
-//! Between the two steps of each stands a barrier. As one sleeps seldom and writes often, who is about to
-//! sleep makes the system put it into all processors that may write, and who writes needs none; where the
-//! system cannot, each has its own.
+//! is not there, and looks again whenever the bell was rung. Leaves to `dekker` the handshake by which no
+//! wake-up is lost. A peer that breaks it costs at most `LONGEST_SLEEP`.
 
 use std::cell::Cell;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use rustix::io::Result;
+use rustix::thread::{MembarrierCommand, membarrier};
 
-use rustix::thread::{MembarrierCommand, futex, membarrier};
-
+use super::dekker::{self, Doorbell};
 use crate::kept::{Kept, Registry};
 use crate::memory::{Memory, Writers};
 
@@ -53,40 +48,20 @@ impl Bell {
         let map = || Memory::of_peer(descriptor, BYTES, Writers::Everybody).map(Self);
         KNOWN.get_or_try((stat.st_dev, stat.st_ino), map)
     }
+}
 
-    /// Whether who rings it needs a barrier of his own between what he has written and this.
-    pub fn needs_fence(&self) -> bool {
-        self.0.word(REACHED).load(Ordering::Relaxed) == 0
-    }
-
-    /// Wakes the process if it sleeps. A barrier, where it is needed, stands before this.
-    #[inline]
-    pub fn ring(&self) {
-        if self.0.word(SLEEPERS).load(Ordering::Relaxed) > 0 {
-            self.wake();
-        }
-    }
-
-    #[cold]
-    fn wake(&self) {
-        self.rung().fetch_add(1, Ordering::SeqCst);
-        let _ = futex::wake(self.rung(), futex::Flags::empty(), i32::MAX as u32);
-    }
-
+impl Doorbell for Bell {
     fn rung(&self) -> &AtomicU32 {
         self.0.word(RUNG)
     }
 
-    /// Sleeps until it is rung or the time has come, unless it was rung since `seen`.
-    fn sleep(&self, seen: u32, until: Instant) {
-        let Some(left) = until.checked_duration_since(Instant::now()) else { return };
-        let left = left.min(LONGEST_SLEEP);
-        let left = rustix::time::Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        // Also a failure leads to a look.
-        let _ = futex::wait(self.rung(), futex::Flags::empty(), seen, Some(&left));
+    #[inline(always)]
+    fn sleepers(&self) -> &AtomicU32 {
+        self.0.word(SLEEPERS)
+    }
+
+    fn needs_fence(&self) -> bool {
+        self.0.word(REACHED).load(Ordering::Relaxed) == 0
     }
 }
 
@@ -166,26 +141,6 @@ pub fn block_on<F: Future>(future: F, deadline: Instant, crowded: bool) -> Optio
     }
 }
 
-/// A thread that says that it sleeps, before it does.
-struct Sleeper<'a>(&'a Bell);
-
-impl<'a> Sleeper<'a> {
-    fn new(bell: &'a Bell) -> Self {
-        bell.0.word(SLEEPERS).fetch_add(1, Ordering::SeqCst);
-        let reached = !bell.needs_fence();
-        if !(reached && membarrier(MembarrierCommand::GlobalExpedited).is_ok()) {
-            fence(Ordering::SeqCst);
-        }
-        Self(bell)
-    }
-}
-
-impl Drop for Sleeper<'_> {
-    fn drop(&mut self) {
-        self.0.0.word(SLEEPERS).fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// Wakes a thread of this process for anything but shared memory.
 struct Ringer {
     bell: &'static Bell,
@@ -200,17 +155,19 @@ impl Ringer {
 
     /// Polls the future a last time, and sleeps if it is not ready.
     fn sleep<F: Future>(self: &Arc<Self>, future: Pin<&mut F>, until: Instant) -> Poll<F::Output> {
-        let _sleeper = Sleeper::new(self.bell);
-        let seen = self.bell.rung().load(Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(self));
-        let mut context = Context::from_waker(&waker);
-        // Who looks again wakes this too, which counts only from here on.
-        wake_looking();
-        self.woken.store(false, Ordering::SeqCst);
-        let polled = future.poll(&mut context);
-        if polled.is_pending() && !self.woken.load(Ordering::SeqCst) {
-            self.bell.sleep(seen, until);
-        }
+        let mut polled = Poll::Pending;
+        dekker::look_and_sleep(self.bell, || {
+            // Wakes this thread's own waker too; only wakes after this line count.
+            wake_looking();
+            self.woken.store(false, Ordering::SeqCst);
+            polled = future.poll(&mut Context::from_waker(&waker));
+            if polled.is_ready() || self.woken.load(Ordering::SeqCst) {
+                return None;
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            Some(left.min(LONGEST_SLEEP))
+        });
         polled
     }
 }
@@ -222,7 +179,6 @@ impl Wake for Ringer {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        self.bell.ring();
+        dekker::ring(std::iter::once(self.bell), true);
     }
 }

@@ -4,11 +4,13 @@
 //! Each rank has a *shelf* (`shelf`) that it alone writes and the others read. A collective goes in
 //! *rounds*, which all ranks of the host count alike: in each a rank may lay out bytes, look at what others
 //! have laid out, and then pass the round. Ranks that wait look for a while and then sleep until their
-//! *bell* (`bell`) rings. How the memory is made known is in `meeting`. Leaves to the mesh who is lost and
-//! what has failed. Invariant: what lies in a slot stays until every rank has passed its round.
+//! *bell* (`bell`, `dekker`) rings. How the memory is made known is in `meeting`. Leaves to the mesh
+//! who is lost and what has failed. Invariant: what lies in a slot stays until every rank has passed
+//! its round.
 
 pub mod bell;
 mod brief;
+mod dekker;
 mod distance;
 mod meeting;
 mod processors;
@@ -17,7 +19,7 @@ mod shelf;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
@@ -26,6 +28,7 @@ use crate::arena::{self, Arena, PeerArena};
 
 use super::{Header, LANES, Label, Lane, Readers};
 use bell::Bell;
+use dekker::Doorbell;
 use distance::Distance;
 use meeting::{DESCRIPTORS, Descriptors};
 use remote::Sign;
@@ -360,14 +363,7 @@ impl Host {
     /// Whoever sleeps looks again at what this rank has written.
     #[inline(always)]
     fn ring(&self) {
-        if self.fences {
-            fence(Ordering::SeqCst);
-        } else {
-            compiler_fence(Ordering::SeqCst);
-        }
-        for bell in self.bells.iter().flatten() {
-            bell.ring();
-        }
+        dekker::ring(self.bells.iter().flatten().map(Arc::as_ref), self.fences);
     }
 }
 

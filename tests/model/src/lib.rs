@@ -1,11 +1,21 @@
-//! Two files of nexar in which threads wait for each other, built with loom's locks and threads for the system's.
+//! Files of nexar in which threads wait for each other or read what another writes, built with
+//! loom's atomics, locks and threads in place of the system's and run in every interleaving that
+//! the memory model allows.
 //!
 //! A library, so that the unit tests inside those files, which know nothing of loom, are left out.
+//! Of `doorbell`, `recent_calls` and `device_poller`, `build.rs` also makes broken copies, which
+//! must be found: a model that cannot fail proves nothing.
 
+pub mod device;
+pub mod device_poller;
+pub mod doorbell;
 #[path = "../../../src/comm/run/lane.rs"]
 pub mod lane;
+pub mod op;
 #[path = "../../../src/parker.rs"]
 pub mod parker;
+pub mod recent_calls;
+pub mod runtime;
 pub mod sync;
 pub mod transport;
 
@@ -18,10 +28,10 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-/// One thread waits for a word; another gives it and wakes. In loom a sleep has no end: a lost wake is
-/// found as a deadlock.
+/// One thread waits for a word; another gives it and wakes. In loom a sleep has no end: a lost wake
+/// is found as a deadlock.
 pub fn a_wake_is_never_lost() {
-    loom::model(|| {
+    in_every_order(|| {
         let word = Arc::new(AtomicUsize::new(0));
         let parker = parker::Parker::new(1);
         let mut giver = None;
@@ -45,7 +55,7 @@ pub fn a_wake_is_never_lost() {
 
 /// A wake that was meant for the wait before costs a poll, and hides no later one.
 pub fn an_old_wake_hides_no_new_one() {
-    loom::model(|| {
+    in_every_order(|| {
         let steps = Arc::new(AtomicUsize::new(0));
         let parker = parker::Parker::new(0);
         let mut givers = Vec::new();
@@ -69,8 +79,8 @@ pub fn an_old_wake_hides_no_new_one() {
     });
 }
 
-/// Operations of one lane, each on its own thread: they run one by one, in their order, and each gets its
-/// turn.
+/// Operations of one lane, each on its own thread: they run one by one, in their order, and each
+/// gets its turn.
 fn turns_come_one_by_one(operations: u64) {
     let lanes = Arc::new(lane::Lanes::<1>::default());
     let ran = Arc::new(AtomicUsize::new(0));
@@ -89,16 +99,17 @@ fn turns_come_one_by_one(operations: u64) {
 }
 
 pub fn turns_come_one_by_one_to_both() {
-    loom::model(|| turns_come_one_by_one(2));
+    in_every_order(|| turns_come_one_by_one(2));
 }
 
 pub fn turns_come_one_by_one_to_three() {
-    interrupted_often(|| turns_come_one_by_one(3));
+    in_orders_with(3, || turns_come_one_by_one(3));
 }
 
-/// Two operations get their numbers under a lock; one of them is made while it is held, if its turn has come.
+/// Two operations get their numbers under a lock; one of them is made while it is held, if its turn
+/// has come.
 pub fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
-    loom::model(|| {
+    in_every_order(|| {
         let lanes = Arc::new(lane::Lanes::<1>::default());
         let next = Arc::new(Mutex::new(0));
         let ran = Arc::new(AtomicUsize::new(0));
@@ -124,17 +135,22 @@ pub fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
     });
 }
 
-/// For three threads, of which there are too many orders: all in which threads that could go on are
-/// interrupted at most three times.
-fn interrupted_often(body: impl Fn() + Sync + Send + 'static) {
+/// Runs a body of threads in every interleaving.
+fn in_every_order(body: impl Fn() + Sync + Send + 'static) {
+    loom::model(body);
+}
+
+/// Where the interleavings are too many: all in which threads that could go on are preempted at
+/// most so often.
+fn in_orders_with(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut orders = loom::model::Builder::new();
-    orders.preemption_bound = Some(3);
+    orders.preemption_bound = Some(preemptions);
     orders.check(body);
 }
 
 /// One that is given up before its turn lets those behind it in.
 pub fn an_operation_given_up_blocks_nobody() {
-    interrupted_often(|| {
+    in_orders_with(3, || {
         let lanes = Arc::new(lane::Lanes::<1>::default());
         let gives_up = Arc::clone(&lanes);
         let last = Arc::clone(&lanes);
@@ -149,4 +165,32 @@ pub fn an_operation_given_up_blocks_nobody() {
 
 fn in_an_hour() -> Instant {
     Instant::now() + Duration::from_secs(3600)
+}
+
+/// A copy of a file with one error.
+pub struct Broken {
+    pub name: &'static str,
+    /// The scenarios of the file, which run the copy.
+    pub scenarios: fn(),
+    /// Part of the text with which the model reports the error.
+    pub reported_as: &'static str,
+}
+
+/// Panics unless the model reports the error in each of the copies.
+pub fn assert_found(copies: &[Broken]) {
+    let wrong: Vec<_> = copies.iter().filter_map(Broken::report_otherwise).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+impl Broken {
+    /// What the model says instead of reporting the error.
+    fn report_otherwise(&self) -> Option<String> {
+        let Err(report) = std::thread::spawn(self.scenarios).join() else {
+            return Some(format!("the error of {} is not found", self.name));
+        };
+        let text = report.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(report.downcast_ref::<&str>().copied()).unwrap_or_default();
+        let is_found = text.contains(self.reported_as);
+        (!is_found).then(|| format!("{} is reported as: {text}", self.name))
+    }
 }

@@ -1,17 +1,300 @@
-//! Of `src/sync.rs`, as loom has it.
+//! `src/sync.rs` with loom's atomics, locks and threads, and a model of what loom does not have:
+//! time, futexes and membarrier(2).
+//!
+//! Leaves to the scenarios what they check. Invariant: each stand-in promises at most what the
+//! original does, so that what the model proves of a file holds for it in the library.
 
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::ops::Sub;
+use std::sync::Arc;
 use std::time::Duration;
 
-pub use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-pub use loom::sync::{Mutex, MutexGuard};
+use loom::lazy_static::Lazy;
+
+pub use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+pub use loom::sync::{Condvar, Mutex, MutexGuard};
 pub use loom::thread::{Thread, current};
 pub use std::sync::PoisonError;
 
-/// Without an end: time does not pass in a model.
+/// Without an end: a lost wake-up is a deadlock, which loom reports.
 pub fn park_timeout(_: Duration) {
     loom::thread::park();
 }
 
 pub fn cores() -> usize {
     1
+}
+
+loom::thread_local! {
+    static PAUSES: Cell<u32> = Cell::new(0);
+}
+
+/// loom runs a thread that yields only after all others wait. So that a thread that polls also
+/// meets the states in between, its first pauses are none.
+pub fn yield_now() {
+    const EAGER: u32 = 2;
+    if CLOCK.is_running.load(Ordering::Relaxed) {
+        CLOCK.milliseconds.fetch_add(1, Ordering::Relaxed);
+    }
+    let pauses = PAUSES.with(|pauses| pauses.replace(pauses.get() + 1));
+    if pauses >= EAGER {
+        loom::thread::yield_now();
+    }
+}
+
+pub fn sleep(_: Duration) {
+    yield_now();
+}
+
+/// A time that stands still, so that nothing happens for the sole reason that time has passed.
+#[derive(Clone, Copy)]
+pub struct Instant(Duration);
+
+#[derive(Default)]
+struct Clock {
+    is_running: AtomicBool,
+    milliseconds: std::sync::atomic::AtomicU64,
+}
+
+loom::lazy_static! {
+    static ref CLOCK: Clock = Clock::default();
+}
+
+impl Instant {
+    pub fn now() -> Self {
+        Self(Duration::from_millis(CLOCK.milliseconds.load(Ordering::Relaxed)))
+    }
+}
+
+/// From now on a millisecond passes in each pause of a thread.
+pub fn let_time_pass() {
+    CLOCK.is_running.store(true, Ordering::Relaxed);
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.0 - earlier.0
+    }
+}
+
+/// A static value of one execution of the model.
+pub struct OnceLock<T: 'static>(Lazy<Once<T>>);
+
+struct Once<T> {
+    value: std::sync::OnceLock<T>,
+    making: Mutex<()>,
+    made: Condvar,
+}
+
+impl<T> Once<T> {
+    fn new() -> Self {
+        Self { value: std::sync::OnceLock::new(), making: Mutex::default(), made: Condvar::new() }
+    }
+}
+
+impl<T> Drop for Once<T> {
+    fn drop(&mut self) {
+        // A model that fails is dropped outside of loom, where nothing of loom's may be used.
+        if std::thread::panicking() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+impl<T> OnceLock<T> {
+    #[expect(clippy::new_without_default, reason = "as std's, which is made in a constant")]
+    pub const fn new() -> Self {
+        Self(Lazy { init: Once::new, _p: PhantomData })
+    }
+
+    pub fn get_or_init(&'static self, make: impl FnOnce() -> T) -> &'static T {
+        let once = self.0.get();
+        let _making = once.making.lock().unwrap();
+        let value = once.value.get_or_init(make);
+        once.made.notify_all();
+        value
+    }
+
+    pub fn wait(&'static self) -> &'static T {
+        let once = self.0.get();
+        let mut making = once.making.lock().unwrap();
+        loop {
+            match once.value.get() {
+                Some(value) => return value,
+                None => making = once.made.wait(making).unwrap(),
+            }
+        }
+    }
+}
+
+/// A word that processes share and sleep on. An interrupt of membarrier(2) may come before each
+/// access.
+pub struct AtomicU32 {
+    value: loom::sync::atomic::AtomicU32,
+    /// The kernel's lock and queue of those that sleep on it.
+    sleeping: Mutex<()>,
+    woken: Condvar,
+}
+
+impl AtomicU32 {
+    pub fn new(value: u32) -> Self {
+        let value = loom::sync::atomic::AtomicU32::new(value);
+        Self { value, sleeping: Mutex::default(), woken: Condvar::new() }
+    }
+
+    pub fn load(&self, order: Ordering) -> u32 {
+        may_be_interrupted();
+        self.value.load(order)
+    }
+
+    pub fn store(&self, value: u32, order: Ordering) {
+        may_be_interrupted();
+        self.value.store(value, order);
+    }
+
+    pub fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        may_be_interrupted();
+        self.value.fetch_add(value, order)
+    }
+
+    pub fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+        // In the drop of a sleeper whose model has failed.
+        if std::thread::panicking() {
+            return 0;
+        }
+        may_be_interrupted();
+        self.value.fetch_sub(value, order)
+    }
+}
+
+/// futex(2): reads the word and begins to sleep under one lock, which the waker takes after it has
+/// changed the word. Without an end, as `park_timeout`.
+pub fn futex_wait(word: &AtomicU32, seen: u32, _: Duration) {
+    in_the_kernel(|| {
+        let sleeping = word.sleeping.lock().unwrap();
+        if word.value.load(Ordering::Relaxed) == seen {
+            drop(word.woken.wait(sleeping));
+        }
+    });
+}
+
+pub fn futex_wake_all(word: &AtomicU32) {
+    let _sleeping = word.sleeping.lock().unwrap();
+    word.woken.notify_all();
+}
+
+/// Orders nothing in loom, whose threads see what the language's memory model allows to any
+/// compiler.
+pub fn compiler_fence(_: Ordering) {}
+
+/// A processor that runs a thread within the reach of membarrier(2).
+///
+/// What the call promises: each such thread has executed a full barrier at some point of its
+/// program between the call's begin and its end. So the caller requests it, and the thread executes
+/// it before one of its next accesses, whichever that is. Both take the lock, so each sees
+/// afterwards all that the other did before: this is what a full barrier in an interrupt gives, and
+/// loom's locks give no more.
+#[derive(Default)]
+struct Processor {
+    interrupts: Mutex<Interrupts>,
+    served: Condvar,
+}
+
+#[derive(Default)]
+struct Interrupts {
+    requested: u32,
+    served: u32,
+    /// Its thread is in the kernel or has ended, behind a barrier.
+    is_away: bool,
+}
+
+loom::lazy_static! {
+    static ref REACHED: std::sync::Mutex<Vec<Arc<Processor>>> = Default::default();
+}
+
+loom::thread_local! {
+    static PROCESSOR: RefCell<Option<Arc<Processor>>> = RefCell::new(None);
+}
+
+fn own_processor() -> Option<Arc<Processor>> {
+    PROCESSOR.with(|own| own.borrow().clone())
+}
+
+/// The body of a thread that membarrier(2) reaches from this call on.
+pub fn reached_by_membarrier(body: impl FnOnce()) -> impl FnOnce() {
+    let processor = Arc::new(Processor::default());
+    REACHED.lock().unwrap().push(Arc::clone(&processor));
+    move || {
+        PROCESSOR.with(|own| *own.borrow_mut() = Some(Arc::clone(&processor)));
+        body();
+        processor.leave();
+    }
+}
+
+fn may_be_interrupted() {
+    if let Some(own) = own_processor() {
+        let mut interrupts = own.interrupts.lock().unwrap();
+        own.serve(&mut interrupts);
+    }
+}
+
+fn in_the_kernel(call: impl FnOnce()) {
+    let own = own_processor();
+    if let Some(own) = &own {
+        own.leave();
+    }
+    call();
+    if let Some(own) = &own {
+        own.interrupts.lock().unwrap().is_away = false;
+    }
+}
+
+impl Processor {
+    fn serve(&self, interrupts: &mut Interrupts) {
+        if interrupts.served != interrupts.requested {
+            interrupts.served = interrupts.requested;
+            self.served.notify_all();
+        }
+    }
+
+    fn leave(&self) {
+        let mut interrupts = self.interrupts.lock().unwrap();
+        interrupts.is_away = true;
+        self.serve(&mut interrupts);
+    }
+
+    /// The number of the request; `None` if there is nothing to interrupt.
+    fn request(&self) -> Option<u32> {
+        let mut interrupts = self.interrupts.lock().unwrap();
+        if interrupts.is_away {
+            return None;
+        }
+        interrupts.requested += 1;
+        Some(interrupts.requested)
+    }
+
+    fn wait_served(&self, request: u32) {
+        let mut interrupts = self.interrupts.lock().unwrap();
+        while interrupts.served < request {
+            interrupts = self.served.wait(interrupts).unwrap();
+        }
+    }
+}
+
+/// A full barrier of the caller, and one of every thread that it reaches.
+pub fn membarrier() -> bool {
+    fence(Ordering::SeqCst);
+    in_the_kernel(|| {
+        let reached = REACHED.lock().unwrap().clone();
+        // The caller's own is away.
+        let requests: Vec<_> = reached.iter().map(|processor| processor.request()).collect();
+        for (processor, request) in reached.iter().zip(requests) {
+            request.into_iter().for_each(|request| processor.wait_served(request));
+        }
+    });
+    fence(Ordering::SeqCst);
+    true
 }
