@@ -6,8 +6,7 @@
 use bytes::Bytes;
 use quinn::RecvStream;
 
-use super::super::Header;
-use super::super::wire::HEADER_BYTES;
+use super::super::{HEADER_BYTES, Header};
 use super::link::LinkError;
 
 /// How many received pieces are taken at once.
