@@ -1,7 +1,7 @@
 //! What can be done to arrays of one element type, whatever the type is.
 //!
-//! Leaves to `integers` and `floats` how, and to `dispatch` which of them. Invariant: both arrays of
-//! a call hold the same number of whole elements.
+//! Leaves to `integers` and `floats` how, and to `dispatch` which of them. Invariant: both arrays
+//! of a call hold the same number of whole elements.
 
 use super::isa::{Arrays, Isa};
 use crate::op::RedOp;

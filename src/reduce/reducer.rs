@@ -102,8 +102,8 @@ impl Reducer {
         }
     }
 
-    /// Whether this thread may call `fold_few`, which does not check the floating-point environment: a
-    /// read between two folds stalls the pipeline for some 15 ns.
+    /// Whether this thread may call `fold_few`, which does not check the floating-point
+    /// environment: a read between two folds stalls the pipeline for some 15 ns.
     #[inline(always)]
     pub fn can_fold_few(&self) -> bool {
         self.dtype().is_integer() || is_default()
