@@ -4,8 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use nexar::error::Error;
 use nexar::rank::Rank;
-use nexar::transport::Header;
-use nexar::transport::wire::HEADER_BYTES;
+use nexar::transport::{HEADER_BYTES, Header};
 use nexar_fuzz::{same_bytes, watched};
 
 fuzz_target!(|data: &[u8]| {

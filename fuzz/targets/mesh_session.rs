@@ -389,9 +389,9 @@ impl Acting<'_> {
             Opening::Data { lane, context } => {
                 Preamble::Data(self.named(context), Lane(usize::from(lane) % LANES))
             }
-            Opening::Notes { context } => Preamble::Notes(self.named(context)),
+            Opening::Notes { context } => Preamble::ControlMessages(self.named(context)),
             Opening::Body { context, id } => {
-                let preamble = Preamble::Body(self.named(context)).encode();
+                let preamble = Preamble::Payload(self.named(context)).encode();
                 return [&preamble[..], &u64::from(id).to_le_bytes()].concat();
             }
             Opening::Anything(bytes) => return bytes,

@@ -31,8 +31,8 @@ use crate::rank::Rank;
 use crate::runtime;
 use crate::transport::Mesh;
 use crate::transport::key::{Identity, Secret, random};
-use crate::transport::quic::beacon;
 use crate::transport::quic::endpoint::Endpoint;
+use crate::transport::quic::{beacon, on_exit};
 
 use fingerprint::THIS_BUILD;
 use id::UniqueId;
@@ -233,10 +233,7 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
         return Ok(Arc::clone(endpoint));
     }
     info!("{THIS_BUILD}");
-    runtime::set_watchdog(runtime::Watchdog {
-        on_stall: beacon::on_stall,
-        on_exit: beacon::on_exit,
-    });
+    runtime::set_watchdog(runtime::Watchdog { on_stall: beacon::on_stall, on_exit });
     let _runtime = runtime::io(config.threads)?.enter();
     Ok(Arc::clone(endpoint.insert(Endpoint::open(&config.ports)?)))
 }

@@ -184,8 +184,8 @@ impl Code for i16 {
     }
 }
 
-/// Codes below zero grow downwards. Turned around, all codes are ordered like what they mean; turned
-/// around again, they are what they were.
+/// Codes below zero grow downwards. Turned around, all codes are ordered like what they mean;
+/// turned around again, they are what they were.
 #[inline(always)]
 fn in_order<C: Integer>(code: C) -> C {
     let turned = if code < C::ZERO { C::GREATEST } else { C::ZERO };

@@ -4,9 +4,9 @@
 //! rounding or unmask exceptions, and a thread inherits this from its creator. Each rank folds for
 //! itself, so a rank with another environment would get other bits than its peers.
 //!
-//! What is computed is in `floats`. Functions of the program run in the environment of their thread.
-//! Invariant: the environment of the thread is the same after a fold as before, but for exception
-//! flags (inexact and others), which a fold raises as other arithmetic does.
+//! What is computed is in `floats`. Functions of the program run in the environment of their
+//! thread. Invariant: the environment of the thread is the same after a fold as before, but for
+//! exception flags (inexact and others), which a fold raises as other arithmetic does.
 #![expect(unsafe_code, reason = "the control register is read and written by instructions")]
 
 use std::arch::asm;
@@ -44,8 +44,8 @@ impl Control {
 
 #[cfg(target_arch = "aarch64")]
 impl Control {
-    /// FPCR: to nearest even, subnormals kept, NaNs propagated, no exception traps. Exception flags are
-    /// in another register.
+    /// FPCR: to nearest even, subnormals kept, NaNs propagated, no exception traps. Exception flags
+    /// are in another register.
     pub(super) const DEFAULT: Self = Self(0);
     const CONTROL: Register = Register::MAX;
 

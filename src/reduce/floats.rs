@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 
 use bytemuck::pod_read_unaligned;
 
-use super::Elements;
-use super::array::{Arrays, Isa, Sums, WORD, each, pairs, word_each, word_pairs};
+use super::array::{WORD, each, pairs, word_each, word_pairs};
 use super::element::{Code, Real, Small};
+use super::elements::Elements;
 use super::environment::in_default;
+use super::isa::{Arrays, Isa, Sums};
 use super::small::{Bf16, E4m3, E5m2, F16};
 use crate::op::RedOp;
 

@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 
 use bytemuck::pod_read_unaligned;
 
-use super::Elements;
-use super::array::{Arrays, Isa, each};
+use super::array::each;
 use super::element::Integer;
+use super::elements::Elements;
+use super::isa::{Arrays, Isa};
 use crate::op::RedOp;
 
 pub(super) struct Integers<T>(pub(super) PhantomData<T>);

@@ -1,10 +1,10 @@
 //! What a rank does with its elements in a reduction: before, while and after they are folded.
 
-use super::environment::is_default;
-use super::{
-    Stores, finish, finishes, fold, fold_few, fold_into, identity, premultiply, prepare,
-    prepare_few, prepares,
+use super::dispatch::{
+    finish, finishes, fold, fold_few, identity, premultiply, prepare, prepare_few, prepares,
 };
+use super::environment::is_default;
+use super::stores::{Stores, fold_into};
 use crate::op::{Reducer, Scalar, UserFunction};
 
 /// Which operand the elements are that arrive.
@@ -102,8 +102,8 @@ impl Reducer {
         }
     }
 
-    /// Whether this thread may call `fold_few`, which does not check the floating-point environment: a
-    /// read between two folds stalls the pipeline for some 15 ns.
+    /// Whether this thread may call `fold_few`, which does not check the floating-point
+    /// environment: a read between two folds stalls the pipeline for some 15 ns.
     #[inline(always)]
     pub fn can_fold_few(&self) -> bool {
         self.dtype().is_integer() || is_default()

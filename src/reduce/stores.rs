@@ -2,9 +2,9 @@
 //!
 //! Invariant: they have the bits of a copy of the left operand into which the right one is folded.
 
-use super::array::{APART, Arrays, Isa};
-use super::elements;
+use super::dispatch::elements;
 use super::environment::in_default;
+use super::isa::{APART, Arrays, Isa};
 use crate::op::Fold;
 
 /// How results are stored.

@@ -1,4 +1,8 @@
-//! Which call each rank made under which number: the last ones are remembered and compared.
+//! The mismatch detector: a table of the latest calls by number, in which the ranks' calls are
+//! compared.
+//!
+//! Leaves to its owner how calls of other ranks are learnt, and what follows from a mismatch.
+//! Invariant: a call is compared with the first one that was entered under its number.
 
 use crate::error::Error;
 use crate::op::Call;
@@ -6,7 +10,7 @@ use crate::rank::Rank;
 
 use super::Absent;
 
-/// How many calls are remembered.
+/// The number of calls that are kept.
 pub const REMEMBERED: usize = 64;
 
 pub struct Board {

@@ -1,30 +1,43 @@
 //! What precedes every message: enough to know that it is the one the receiver waits for.
+//!
+//! ```text
+//! header, 56 bytes   0        8          16        20              24    40
+//!                    seq u64  bytes u64  step u32  past calls u32  call  previous call, or zero
+//! ```
+//!
+//! Leaves to `wire` how a call is encoded. Invariant: two headers are equal exactly if their words
+//! are, so that a receiver may compare them without decoding.
 
 use crate::error::{Error, Result};
 use crate::op::{Call, Counts};
 use crate::rank::Rank;
 
-use super::wire::{CallWords, HeaderWords, call_of_words, call_words};
+use super::wire::{CallWords, NO_CALL, Reader, bytes_of_words, call_of_words, call_words};
 
-/// The call as a whole travels with each message, not a hash of it: equality is exact but for lists of
-/// counts, and the receiver of a wrong one can at once name both calls.
+pub const HEADER_BYTES: usize = 56;
+
+/// A header as words. Their bytes, little endian, are what is sent.
+pub type HeaderWords = [u64; HEADER_BYTES / 8];
+
+/// Each message carries the whole call, not a hash of it. Equality is exact but for lists of
+/// counts, and the receiver of a wrong call can at once name both calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub seq: u64,
     pub call: Call,
     pub past: Past,
-    /// Of the algorithm. The segments of a step, which come in order, share it.
+    /// The step of the algorithm. The segments of a step, which arrive in order, share it.
     pub step: u32,
     pub bytes: usize,
 }
 
-/// The calls before one: a difference that showed in no message, because nobody was to receive one,
-/// shows in the next. The last of them travels whole, so that it can be named.
+/// The calls before one. A difference that no message has shown, because no rank received one,
+/// shows in the next message. The last call before is sent whole, so that an error can name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     /// Call number `seq - 1`, or `NO_CALL`.
     pub previous: CallWords,
-    /// Of all of them.
+    /// Digest of all calls before.
     pub digest: u32,
 }
 
@@ -50,7 +63,7 @@ impl Past {
     }
 }
 
-/// A header ready to be laid out, with a number that tells it from others without reading it.
+/// An encoded header, with a check number that distinguishes it from others without decoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
     pub words: HeaderWords,
@@ -64,7 +77,7 @@ impl Label {
         Self { words, check: check(&words) }
     }
 
-    /// The header that it was made of.
+    /// The header that was encoded.
     pub fn header(&self) -> Header {
         Header::of_words(self.words).expect("the words of a header")
     }
@@ -76,15 +89,15 @@ impl Label {
         bytes as usize
     }
 
-    /// The call's.
+    /// The words of the call.
     #[inline]
     pub fn call_words(&self) -> CallWords {
         [self.words[3], self.words[4]]
     }
 }
 
-/// A number that two headers share only if they are the same or by a chance of one in 2^64: the words of
-/// each pair are multiplied, the products summed.
+/// A number that two different headers share with a chance of one in 2^64: the words of each pair
+/// are multiplied, and the products summed.
 #[inline(always)]
 fn check(words: &HeaderWords) -> u64 {
     const KEYS: [u64; 8] = [
@@ -100,12 +113,44 @@ fn check(words: &HeaderWords) -> u64 {
     let key = |word: u64, index: usize| u128::from(word.wrapping_add(KEYS[index]));
     let mixed = |product: u128| (product >> 64) as u64 ^ product as u64;
     let pair = |index: usize| mixed(key(words[index], index) * key(words[index + 1], index + 1));
-    // Of seven words the last has no other.
+    // The last of seven words has no partner.
     let last = mixed(key(words[6], 6) * key(0, 7));
     pair(0).wrapping_add(pair(2)).wrapping_add(pair(4)).wrapping_add(last)
 }
 
 impl Header {
+    #[inline(always)]
+    pub fn words(&self) -> HeaderWords {
+        let steps = u64::from(self.step) | u64::from(self.past.digest) << 32;
+        let ([count, kind], [previous_count, previous_kind]) =
+            (call_words(&self.call), self.past.previous);
+        [self.seq, self.bytes as u64, steps, count, kind, previous_count, previous_kind]
+    }
+
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        bytes_of_words(self.words())
+    }
+
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let mut words = [0; HEADER_BYTES / 8];
+        let mut reader = Reader(bytes);
+        for word in &mut words {
+            *word = reader.u64()?;
+        }
+        Self::of_words(words)
+    }
+
+    pub fn of_words(words: HeaderWords) -> Option<Self> {
+        let [seq, bytes, steps, count, kind, previous_count, previous_kind] = words;
+        let (bytes, call) = (usize::try_from(bytes).ok()?, call_of_words([count, kind])?);
+        let previous = [previous_count, previous_kind];
+        let past = Past { previous, digest: (steps >> 32) as u32 };
+        if previous != NO_CALL {
+            past.previous()?;
+        }
+        Some(Self { seq, call, past, step: steps as u32, bytes })
+    }
+
     /// Compares what arrived from `peer` with what `me` expects.
     pub fn check(&self, me: Rank, peer: Rank, arrived: &Self) -> Result<()> {
         if self == arrived {
@@ -155,8 +200,12 @@ impl Header {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::dtype::DataType;
     use crate::error::Code;
+    use crate::op::{Fold, Operator, RedOp, Reduction};
 
     const BARRIER: CallWords = [0, 6 << 32];
     const PAST: Past = Past { previous: BARRIER, digest: 7 };
@@ -169,7 +218,7 @@ mod tests {
 
     #[test]
     fn another_call_under_the_same_number_is_a_mismatch_with_the_same_text_on_both_sides() {
-        let dtype = crate::dtype::DataType::Int8;
+        let dtype = DataType::Int8;
         let other = Header { call: Call::all_gather(Counts::Each(2), dtype), ..HEADER };
         let here = HEADER.check(Rank(0), Rank(1), &other).unwrap_err();
         let there = other.check(Rank(1), Rank(0), &HEADER).unwrap_err();
@@ -183,7 +232,7 @@ mod tests {
 
     #[test]
     fn another_call_before_this_one_is_a_mismatch_too() {
-        let dtype = crate::dtype::DataType::Int8;
+        let dtype = DataType::Int8;
         let previous = call_words(&Call::all_gather(Counts::Each(2), dtype));
         let past = Past { previous, digest: 8 };
         let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
@@ -203,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_digest_tells_calls_and_their_order_apart() {
-        let dtype = crate::dtype::DataType::Int8;
+        let dtype = DataType::Int8;
         let gather = |count| Call::all_gather(Counts::Each(count), dtype);
         let calls = (0..1000).map(gather).chain([Call::barrier(), Call::split()]);
         let digest = |calls: &[Call]| calls.iter().fold(Past::default(), Past::then).digest;
@@ -220,7 +269,7 @@ mod tests {
 
     #[test]
     fn another_length_where_each_pair_has_its_own_is_a_mismatch() {
-        let call = Call::all_to_all(Counts::Pairwise, crate::dtype::DataType::Int8);
+        let call = Call::all_to_all(Counts::Pairwise, DataType::Int8);
         let expected = Header { call, ..HEADER };
         let error = expected.check(Rank(0), Rank(1), &Header { bytes: 7, ..expected }).unwrap_err();
         assert_eq!(error.code(), Code::InvalidUsage);
@@ -239,6 +288,69 @@ mod tests {
         ] {
             let error = HEADER.check(Rank(0), Rank(1), &wrong).unwrap_err();
             assert_eq!(error.code(), Code::RemoteError, "{error}");
+        }
+    }
+
+    fn reductions() -> impl Strategy<Value = Reduction> {
+        let known = (0..DataType::ALL.len(), 0..RedOp::ALL.len())
+            .prop_filter_map("refused", |(d, r)| Fold::new(DataType::ALL[d], RedOp::ALL[r]).ok());
+        let created = prop_oneof![
+            Just(Operator::PreMulSum),
+            any::<bool>().prop_map(|commutative| Operator::User { commutative }),
+        ];
+        let created = (0..DataType::ALL.len(), created)
+            .prop_map(|(dtype, operator)| Reduction { dtype: DataType::ALL[dtype], operator });
+        prop_oneof![known.prop_map(Reduction::from), created]
+    }
+
+    fn calls() -> impl Strategy<Value = Call> {
+        let list = (any::<usize>(), any::<u32>())
+            .prop_map(|(total, digest)| Counts::Listed { total, digest });
+        let each = || any::<usize>().prop_map(Counts::Each);
+        let lists = prop_oneof![each(), list.clone()];
+        let pairs = prop_oneof![each(), Just(Counts::Pairwise)];
+        (0..13, any::<usize>(), lists, pairs, list, reductions(), any::<u32>()).prop_map(
+            |(kind, count, counts, pairs, list, reduction, root)| {
+                let (dtype, root) = (reduction.dtype, Rank(root as usize));
+                match kind {
+                    0 => Call::all_reduce(count, reduction),
+                    1 => Call::reduce(count, reduction, root),
+                    2 => Call::broadcast(count, dtype, root),
+                    3 => Call::all_gather(counts, dtype),
+                    4 => Call::reduce_scatter(counts, reduction),
+                    5 => Call::all_to_all(pairs, dtype),
+                    6 => Call::gather(pairs, dtype, root),
+                    7 => Call::scatter(pairs, dtype, root),
+                    8 => Call::scan(count, reduction),
+                    9 => Call::ex_scan(count, reduction),
+                    10 => Call::all_reduce_bucketed(list, reduction),
+                    11 => Call::split(),
+                    _ => Call::barrier(),
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_comes_back_as_it_went(
+            call in calls(),
+            previous in prop::option::of(calls()),
+            seq: u64,
+            digest: u32,
+            step: u32,
+            bytes: usize,
+        ) {
+            let previous = previous.as_ref().map_or(NO_CALL, call_words);
+            let header = Header { seq, call, past: Past { previous, digest }, step, bytes };
+            prop_assert_eq!(Header::decode(&header.encode()), Some(header));
+        }
+
+        #[test]
+        fn what_can_be_decoded_encodes_to_the_same_bytes(bytes: [u8; HEADER_BYTES]) {
+            if let Some(header) = Header::decode(&bytes) {
+                prop_assert_eq!(header.encode(), bytes);
+            }
         }
     }
 }

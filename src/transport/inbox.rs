@@ -1,15 +1,15 @@
-//! Where the messages to one rank of a communicator arrive and wait for their receives; and what it
-//! knows of those it sends: whose turn it is, how much the peer can still take, who may send its
-//! bytes.
+//! The messages to one rank of a communicator: the unexpected queue and the posted receives; and
+//! what this rank knows of the messages that it sends: their order, the credit of the peer, and
+//! which payloads may be sent.
 //!
-//! Leaves to the mesh how notes travel and to `messaging` what a send and a receive consist of.
-//! Invariants:
-//! - all state is behind the one lock, no other is taken inside it, and wakers are woken outside it;
-//! - a future may be polled by one task and then by another: the latest waker is the one kept;
-//! - whatever a peer sends, the messages of its that nobody has received take up no more than `CREDIT`
-//!   bytes here;
-//! - every wait ends when the communicator fails or the awaited peer has gone; what is there already is
-//!   still handed out.
+//! Leaves to the mesh how control messages are sent, and to `messaging` what a send and a receive
+//! consist of. Invariants:
+//! - all state is behind one lock, no other lock is taken inside it, and wakers are woken outside
+//!   it;
+//! - a future may be polled by one task and then by another: the latest waker is kept;
+//! - whatever a peer sends, its unreceived messages take up at most `CREDIT` bytes here;
+//! - every wait ends when the communicator fails or the awaited peer is gone; a message that has
+//!   arrived is still handed out.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
@@ -27,60 +27,60 @@ use super::payloads::Payloads;
 /// Memory that the unreceived messages of one sender may take up at one receiver.
 pub const CREDIT: usize = 256 << 10;
 
-/// What a message costs besides its payload.
+/// The credit that a message costs besides its payload.
 pub const OVERHEAD: usize = 128;
 
-/// Credit is given back so many bytes at a time. A sender whose messages were all received has more
-/// than the rest, and that is enough for any one message.
+/// Credit is returned in units of this many bytes. A sender whose messages were all received has at
+/// least the rest, which suffices for any one message.
 const GIVEN_BACK: usize = CREDIT / 2;
 const _: () = assert!(OVERHEAD + EAGER <= CREDIT - GIVEN_BACK);
 
 pub struct Inbox {
     place: Place,
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     /// Payloads that do not leave the process.
     payloads: Arc<Payloads>,
 }
 
-/// What is here of a message beside its envelope.
+/// What has arrived of a message besides its envelope.
 pub struct Rest {
     pub id: u64,
     pub form: Form,
 }
 
 #[derive(Default)]
-struct State {
+struct InboxState {
     matching: Matching<Rest>,
-    /// Posted receives, with what they got.
+    /// Posted receives, with the message that each has matched.
     receives: HashMap<Posted, (Option<Arrival<Rest>>, Option<Waker>)>,
-    /// By their rank; made when there is something to know.
-    peers: HashMap<Rank, Peer>,
+    /// By rank. An entry is created when it is first needed.
+    peers: HashMap<Rank, PeerMessages>,
     fault: Option<Error>,
 }
 
-struct Peer {
-    /// What it can still take.
+struct PeerMessages {
+    /// The credit that this rank still has at the peer.
     credit: usize,
     /// The number of the next message to it.
     next_id: u64,
-    /// Sends that have not handed over their note yet, in the order issued, which is that of their
-    /// numbers.
+    /// Sends that have not sent their control message yet, in the order issued, which is that of
+    /// their numbers.
     turns: VecDeque<(u64, Option<Waker>)>,
     next_turn: u64,
-    /// Messages to it that wait until they have met their receive, and whether they have.
+    /// Messages to it that wait until they are matched, and whether they are.
     awaited: HashMap<u64, (bool, Option<Waker>)>,
     /// The number of the next message from it.
     next_arrival: u64,
-    /// Credit it has used, and the part of it to give back.
+    /// The credit that the peer has used here, and the part of it to be returned.
     used: usize,
     owed: usize,
-    /// Messages whose bytes it was asked for.
+    /// Messages for whose payload it was sent a CTS.
     expected: HashSet<u64>,
-    /// How it went.
+    /// How it has gone.
     gone: Option<String>,
 }
 
-impl Default for Peer {
+impl Default for PeerMessages {
     fn default() -> Self {
         Self {
             credit: CREDIT,
@@ -98,7 +98,7 @@ impl Default for Peer {
 }
 
 impl Form {
-    /// What a message costs at its receiver.
+    /// The credit that a message costs at its receiver.
     pub fn cost(&self) -> usize {
         match self {
             Self::Eager { payload, .. } => OVERHEAD + payload.len(),
@@ -122,8 +122,8 @@ impl Inbox {
         &self.payloads
     }
 
-    /// Takes a note that `from` has sent. Notes of one rank come in the order it sent them. `Err` says
-    /// how it broke the protocol.
+    /// Takes a control message of `from`. Those of one rank must be delivered in the order sent.
+    /// `Err` says how it breaks the protocol.
     pub fn deliver(&self, from: Rank, note: Note) -> std::result::Result<(), String> {
         let mut state = self.lock();
         let peer = state.peers.entry(from).or_default();
@@ -178,7 +178,7 @@ impl Inbox {
         self.payloads.wake();
     }
 
-    /// No further note comes from `peer`, which takes none.
+    /// `peer` is gone: it sends no further control message and accepts none.
     pub fn gone(&self, peer: Rank, how: &str) {
         let mut state = self.lock();
         state.peers.entry(peer).or_default().gone.get_or_insert_with(|| how.to_owned());
@@ -193,7 +193,7 @@ impl Inbox {
         self.lock().lost(peer)
     }
 
-    /// Posts a receive: it takes part in the matching from here on.
+    /// Posts a receive, which takes part in the matching from now on.
     pub fn post(&self, wanted: Wanted) -> Receive<'_> {
         let mut state = self.lock();
         let (posted, arrival) = match state.matching.post(wanted) {
@@ -211,8 +211,8 @@ impl Inbox {
         self.lock().matching.probe(wanted).map(|arrival| (arrival.source, arrival.envelope))
     }
 
-    /// A message of `from` has met its receive: its memory is free. Returns how much credit is to be
-    /// given back now, if any.
+    /// A message of `from` was matched, so its memory is free. Returns the credit to return to
+    /// `from` now, if any.
     pub fn settle(&self, from: Rank, cost: usize) -> Option<usize> {
         let mut state = self.lock();
         let peer = state.peers.entry(from).or_default();
@@ -224,7 +224,7 @@ impl Inbox {
         Some(std::mem::take(&mut peer.owed))
     }
 
-    /// A send's place behind all sends to `to` that were issued before.
+    /// Queues a send behind all sends to `to` that were issued before.
     pub fn turn(&self, to: Rank) -> Turn<'_> {
         let mut state = self.lock();
         let peer = state.peers.entry(to).or_default();
@@ -234,7 +234,7 @@ impl Inbox {
         Turn { inbox: self, to, number }
     }
 
-    /// Waits until message `id` to `to`, which wants to know, has met its receive.
+    /// Waits for the CTS of message `id` to `to`.
     pub async fn ready(&self, to: Rank, id: u64) -> Result<()> {
         poll_fn(|context| {
             let mut state = self.lock();
@@ -258,29 +258,29 @@ impl Inbox {
         .await
     }
 
-    /// The bytes of message `id` of `from` may come, until this is dropped.
+    /// Lets `from` send the payload of message `id`, until the returned value is dropped.
     pub fn expect(&self, from: Rank, id: u64) -> Expected<'_> {
         self.lock().peers.entry(from).or_default().expected.insert(id);
         Expected { inbox: self, from, id }
     }
 
-    /// Whether `from` was asked for the bytes of message `id`.
+    /// Whether `from` may send the payload of message `id`.
     pub fn expects(&self, from: Rank, id: u64) -> bool {
         self.lock().peers.get(&from).is_some_and(|peer| peer.expected.contains(&id))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl InboxState {
     fn lost(&self, peer: Rank) -> Option<Error> {
         let gone = || self.peers.get(&peer)?.gone.clone();
         self.fault.clone().or_else(|| gone().map(|how| Error::PeerLost { peer, how }))
     }
 
-    /// Why a receive will never get a message.
+    /// Why a receive will never match a message. `None` if it may.
     fn hopeless(&self, wanted: &Wanted, place: Place) -> Option<Error> {
         if let Some(source) = wanted.source {
             return self.lost(source);
@@ -305,14 +305,14 @@ impl State {
     }
 }
 
-impl Peer {
+impl PeerMessages {
     /// The waker of the send whose turn it is.
     fn first_turn(&mut self) -> Option<Waker> {
         self.turns.front_mut().and_then(|(_, waker)| waker.take())
     }
 }
 
-/// A receive. Dropping it takes it back.
+/// A posted receive. Dropping it cancels it.
 pub struct Receive<'a> {
     inbox: &'a Inbox,
     wanted: Wanted,
@@ -321,7 +321,7 @@ pub struct Receive<'a> {
 }
 
 impl Receive<'_> {
-    /// Waits for its message.
+    /// Waits until the receive matches a message.
     pub async fn matched(&mut self) -> Result<Arrival<Rest>> {
         poll_fn(|context| self.poll(context)).await
     }
@@ -345,7 +345,7 @@ impl Receive<'_> {
         Poll::Pending
     }
 
-    /// Takes the receive back, unless it has got its message.
+    /// Cancels the receive. `Err` if it has matched a message.
     pub fn cancel(mut self) -> std::result::Result<(), Self> {
         if self.arrival.is_some() || !self.take_back() { Err(self) } else { Ok(()) }
     }
@@ -372,25 +372,25 @@ impl Drop for Receive<'_> {
     }
 }
 
-/// A send's place among those to one peer. Dropping it lets the next one in.
+/// The place of a send in the queue to one peer. Dropping it lets the next send go on.
 pub struct Turn<'a> {
     inbox: &'a Inbox,
     to: Rank,
     number: u64,
 }
 
-/// What may be sent, and under which number.
+/// Permission to send one message, and its id.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Permit {
     pub id: u64,
-    /// Not only the envelope.
+    /// Whether the payload is sent with the envelope.
     pub eager: bool,
 }
 
 impl Turn<'_> {
-    /// Waits until all sends before it have handed over their notes and the peer can take one more,
-    /// with `bytes` bytes if that many may be eager. `synchronous`: also an eager one will wait for
-    /// its receive.
+    /// Waits until all sends before it have sent their control messages and the peer has credit for
+    /// one more; with `bytes` bytes of payload if that many may be eager. `synchronous`: an eager
+    /// send, too, will wait until it is matched.
     pub async fn come(&self, bytes: usize, synchronous: bool) -> Result<Permit> {
         poll_fn(|context| self.poll(context, bytes, synchronous)).await
     }
@@ -434,7 +434,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The bytes of a message may come.
+/// Lets a peer send the payload of a message.
 pub struct Expected<'a> {
     inbox: &'a Inbox,
     from: Rank,

@@ -34,7 +34,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use fast::FastHost;
-pub use header::{Header, Label, Past};
+pub use header::{HEADER_BYTES, Header, HeaderWords, Label, Past};
 pub use host::{Attempt, EPOCHS, HostMemory, Published, Readers, SLOT, View, slots};
 pub use hosts::Hosts;
 pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit};

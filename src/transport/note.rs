@@ -1,12 +1,13 @@
-//! Notes: what two ranks of a communicator tell each other about the messages between them.
+//! Control messages of the message protocol between two ranks of a communicator.
 //!
 //! ```text
 //! head, 24 bytes   0        1         2          3     4        8       16
 //!                  kind u8  dtype u8  tagged u8  zero  tag u32  id u64  count u64
 //! ```
 //!
-//! The payload of an eager message follows its head. Fields a note lacks are zero; a credit's count
-//! is bytes. One note has one encoding, and a decoder returns `None` for anything else.
+//! The payload of an eager message follows its head. Fields that a control message lacks are zero.
+//! The count of a credit is in bytes. Leaves to `inbox` what follows from one. Invariant: one
+//! control message has one encoding, and a decoder returns `None` for anything else.
 
 use crate::dtype::DataType;
 use crate::message::{Envelope, Tag};
@@ -15,24 +16,24 @@ use super::wire::Reader;
 
 pub const NOTE_HEAD_BYTES: usize = 24;
 
-/// Longest message that travels with its envelope.
+/// The longest message that is sent with its envelope.
 pub const EAGER: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A message. Their ids count up from 0 in each direction between two ranks.
+    /// A message, eager or as RTS. Ids count up from 0 in each direction between two ranks.
     Message { id: u64, envelope: Envelope, form: Form },
-    /// The message of the receiver of this note has met its receive.
+    /// CTS: message `id`, which the receiver of this has sent, was matched.
     Ready { id: u64 },
-    /// Memory for so many bytes of messages is free again.
+    /// Returns credit: memory for this many bytes of messages is free again.
     Credit { bytes: usize },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// All of it. `wants_ready`: its sender waits until it has met its receive.
+    /// With its payload. `wants_ready`: its sender waits for the CTS.
     Eager { payload: Vec<u8>, wants_ready: bool },
-    /// Its bytes come when its sender was told that they may.
+    /// RTS: the payload follows after the CTS, on its own (rendezvous).
     Announced,
 }
 
@@ -64,7 +65,7 @@ impl Note {
         out
     }
 
-    /// A note by its head, the payload still to be filled in. It has its full length.
+    /// Decodes a head. The payload has its full length and is still to be filled in.
     pub fn decode(head: &[u8; NOTE_HEAD_BYTES]) -> Option<Self> {
         let mut reader = Reader(head);
         let (kind, dtype, tagged) = (reader.u8()?, reader.u8()?, reader.u8()?);
@@ -93,7 +94,7 @@ impl Note {
         (note.encode()[..NOTE_HEAD_BYTES] == *head).then_some(note)
     }
 
-    /// Where the payload goes that follows the head.
+    /// The buffer for the payload that follows the head.
     pub fn payload(&mut self) -> &mut [u8] {
         match self {
             Self::Message { form: Form::Eager { payload, .. }, .. } => payload,

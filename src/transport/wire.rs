@@ -1,28 +1,21 @@
 //! Bytes on the wire: fixed layouts, little endian, checked field by field.
 //!
 //! ```text
-//! header, 56 bytes   0        8          16        20              24    40
-//!                    seq u64  bytes u64  step u32  past calls u32  call  previous call, or zero
 //! call, 16 bytes     0          8                   12       13        14           15
 //!                    count u64  root or digest u32  kind u8  dtype u8  operator u8  counts u8
 //! ```
 //!
-//! They are built as words: what is written in smaller pieces than it is read makes a processor wait.
-//!
-//! A decoder returns `None` for anything that no encoder writes: reserved bytes that are not
-//! zero, unknown codes, bytes left over.
+//! A call is built as words, because a load that spans several smaller stores stalls the processor.
+//! Leaves to `header` what precedes a message. Invariant: a decoder returns `None` for anything
+//! that no encoder writes: reserved bytes that are not zero, unknown codes, bytes left over.
 
 use crate::dtype::DataType;
 use crate::op::{Call, Collective, Counts, Fold, Operator, RedOp};
 use crate::rank::Rank;
 
-use super::{Header, Past};
-
-pub const HEADER_BYTES: usize = 56;
 pub const CALL_BYTES: usize = 16;
 
-/// A header, and a call, as words whose bytes, little endian, are what travels.
-pub type HeaderWords = [u64; HEADER_BYTES / 8];
+/// A call as words. Their bytes, little endian, are what is sent.
 pub type CallWords = [u64; CALL_BYTES / 8];
 
 /// Takes fields off the front of received bytes.
@@ -64,49 +57,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Header {
-    #[inline(always)]
-    pub fn words(&self) -> HeaderWords {
-        let steps = u64::from(self.step) | u64::from(self.past.digest) << 32;
-        let ([count, kind], [previous_count, previous_kind]) =
-            (call_words(&self.call), self.past.previous);
-        [self.seq, self.bytes as u64, steps, count, kind, previous_count, previous_kind]
-    }
-
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        bytes_of_words(self.words())
-    }
-
-    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let mut words = [0; HEADER_BYTES / 8];
-        let mut reader = Reader(bytes);
-        for word in &mut words {
-            *word = reader.u64()?;
-        }
-        Self::of_words(words)
-    }
-
-    pub fn of_words(words: HeaderWords) -> Option<Self> {
-        let [seq, bytes, steps, count, kind, previous_count, previous_kind] = words;
-        let (bytes, call) = (usize::try_from(bytes).ok()?, call_of_words([count, kind])?);
-        let previous = [previous_count, previous_kind];
-        let past = Past { previous, digest: (steps >> 32) as u32 };
-        if previous != NO_CALL {
-            past.previous()?;
-        }
-        Some(Self { seq, call, past, step: steps as u32, bytes })
-    }
-}
-
-/// Stands for no call at all.
+/// Encodes that there is no call.
 pub const NO_CALL: CallWords = [0; 2];
 
-fn bytes_of_words<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
+/// The little-endian bytes of words.
+pub fn bytes_of_words<const WORDS: usize, const BYTES: usize>(words: [u64; WORDS]) -> [u8; BYTES] {
     let bytes = words.map(u64::to_le_bytes);
-    bytes.as_flattened().try_into().expect("as long")
+    bytes.as_flattened().try_into().expect("BYTES is 8 * WORDS")
 }
 
-/// Codes of the operators that have none in the header.
+/// Codes of the operators that have no code in the C header.
 const PRE_MUL_SUM: u8 = 64;
 const USER: u8 = 65;
 const USER_IN_RANK_ORDER: u8 = 66;
@@ -178,50 +138,8 @@ pub fn call_of_words(words: CallWords) -> Option<Call> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::op::Reduction;
-
-    fn reductions() -> impl Strategy<Value = Reduction> {
-        let known = (0..DataType::ALL.len(), 0..RedOp::ALL.len())
-            .prop_filter_map("refused", |(d, r)| Fold::new(DataType::ALL[d], RedOp::ALL[r]).ok());
-        let created = prop_oneof![
-            Just(Operator::PreMulSum),
-            any::<bool>().prop_map(|commutative| Operator::User { commutative }),
-        ];
-        let created = (0..DataType::ALL.len(), created)
-            .prop_map(|(dtype, operator)| Reduction { dtype: DataType::ALL[dtype], operator });
-        prop_oneof![known.prop_map(Reduction::from), created]
-    }
-
-    fn calls() -> impl Strategy<Value = Call> {
-        let list = (any::<usize>(), any::<u32>())
-            .prop_map(|(total, digest)| Counts::Listed { total, digest });
-        let each = || any::<usize>().prop_map(Counts::Each);
-        let lists = prop_oneof![each(), list.clone()];
-        let pairs = prop_oneof![each(), Just(Counts::Pairwise)];
-        (0..13, any::<usize>(), lists, pairs, list, reductions(), any::<u32>()).prop_map(
-            |(kind, count, counts, pairs, list, reduction, root)| {
-                let (dtype, root) = (reduction.dtype, Rank(root as usize));
-                match kind {
-                    0 => Call::all_reduce(count, reduction),
-                    1 => Call::reduce(count, reduction, root),
-                    2 => Call::broadcast(count, dtype, root),
-                    3 => Call::all_gather(counts, dtype),
-                    4 => Call::reduce_scatter(counts, reduction),
-                    5 => Call::all_to_all(pairs, dtype),
-                    6 => Call::gather(pairs, dtype, root),
-                    7 => Call::scatter(pairs, dtype, root),
-                    8 => Call::scan(count, reduction),
-                    9 => Call::ex_scan(count, reduction),
-                    10 => Call::all_reduce_bucketed(list, reduction),
-                    11 => Call::split(),
-                    _ => Call::barrier(),
-                }
-            },
-        )
-    }
 
     /// Peers of other builds and recorded traffic depend on these bytes.
     #[test]
@@ -262,29 +180,6 @@ mod tests {
             bytes[12..].copy_from_slice(&codes);
             assert_eq!(encode_call(&call), bytes, "{call}");
             assert_eq!(decode_call(&bytes), Some(call));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_header_comes_back_as_it_went(
-            call in calls(),
-            previous in prop::option::of(calls()),
-            seq: u64,
-            digest: u32,
-            step: u32,
-            bytes: usize,
-        ) {
-            let previous = previous.as_ref().map_or(NO_CALL, call_words);
-            let header = Header { seq, call, past: Past { previous, digest }, step, bytes };
-            prop_assert_eq!(Header::decode(&header.encode()), Some(header));
-        }
-
-        #[test]
-        fn what_can_be_decoded_encodes_to_the_same_bytes(bytes: [u8; HEADER_BYTES]) {
-            if let Some(header) = Header::decode(&bytes) {
-                prop_assert_eq!(header.encode(), bytes);
-            }
         }
     }
 }

@@ -6,9 +6,9 @@ mod form;
 mod meaning;
 mod stores;
 
-use super::array::{Arrays, Isa};
+use super::dispatch::elements;
 use super::element::{Integer, Real, Small};
-use super::elements;
+use super::isa::{Arrays, Isa};
 use super::small::{Bf16, E4m3, E5m2, F16};
 use crate::dtype::DataType;
 use crate::op::{Fold, RedOp};

@@ -1,4 +1,5 @@
-//! Beacons: they speak for this process while the thread that drives its network stands still.
+//! Beacons: datagrams that speak for this process while the thread that drives its network stands
+//! still.
 //!
 //! A call drives the network on the program's own thread, and the program can stop that thread: in
 //! a signal handler, on a page that takes long to come. QUIC then sends nothing. A beacon is one
@@ -11,8 +12,9 @@
 //!          zero  id u64   number   sealed frame, and 16 bytes of its tag
 //! ```
 //!
-//! QUIC's packets have bit 0x40 of the first byte set. Invariants: a beacon is taken only if the
-//! peer of the link has sealed it, and none is taken twice.
+//! QUIC's packets have bit 0x40 of the first byte set. Leaves to `links` which faults a peer must
+//! hear of, and to `endpoint` the socket. Invariants: a beacon is accepted only if the peer of the
+//! link has sealed it, and none is accepted twice.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,13 +27,11 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::error::Error;
 use crate::rank::Rank;
-use crate::transport::HAS_LEFT;
 use crate::transport::wire::Reader;
 
+use super::context_id::ContextId;
 use super::control::Frame;
-use super::endpoint::Endpoint;
-use super::links::Links;
-use super::{live, lock};
+use super::mutex::lock;
 
 const FIRST_BYTE: u8 = 0;
 const QUIC_BIT: u8 = 0x40;
@@ -50,10 +50,25 @@ static FAULTS: AtomicU64 = AtomicU64::new(0);
 /// The beacons of all links, by the id that the peer's carry.
 static BEACONS: OnceLock<Mutex<HashMap<u64, Weak<Beacon>>>> = OnceLock::new();
 
+/// Sends datagrams over the socket of QUIC that are no packets of QUIC.
+pub(super) trait BesideQuic: Send + Sync {
+    /// Sends one datagram, if the socket has room for it.
+    fn send_beside_quic(&self, address: SocketAddr, datagram: &[u8]);
+}
+
+/// What beacons carry for the links of a communicator. Peers are ranks of the roster.
+pub(super) trait FaultsOfLinks: Send + Sync {
+    /// The faults to tell a peer, each short enough for one packet.
+    fn short_faults_for(&self, peer: Rank) -> Vec<Frame>;
+
+    /// `peer` reports that a communicator has failed.
+    fn told(&self, peer: Rank, context: ContextId, fault: Error);
+}
+
 pub(super) struct Beacon {
-    links: Weak<Links>,
+    links: Weak<dyn FaultsOfLinks>,
     peer: Rank,
-    endpoint: Arc<Endpoint>,
+    socket: Arc<dyn BesideQuic>,
     address: SocketAddr,
     out: Direction,
     inward: Direction,
@@ -78,17 +93,23 @@ impl Direction {
 }
 
 impl Beacon {
-    /// The beacon of a new link. `None` if TLS gives no keys.
-    pub fn new(links: &Arc<Links>, peer: Rank, connection: &Connection) -> Option<Arc<Self>> {
+    /// The beacon of a new link from rank `me` of the roster to `peer`. `None` if TLS gives no
+    /// keys.
+    pub fn new(
+        links: Weak<dyn FaultsOfLinks>,
+        socket: Arc<dyn BesideQuic>,
+        me: Rank,
+        peer: Rank,
+        connection: &Connection,
+    ) -> Option<Arc<Self>> {
         let mut secrets = [[0; SECRET_BYTES]; 2];
         connection.export_keying_material(secrets.as_flattened_mut(), LABEL, b"").ok()?;
         let [lower, higher] = secrets.each_ref().map(Direction::new);
-        let (out, inward) =
-            if links.place.rank < peer { (lower?, higher?) } else { (higher?, lower?) };
+        let (out, inward) = if me < peer { (lower?, higher?) } else { (higher?, lower?) };
         let beacon = Arc::new(Self {
-            links: Arc::downgrade(links),
+            links,
             peer,
-            endpoint: Arc::clone(&links.plan.endpoint),
+            socket,
             address: connection.remote_address(),
             out,
             inward,
@@ -107,7 +128,7 @@ impl Beacon {
     fn send(&self, frame: &Frame) {
         let packet = seal(&self.out, self.sent.fetch_add(1, Ordering::Relaxed) + 1, frame);
         if let Some(packet) = packet {
-            self.endpoint.send_beside_quic(self.address, &packet);
+            self.socket.send_beside_quic(self.address, &packet);
         }
     }
 
@@ -199,19 +220,8 @@ pub fn on_stall() {
     send_all();
 }
 
-/// The program exits inside a call or while nothing drives: it will not leave in good order. Tells the
-/// peers that this rank is gone.
-pub fn on_exit() {
-    for context in live().iter().filter_map(Weak::upgrade) {
-        let peer = context.place.rank;
-        context.learn(Error::PeerLost { peer, how: HAS_LEFT.to_owned() });
-    }
-    // Nobody will repeat one that is lost.
-    send_all();
-    send_all();
-}
-
-fn send_all() {
+/// Tells all linked peers that this process lives, and its faults.
+pub(super) fn send_all() {
     let all: Vec<_> = beacons().values().filter_map(Weak::upgrade).collect();
     for beacon in all {
         beacon.send(&Frame::Heartbeat(Vec::new()));
@@ -224,7 +234,6 @@ fn send_all() {
 mod tests {
     use super::*;
     use crate::error::Code;
-    use crate::transport::quic::ContextId;
 
     fn direction(byte: u8) -> Direction {
         Direction::new(&[byte; SECRET_BYTES]).unwrap()

@@ -1,20 +1,21 @@
 //! A context: one communicator over links that others may share.
 //!
 //! Knows its members by their ranks in the roster, and what has become of the communicator. Leaves
-//! to `links` who is connected and to `link` the streams. Invariants:
-//! - the first fault this rank learns of is passed on to every member it is connected to, once;
-//! - of several disagreements that ranks find at once, one member chooses what all are told;
-//! - a context that is left has nothing of its own in any link any more.
+//! to `links` which peers are connected, to `streams` the streams, and to `delivery` how long a
+//! fault is on its way. Invariants:
+//! - the first fault that this rank learns of is sent once to every member it is connected to;
+//! - of several disagreements that ranks find at once, one member chooses the one that all report;
+//! - a context that was left has no streams in any link.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::info;
@@ -24,51 +25,49 @@ use crate::op::Call;
 use crate::rank::{Place, Rank};
 use crate::transport::board::Board;
 use crate::transport::recent_calls::RecentCalls;
-use crate::transport::{Absent, HAS_LEFT, Inbox, LANES, Missing};
+use crate::transport::{Absent, Inbox, LANES, Missing, Note};
 
+use super::beacon;
+use super::context_id::ContextId;
 use super::control::Frame;
-use super::delivery::PublishedFaults;
-use super::link::{Link, LinkError, Streams};
+use super::delivery::{FaultDelivery, PublishedFaults};
+use super::drain::while_bytes_flow;
+use super::link::Link;
+use super::link_error::LinkError;
+use super::linked_context::LinkedContext;
 use super::links::Links;
+use super::message_delivery::deliver_all;
+use super::mutex::lock;
 use super::peer::Peer;
-use super::{beacon, lock};
 
-/// How long a disagreement waits for the one who chooses its words, besides the time of a few packets.
+/// How long a disagreement waits for the member that chooses the fault, besides the time of a few
+/// packets.
 const PATIENCE_WITH_SPOKESMAN: Duration = Duration::from_millis(50);
-
-/// A number that the members of a communicator, and no others over the same links, know it by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ContextId(pub u64);
 
 pub(in crate::transport) struct Context {
     pub id: ContextId,
     pub(super) links: Arc<Links>,
     pub place: Place,
-    /// Ranks of the roster.
+    /// The members by their ranks in the roster.
     members: Vec<Rank>,
     pub inbox: Inbox,
     /// The calls of this rank.
     pub recent_calls: Arc<RecentCalls>,
     calls: Mutex<Calls>,
     fault: OnceLock<Error>,
-    /// When the fault was learned.
-    pub(super) failed_at: OnceLock<Instant>,
-    /// Members of the roster that have said that they know of a fault.
-    pub(super) informed: Mutex<HashSet<Rank>>,
-    /// Where faults are published to the ranks of this host, once they share memory.
-    pub(super) published: OnceLock<Box<dyn PublishedFaults>>,
+    delivery: FaultDelivery,
     failed: Notify,
-    /// The first disagreement this rank has heard of, which may not be the one that is told.
+    /// The first disagreement this rank has heard of. The fault may name another one.
     disagreement: OnceLock<Error>,
     has_left: AtomicBool,
     /// Set when the leave is complete.
     is_gone: watch::Sender<bool>,
 }
 
-/// Which calls were made.
+/// The calls that ranks have made.
 struct Calls {
     board: Board,
-    /// One more than the number of the latest call of this rank that is on the board.
+    /// One more than the number of the latest call of this rank that was entered.
     posted: u64,
 }
 
@@ -86,19 +85,19 @@ impl Context {
             calls: Mutex::new(Calls { board: Board::new(members.len()), posted: 0 }),
             members,
             fault: OnceLock::new(),
-            failed_at: OnceLock::new(),
-            informed: Mutex::default(),
-            published: OnceLock::new(),
+            delivery: FaultDelivery::new(id),
             failed: Notify::new(),
             disagreement: OnceLock::new(),
             has_left: AtomicBool::new(false),
             is_gone: watch::Sender::new(false),
         });
-        context.links.open(&context);
+        let linked = Arc::clone(&context) as Arc<dyn LinkedContext>;
+        context.links.open(&linked);
+        deliver_all(&context.links, &linked);
         context
     }
 
-    /// The rank in the roster of a member.
+    /// The rank of a member in the roster.
     pub fn in_roster(&self, rank: Rank) -> Rank {
         self.members[rank.0]
     }
@@ -107,12 +106,12 @@ impl Context {
         &self.members
     }
 
-    /// The rank here of one of the roster, if it is a member.
-    pub fn rank_of(&self, member: Rank) -> Option<Rank> {
+    /// The rank in this context of a rank of the roster, if that is a member.
+    fn rank_of(&self, member: Rank) -> Option<Rank> {
         self.members.iter().position(|one| *one == member).map(Rank)
     }
 
-    /// The host that each rank names, if it does: ranks that name the same may share memory.
+    /// The host that each rank names, if any. Ranks that name the same host may share memory.
     pub fn hosts(&self) -> Vec<Option<[u8; 16]>> {
         self.members.iter().map(|member| self.links.member(*member).host).collect()
     }
@@ -131,7 +130,8 @@ impl Context {
         self.members.iter().filter_map(|member| self.links.peers[member.0].link()).collect()
     }
 
-    /// Puts the calls of this rank on the board. `Err` if another rank made another under one number.
+    /// Enters the calls of this rank. `Err` if another rank made another call under the same
+    /// number.
     pub fn post(&self) -> Result<()> {
         let mut calls = lock(&self.calls);
         let mut posted = Ok(());
@@ -142,25 +142,16 @@ impl Context {
         posted
     }
 
-    /// As `post`, for who does not make a call himself. Must be called inside the runtime.
+    /// As `post`, for a caller that does not make a call. Must be called inside the runtime.
     fn post_all(self: &Arc<Self>) {
         if let Err(mismatch) = self.post() {
             self.propose(mismatch);
         }
     }
 
-    /// A member has made a call. Must be called inside the runtime.
-    pub fn entered(self: &Arc<Self>, rank: Rank, seq: u64, call: Call) {
-        self.post_all();
-        let noted = lock(&self.calls).board.enter(rank, seq, call);
-        if let Err(mismatch) = noted {
-            self.propose(mismatch);
-        }
-    }
-
-    /// Ranks disagree, as this one has found or was told. The spokesman takes the first such word for the
-    /// fault; others pass theirs on until it comes to the spokesman, and wait for the fault. Must be called
-    /// inside the runtime.
+    /// Ranks disagree, as this rank has found or was told. The spokesman makes the first
+    /// disagreement it hears of the fault. Other ranks pass theirs on until one reaches the
+    /// spokesman, and wait for the fault. Must be called inside the runtime.
     pub fn propose(self: &Arc<Self>, disagreement: Error) {
         if self.spokesman() == self.place.rank {
             self.learn(disagreement);
@@ -183,7 +174,7 @@ impl Context {
         });
     }
 
-    /// The first member that is still there.
+    /// The first member that has not left.
     fn spokesman(&self) -> Rank {
         let is_there = |rank: &Rank| {
             let peer = self.peer(*rank);
@@ -193,25 +184,16 @@ impl Context {
         (0..self.place.size).map(Rank).find(is_there).unwrap_or(self.place.rank)
     }
 
-    /// Whether ranks are known to disagree and the fault is yet to come.
+    /// Whether ranks are known to disagree. The fault may be yet to come.
     pub fn is_disputed(&self) -> bool {
         self.disagreement.get().is_some()
     }
 
-    /// This rank's latest calls, newest first. Must be called inside the runtime.
-    pub fn latest(self: &Arc<Self>) -> Vec<(u64, Call)> {
-        self.post_all();
-        let begin = self.recent_calls.end().saturating_sub(LANES as u64);
-        let mut latest: Vec<_> = self.recent_calls.since(begin).collect();
-        latest.reverse();
-        latest
-    }
-
-    /// Must be called inside the runtime.
+    /// Ranks that have not entered call number `seq`. Must be called inside the runtime.
     pub fn missing(self: &Arc<Self>, seq: u64) -> Missing {
         self.post_all();
         let missing = lock(&self.calls).board.missing(seq);
-        // Heartbeats come over links.
+        // Heartbeats arrive over links.
         let has_link = |absent: &Absent| self.peer(absent.rank).link().is_some();
         let (absent, unknown): (_, Vec<_>) = missing.into_iter().partition(has_link);
         Missing { absent, unknown: unknown.into_iter().map(|absent| absent.rank).collect() }
@@ -221,18 +203,18 @@ impl Context {
         self.fault.get()
     }
 
-    /// The first fault is the communicator's: it ends every wait here and is passed on.
+    /// The context has failed. The first fault stays: it ends every wait here and is sent to the
+    /// members. Returns it.
     pub fn learn(&self, fault: Error) -> Error {
         let mut first = false;
         let fault = self.fault.get_or_init(|| {
             first = true;
-            // Before the fault can be seen: a call that reports it waits for its delivery.
-            let _ = self.failed_at.set(Instant::now());
+            self.delivery.begin();
             fault
         });
         if first {
             beacon::note_fault();
-            self.publish(fault);
+            self.delivery.publish(fault);
             self.failed.notify_waiters();
             self.inbox.fail(fault.clone());
             for link in self.member_links() {
@@ -240,6 +222,35 @@ impl Context {
             }
         }
         fault.clone()
+    }
+
+    /// From now on faults are published to the ranks of this host, one that came before included.
+    pub fn publish_faults(&self, published: impl PublishedFaults + 'static) {
+        if self.delivery.publish_to(Box::new(published))
+            && let Some(fault) = self.fault()
+        {
+            self.delivery.publish(fault);
+        }
+    }
+
+    /// The fault that a rank of this host has published, if any.
+    pub fn published_by(&self, rank: Rank) -> Option<Error> {
+        self.delivery.published_by(rank)
+    }
+
+    /// Whether the fault is on its way to some member: one that is linked, has not reported that it
+    /// knows, and is not itself the culprit.
+    pub(super) fn is_delivering_fault(&self) -> bool {
+        self.delivery.is_under_way(&self.members, |member| {
+            // A member that broke the protocol may never answer.
+            let culprit = self.fault().and_then(Error::culprit);
+            let may_answer = |link: Arc<Link>| {
+                !link.has_left(self.id) && link.connection.close_reason().is_none()
+            };
+            member != self.links.place.rank
+                && culprit != Some(member)
+                && self.links.peers[member.0].link().is_some_and(may_answer)
+        })
     }
 
     /// Runs something that waits for a peer until it ends or the communicator fails.
@@ -251,7 +262,7 @@ impl Context {
         match self.or_fault(io).await? {
             Ok(value) => Ok(value),
             Err(LinkError::Protocol(what)) => Err(Error::Protocol { peer, what }),
-            // Why it was lost is known when the connection's own task has seen its end.
+            // The reason is known when the task of the connection has seen its end.
             Err(LinkError::Lost) => Err(self
                 .or_fault(self.gone(peer))
                 .await
@@ -272,7 +283,7 @@ impl Context {
         tokio::pin!(failed);
         failed.as_mut().enable();
         let fault = async {
-            // A fault ends a wait; what is there already is still taken.
+            // A fault ends a wait, but a result that is there already is still taken.
             if self.fault.get().is_none() {
                 failed.await;
             }
@@ -285,7 +296,7 @@ impl Context {
         }
     }
 
-    /// A wait for something that a peer which is gone will never bring.
+    /// Runs something that waits for a peer until it ends or the peer is gone.
     pub async fn while_there<T>(
         &self,
         peer: Rank,
@@ -294,22 +305,23 @@ impl Context {
         before(io, self.gone(peer)).await.unwrap_or(Err(LinkError::Lost))
     }
 
-    /// Waits until a peer has left the communicator or its connection has ended, and says how.
+    /// Waits until a peer has left the communicator or its connection has ended, and returns how.
     pub async fn gone(&self, peer: Rank) -> String {
         let peer = self.peer(peer);
         match peer.readable() {
-            Some(link) => gone_from(&link.streams(self.id), peer).await,
+            Some(link) => peer.gone_from(&link.streams(self.id)).await,
             None => peer.ended().await,
         }
     }
 
-    /// Why a peer is not there: it may have gone because of a fault, which it has published.
+    /// The error of a peer that is gone. If it has published a fault, that is the reason.
     pub fn lost(&self, peer: Rank, how: String) -> Error {
         let published = || self.published_by(peer).map(|fault| self.learn(fault));
         let known = self.fault().cloned().or_else(published);
         known.unwrap_or(Error::PeerLost { peer, how })
     }
 
+    /// Waits for the link to a peer.
     pub(super) async fn linked(&self, peer: Rank) -> Result<Arc<Link>> {
         match self.or_fault(self.peer(peer).linked()).await? {
             Ok(link) => Ok(link),
@@ -317,6 +329,7 @@ impl Context {
         }
     }
 
+    /// Waits until there is or was a link to a peer.
     pub async fn met(&self, peer: Rank) -> Result<()> {
         match self.or_fault(self.peer(peer).met()).await? {
             Ok(()) => Ok(()),
@@ -324,8 +337,8 @@ impl Context {
         }
     }
 
-    /// Leaves in good order: what was sent is acknowledged, then the members are told. The last
-    /// context to leave closes the links.
+    /// Leaves in good order: waits until what was sent is acknowledged, then tells the members. The
+    /// last context to leave closes the links.
     pub async fn leave(self: Arc<Self>) {
         if self.has_left.swap(true, Ordering::AcqRel) {
             return;
@@ -341,10 +354,10 @@ impl Context {
             }
         };
         let failed = self.fault.get().is_some();
-        if !self.links.while_it_flows(&links, failed, acknowledged).await {
+        if !while_bytes_flow(&links, failed, acknowledged).await {
             info!(rank = rank.0 as u64, "{rank} leaves; a peer has not acknowledged its last data");
         }
-        self.links.leave(&self, failed).await;
+        self.links.leave(&*self, failed).await;
         self.is_gone.send_replace(true);
     }
 
@@ -354,17 +367,96 @@ impl Context {
     }
 }
 
-/// Waits until a peer has left the context of these streams or its connection has ended, and says how.
-pub(super) async fn gone_from(streams: &Streams, peer: &Peer) -> String {
-    tokio::select! {
-        biased;
-        () = streams.left() => HAS_LEFT.to_owned(),
-        how = peer.ended() => how,
+impl LinkedContext for Context {
+    fn id(&self) -> ContextId {
+        self.id
+    }
+
+    fn members(&self) -> &[Rank] {
+        &self.members
+    }
+
+    fn fault(&self) -> Option<&Error> {
+        self.fault.get()
+    }
+
+    fn latest_calls(self: Arc<Self>) -> Vec<(u64, Call)> {
+        self.post_all();
+        let begin = self.recent_calls.end().saturating_sub(LANES as u64);
+        let mut latest: Vec<_> = self.recent_calls.since(begin).collect();
+        latest.reverse();
+        latest
+    }
+
+    fn expects_payload(&self, peer: Rank, id: u64) -> bool {
+        self.rank_of(peer).is_some_and(|from| self.inbox.expects(from, id))
+    }
+
+    fn left(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Self::left(self))
+    }
+
+    fn peer_entered(self: Arc<Self>, peer: Rank, seq: u64, call: Call) {
+        let Some(rank) = self.rank_of(peer) else { return };
+        self.post_all();
+        let entered = lock(&self.calls).board.enter(rank, seq, call);
+        if let Err(mismatch) = entered {
+            self.propose(mismatch);
+        }
+    }
+
+    fn disagreement_reported(self: Arc<Self>, peer: Rank, disagreement: Error) {
+        if self.has_member(peer) {
+            self.propose(disagreement);
+        }
+    }
+
+    fn fault_reported(&self, peer: Rank, fault: Error) {
+        if self.has_member(peer) {
+            self.delivery.note_informed(peer);
+            self.learn(fault);
+        }
+    }
+
+    fn fail(&self, fault: Error) {
+        self.learn(fault);
+    }
+
+    fn deliver(&self, peer: Rank, message: Note) -> std::result::Result<(), String> {
+        match self.rank_of(peer) {
+            Some(from) => self.inbox.deliver(from, message),
+            None => Err("is no member".to_owned()),
+        }
+    }
+
+    fn no_more_messages(&self, peer: Rank, how: &str) {
+        if let Some(rank) = self.rank_of(peer) {
+            self.inbox.gone(rank, how);
+        }
+    }
+
+    fn peer_violated(&self, peer: Rank, what: &str) {
+        if let Some(peer) = self.rank_of(peer) {
+            self.learn(Error::Protocol { peer, what: what.to_owned() });
+        }
+    }
+
+    fn peer_lost(&self, peer: Rank, how: &str) {
+        if let Some(rank) = self.rank_of(peer) {
+            self.learn(self.lost(rank, how.to_owned()));
+        }
+    }
+
+    fn peer_gone(&self, peer: Rank) {
+        let published = self.rank_of(peer).and_then(|rank| self.published_by(rank));
+        if let Some(fault) = published {
+            self.learn(fault);
+        }
     }
 }
 
-/// What comes of a wait before its end, which another thread may bring between two looks: so what is there when
-/// the end has come is still taken.
+/// `Some` if `io` completes before `end`. When `end` completes, `io` is polled once more, because
+/// it may have completed concurrently.
 async fn before<T>(io: impl Future<Output = T>, end: impl Future) -> Option<T> {
     let mut io = pin!(io);
     tokio::select! {

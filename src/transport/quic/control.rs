@@ -4,8 +4,11 @@
 //! frame    0       1     2 .. 4      4 ..
 //!          kind u8 zero  length u16  body
 //! ```
+//!
+//! Leaves to `control_plane` what follows from a frame. Invariant: a decoder returns `None` for
+//! anything that no encoder writes.
 
-use super::context::ContextId;
+use super::context_id::ContextId;
 use crate::error::{Code, Error};
 use crate::op::Call;
 use crate::transport::wire::{Reader, decode_call, encode_call};
@@ -32,7 +35,8 @@ const ENTERED_BYTES: usize = 32;
 pub enum Frame {
     /// The accepting side's first word: it has taken the connection.
     Welcome,
-    /// Sent four times a second: the latest calls the sender has entered, newest first in each context.
+    /// Sent four times a second: the latest calls the sender has entered, newest first in each
+    /// context.
     Heartbeat(Vec<Entered>),
     /// The communicator has failed.
     Fault { context: ContextId, code: Code, text: String },

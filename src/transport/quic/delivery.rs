@@ -5,23 +5,24 @@
 //! a fault. It publishes it in the memory that it shares with its host, where it outlives the
 //! process; a peer that sees a death looks there first. And every call that returns an error waits
 //! until the peers know, for `DELIVERY` at most. A peer that learns of a fault sends it to all its
-//! links, so its own frame is the acknowledgement of this rank's: there is no other.
+//! links, so its own frame is the acknowledgement of this rank's.
 //!
-//! Leaves to `context` what a fault is, and to `spine` how frames travel.
+//! Leaves to `context` what a fault is, and to `control_plane` how frames travel. Invariant: nobody
+//! waits for a delivery that takes longer than `DELIVERY`.
 
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::rank::Rank;
 
-use super::context::Context;
+use super::context_id::ContextId;
 use super::control::Frame;
-use super::link::Link;
-use super::{live, lock};
+use super::mutex::lock;
 
-/// How long a fault may keep the calls that report it from returning, from when it was learned. Users
-/// are promised 50 ms; the rest is for the scheduler.
+/// How long a fault may keep the calls that report it from returning, from when it was learned.
+/// Users are promised 50 ms; the rest is for the scheduler.
 const DELIVERY: Duration = Duration::from_millis(40);
 
 /// Where the ranks of one host publish their faults to each other.
@@ -36,19 +37,39 @@ pub trait PublishedFaults: Send + Sync {
     fn published_by(&self, rank: Rank) -> Option<Vec<u8>>;
 }
 
-impl Context {
-    /// From now on faults are published to the ranks of this host, one that came before included.
-    pub fn publish_faults(&self, published: impl PublishedFaults + 'static) {
-        if self.published.set(Box::new(published)).is_ok()
-            && let Some(fault) = self.fault()
-        {
-            self.publish(fault);
-        }
+/// What became of the fault of one context: where it is published, and which members know of it.
+pub(super) struct FaultDelivery {
+    context: ContextId,
+    /// When this rank learned of the fault.
+    failed_at: OnceLock<Instant>,
+    /// Members, by their ranks in the roster, that have reported a fault themselves.
+    informed: Mutex<HashSet<Rank>>,
+    /// Set once the ranks of this host share memory.
+    published: OnceLock<Box<dyn PublishedFaults>>,
+}
+
+impl FaultDelivery {
+    pub fn new(context: ContextId) -> Self {
+        let (failed_at, published) = (OnceLock::new(), OnceLock::new());
+        Self { context, failed_at, informed: Mutex::default(), published }
     }
 
-    pub(super) fn publish(&self, fault: &Error) {
+    /// The context has failed. Must be called before the fault can be seen, because a call that
+    /// reports it waits for its delivery.
+    pub fn begin(&self) {
+        let _ = self.failed_at.set(Instant::now());
+    }
+
+    /// Publishes faults to the ranks of this host from now on. True for the first caller, which
+    /// must publish a fault that came before.
+    pub fn publish_to(&self, published: Box<dyn PublishedFaults>) -> bool {
+        self.published.set(published).is_ok()
+    }
+
+    /// Publishes the fault, if the ranks of this host share memory.
+    pub fn publish(&self, fault: &Error) {
         if let Some(published) = self.published.get() {
-            let frame = Frame::short_fault(self.id, fault, published.longest());
+            let frame = Frame::short_fault(self.context, fault, published.longest());
             published.publish(&frame.encode());
         }
     }
@@ -56,40 +77,26 @@ impl Context {
     /// The fault that a rank of this host has published, if any.
     pub fn published_by(&self, rank: Rank) -> Option<Error> {
         match Frame::first_of(&self.published.get()?.published_by(rank)?)? {
-            (Frame::Fault { context, code, text }, []) if context == self.id => {
+            (Frame::Fault { context, code, text }, []) if context == self.context => {
                 Some(Error::Told { code, text })
             }
             _ => None,
         }
     }
 
-    /// A member of the roster knows that the communicator has failed: it has said so itself.
+    /// A member of the roster knows that the communicator has failed: it has reported that itself.
     pub fn note_informed(&self, member: Rank) {
         lock(&self.informed).insert(member);
     }
 
-    /// Whether a fault is on its way to some member: one that is linked, has not said that it
-    /// knows, and is not itself the culprit.
-    fn is_delivering(&self) -> bool {
+    /// Whether the fault is on its way to one of these members: one that has not reported it and
+    /// may still answer.
+    pub fn is_under_way(&self, members: &[Rank], may_answer: impl Fn(Rank) -> bool) -> bool {
         let is_late = |at: &Instant| at.elapsed() >= DELIVERY;
         if self.failed_at.get().is_none_or(is_late) {
             return false;
         }
         let informed = lock(&self.informed);
-        // A member that broke the protocol may never answer.
-        let culprit = self.fault().and_then(Error::culprit);
-        let may_answer =
-            |link: Arc<Link>| !link.has_left(self.id) && link.connection.close_reason().is_none();
-        self.members().iter().any(|member| {
-            let uninformed = *member != self.links.place.rank && !informed.contains(member);
-            let is_waited_for = uninformed && culprit != Some(*member);
-            is_waited_for && self.links.peers[member.0].link().is_some_and(may_answer)
-        })
+        members.iter().any(|member| !informed.contains(member) && may_answer(*member))
     }
-}
-
-/// Whether a fault of this process is on its way to peers, which ends soon in any case.
-pub fn is_delivering_faults() -> bool {
-    let contexts: Vec<_> = live().iter().filter_map(Weak::upgrade).collect();
-    contexts.iter().any(|context| context.is_delivering())
 }

@@ -22,8 +22,9 @@ use tracing::{debug, info};
 use crate::error::{Error, Result};
 
 use super::super::LANES;
-use super::bodies::BODIES;
+use super::beacon::BesideQuic;
 use super::handshakes::{Admission, HandshakeGuard, Handshakes};
+use super::payload_streams::MOST_PAYLOADS;
 use super::socket::Socket;
 use super::tls;
 use crate::transport::key::{Identity, PublicKey};
@@ -34,11 +35,11 @@ const KEEP_ALIVE: Duration = Duration::from_millis(500);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for the rest of a handshake, and for all of it where this process dials.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Data a peer may have sent that was not read yet, per stream. A connection has for each context as
-/// many streams as lanes, some of bodies and one of notes, and the control stream: its window holds
-/// them all, so none can starve another. Notes and control frames are read at once.
+/// Data a peer may have sent that was not read yet, per stream. A connection has for each context
+/// one stream per lane, some for payloads and one for control messages; and one control stream. Its
+/// window holds them all, so none can starve another. Control messages and frames are read at once.
 const STREAM_WINDOW: u32 = 4 << 20;
-const NOTES_WINDOW: u64 = 64 << 10;
+const CONTROL_MESSAGES_WINDOW: u64 = 64 << 10;
 const CONTROL_WINDOW: u64 = 64 << 10;
 /// What a peer may send before it is known what it came for: one stream, and not much.
 const FIRST_WINDOW: u32 = 64 << 10;
@@ -53,6 +54,12 @@ pub struct Endpoint {
     services: Arc<Table>,
     port: u16,
     dual_stack: bool,
+}
+
+impl BesideQuic for Endpoint {
+    fn send_beside_quic(&self, address: SocketAddr, datagram: &[u8]) {
+        self.socket.send_beside_quic(address, datagram);
+    }
 }
 
 /// A peer that proved to own `key`.
@@ -124,11 +131,6 @@ impl Endpoint {
         self.socket.hints()
     }
 
-    /// Sends one datagram that is not of QUIC's, if there is room.
-    pub fn send_beside_quic(&self, address: SocketAddr, datagram: &[u8]) {
-        self.socket.send_beside_quic(address, datagram);
-    }
-
     /// As if such a hint had come; for tests.
     pub fn pretend_hint(&self, address: SocketAddr) {
         self.socket.pretend_hint(address);
@@ -176,8 +178,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes what is still open, so that peers need not wait for silence, and lets the last packets
-    /// go out, for a moment at most.
+    /// Closes what is still open, so that peers need not wait for silence, and lets the last
+    /// packets go out, for a moment at most.
     pub async fn close(&self) {
         self.quinn.close(VarInt::from_u32(0), b"");
         let _ = timeout(Duration::from_millis(100), self.quinn.wait_idle()).await;
@@ -320,12 +322,12 @@ fn transport(idle: Option<Duration>) -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// The limits of a link to a peer that shares so many contexts.
+/// Sets the limits of a link to a peer that is a member of this many contexts.
 ///
 /// quinn announces a limit only once it has grown by an eighth: each is a sixth larger than needed.
 pub fn set_limits(connection: &Connection, contexts: usize) {
-    let (contexts, data_streams) = (contexts as u64, (LANES + BODIES) as u64);
-    let of_context = data_streams * u64::from(STREAM_WINDOW) + NOTES_WINDOW;
+    let (contexts, data_streams) = (contexts as u64, (LANES + MOST_PAYLOADS) as u64);
+    let of_context = data_streams * u64::from(STREAM_WINDOW) + CONTROL_MESSAGES_WINDOW;
     let enough = |needed: u64| VarInt::from_u64(needed + needed / 6 + 1).unwrap_or(VarInt::MAX);
     connection.set_max_concurrent_uni_streams(enough(contexts * (data_streams + 1) + 1));
     connection.set_receive_window(enough(contexts * of_context + CONTROL_WINDOW));

@@ -1,9 +1,9 @@
 //! Handshakes under way: how many there may be, and which one ends when there are too many.
 //!
-//! Any stranger can begin a handshake, and need not go on with it. A handshake is *opening* until its
-//! ClientHello is complete, which for an honest dialler is its first datagram; from then on it is
-//! *proceeding*. Invariant: when there are too many, sources that hold many stalled handshakes lose
-//! them to newcomers, and a handshake that proceeds at an honest pace goes on.
+//! Any stranger can begin a handshake, and need not go on with it. A handshake is *opening* until
+//! its ClientHello is complete, which for an honest dialler is its first datagram; from then on it
+//! is *proceeding*. Invariant: when there are too many, sources that hold many stalled handshakes
+//! lose them to newcomers, and a handshake that proceeds at an honest pace goes on.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -12,17 +12,18 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::lock;
+use super::mutex::lock;
 
 /// Handshakes under way, at most.
 const MOST: usize = 128;
 /// The most from one address. Loopback is not limited: all ranks of a host share it.
 const MOST_OF_ADDRESS: usize = 16;
-/// Handshakes of one socket that may be opening. A process has one socket, and its handshakes do not
-/// stay in this state; what else comes from such a socket is not worth an answer.
+/// Handshakes of one socket that may be opening. A process has one socket, and its handshakes do
+/// not stay in this state; what else comes from such a socket is not worth an answer.
 const MOST_OF_SOCKET: usize = 4;
-/// Handshakes that may be opening without a proof of their address. Beyond that loopback must prove its
-/// address too: that costs the dialler a round trip, and a stranger who does not answer gets no place.
+/// Handshakes that may be opening without a proof of their address. Beyond that loopback must prove
+/// its address too: that costs the dialler a round trip, and a stranger who does not answer gets no
+/// place.
 const MOST_UNPROVED: usize = 16;
 /// A handshake that proceeds this long may lose its place.
 const SLOW: Duration = Duration::from_secs(1);
@@ -131,9 +132,10 @@ impl Places {
         self.under_way.iter().filter(|one| is_meant(one)).count()
     }
 
-    /// Ends a handshake that does not go on, for a newcomer: the oldest of the network that holds the most
-    /// of them, or of the newcomer's own, and there of the socket that holds the most. False if the newcomer
-    /// would then hold no fewer: strangers do not take places from each other without end.
+    /// Ends a handshake that does not go on, for a newcomer: the oldest of the network that holds
+    /// the most of them, or of the newcomer's own, and there of the socket that holds the most.
+    /// False if the newcomer would then hold no fewer: strangers do not take places from each other
+    /// without end.
     fn make_room(&mut self, newcomer: Source, in_its_network: bool) -> bool {
         let idle = || self.under_way.iter().enumerate().filter(|(_, one)| one.may_end());
         let mut networks: HashMap<IpAddr, usize> = HashMap::new();

@@ -1,18 +1,20 @@
 //! The first bytes of a stream: what it carries. Streams are one-way.
 //!
 //! ```text
-//! preamble   0                            1        2 .. 8  8                     16
-//!            1 control, 2 data, 3 notes,  lane u8  zero    context u64, or zero  id u64 of a body
-//!            4 body
+//! preamble   0                    1        2 .. 8  8                     16
+//!            1 control            lane u8  zero    context u64, or zero  id u64 of a payload
+//!            2 data
+//!            3 control messages
+//!            4 payload
 //! ```
 //!
-//! Leaves to `link` what becomes of the stream. Invariant: one preamble has one encoding, and a decoder
-//! returns `None` for anything else.
+//! Leaves to `stream_opening` how it is sent and received. Invariant: one preamble has one
+//! encoding, and a decoder returns `None` for anything else.
 
 use crate::transport::wire::Reader;
 use crate::transport::{LANES, Lane};
 
-use super::context::ContextId;
+use super::context_id::ContextId;
 
 pub const PREAMBLE_BYTES: usize = 16;
 
@@ -20,9 +22,9 @@ pub const PREAMBLE_BYTES: usize = 16;
 pub enum Preamble {
     Control,
     Data(ContextId, Lane),
-    Notes(ContextId),
-    /// The number of its message follows.
-    Body(ContextId),
+    ControlMessages(ContextId),
+    /// The id of the message follows.
+    Payload(ContextId),
 }
 
 impl Preamble {
@@ -30,8 +32,8 @@ impl Preamble {
         let (kind, lane, context) = match self {
             Self::Control => (1, 0, ContextId(0)),
             Self::Data(context, lane) => (2, lane.0 as u8, context),
-            Self::Notes(context) => (3, 0, context),
-            Self::Body(context) => (4, 0, context),
+            Self::ControlMessages(context) => (3, 0, context),
+            Self::Payload(context) => (4, 0, context),
         };
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..2].copy_from_slice(&[kind, lane]);
@@ -47,8 +49,8 @@ impl Preamble {
         let preamble = match kind {
             1 => Self::Control,
             2 if lane.0 < LANES => Self::Data(context, lane),
-            3 => Self::Notes(context),
-            4 => Self::Body(context),
+            3 => Self::ControlMessages(context),
+            4 => Self::Payload(context),
             _ => return None,
         };
         (preamble.encode() == *bytes).then_some(preamble)
@@ -63,7 +65,8 @@ mod tests {
     fn preambles_come_back_as_they_went_and_nothing_else_is_one() {
         let context = ContextId(u64::MAX - 1);
         let lanes = (0..LANES).map(|lane| Preamble::Data(context, Lane(lane)));
-        let others = [Preamble::Control, Preamble::Notes(context), Preamble::Body(context)];
+        let others =
+            [Preamble::Control, Preamble::ControlMessages(context), Preamble::Payload(context)];
         for preamble in lanes.chain(others) {
             let bytes = preamble.encode();
             assert_eq!(Preamble::decode(&bytes), Some(preamble));

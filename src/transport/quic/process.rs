@@ -1,7 +1,8 @@
 //! The process of a rank, as others on its host know it: they see it die at once.
 //!
-//! Leaves to `links` what follows. Invariant: a number that the system gave to another process since is
-//! not taken for the rank's, and nothing is assumed about a process of another host or container.
+//! Leaves to `links` what follows. Invariant: a number that the system gave to another process
+//! since is not taken for the rank's, and nothing is assumed about a process of another host or
+//! container.
 #![expect(unsafe_code, reason = "std cannot open a process")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -29,9 +30,9 @@ impl Process {
         Some(Self { host: host()?, number, began: began(number)? })
     }
 
-    /// Something to wait on until the process has died: one descriptor serves all communicators of this
-    /// process. `None` if it cannot be watched from here; what is to be known about it then comes over
-    /// the network. Must be called inside the runtime.
+    /// Something to wait on until the process has died: one descriptor serves all communicators of
+    /// this process. `None` if it cannot be watched from here; what is to be known about it then
+    /// comes over the network. Must be called inside the runtime.
     pub fn watch(&self) -> Option<Arc<Watched>> {
         static KNOWN: Registry<Process, Watched> = Registry::empty();
         if host()? != self.host {
@@ -50,8 +51,9 @@ impl Process {
         }
         // SAFETY: a descriptor that was just opened and belongs to nobody else.
         let process = unsafe { OwnedFd::from_raw_fd(opened as i32) };
-        // Asked after it was opened: if it is the rank's now, it was when it was opened. If not, the rank
-        // has died, or the system shows this process another view of things: nobody is blamed for that.
+        // Asked after it was opened: if it is the rank's now, it was when it was opened. If not,
+        // the rank has died, or the system shows this process another view of things: nobody is
+        // blamed for that.
         if began(self.number)? != self.began {
             return None;
         }

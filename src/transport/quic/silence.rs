@@ -15,9 +15,9 @@ use tracing::debug;
 
 use crate::rank::Rank;
 
-use super::link::Link;
+use super::link::{LEFT, Link};
 use super::links::Links;
-use super::peer::{self, Peer};
+use super::peer::Peer;
 
 /// A timeout is this many ticks, but a tick is at most `LONGEST_TICK`.
 const TICKS: u32 = 10;
@@ -75,7 +75,7 @@ impl Links {
             false => self.lose(peer, &how),
         }
         // It may live: then it learns from the fault why it is not a member any more.
-        link.connection.close(peer::LEFT, &self.last_words(peer));
+        link.connection.close(LEFT, &self.last_words(peer));
         self.forget(peer);
     }
 }

@@ -1,10 +1,10 @@
 //! The UDP socket as quinn uses it, and what hosts say about packets that nobody there wanted.
 //!
-//! A host whose process has died refuses packets to its port (ICMP "port unreachable"). The socket asks
-//! for such words. They are only hints: whoever gets one must ask the peer itself, since anybody can
-//! make them up. Invariants:
-//! - a hint quotes a packet that was sent to that address: its connection id, which who is not on the
-//!   path cannot know;
+//! A host whose process has died refuses packets to its port (ICMP "port unreachable"). The socket
+//! asks for such words. They are only hints: whoever gets one must ask the peer itself, since
+//! anybody can make them up. Invariants:
+//! - a hint quotes a packet that was sent to that address: its connection id, which who is not on
+//!   the path cannot know;
 //! - a word about one peer costs no packet to another, and no time.
 #![expect(unsafe_code, reason = "std can neither ask for errors of a socket nor read them")]
 
@@ -28,10 +28,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::broadcast;
 use tokio::time::{Sleep, sleep};
 
-use super::{beacon, lock};
+use super::beacon;
+use super::mutex::lock;
 
-/// Bytes of a connection id, as quinn makes them. In a packet after the handshake it follows the first
-/// byte, whose highest bit is 0.
+/// Bytes of a connection id, as quinn makes them. In a packet after the handshake it follows the
+/// first byte, whose highest bit is 0.
 const ID_BYTES: usize = 8;
 const IS_HANDSHAKE: u8 = 0x80;
 
@@ -240,8 +241,8 @@ impl fmt::Debug for Socket {
     }
 }
 
-/// Waits for room in the socket's buffer: each time with a registration of its own, which knows nothing
-/// of errors before.
+/// Waits for room in the socket's buffer: each time with a registration of its own, which knows
+/// nothing of errors before.
 struct Room {
     socket: Arc<Socket>,
     waiting: Option<AsyncFd<OwnedFd>>,
@@ -335,7 +336,8 @@ fn next_refusal(socket: &UdpSocket) -> Option<Refusal> {
 
 type Said = Option<(libc::sock_extended_err, Option<IpAddr>)>;
 
-/// What the queue of errors has next: the error and who told it, where the packet went, how it began.
+/// What the queue of errors has next: the error and who told it, where the packet went, how it
+/// began.
 fn next_error(socket: &UdpSocket) -> Option<(Said, Option<SocketAddr>, Vec<u8>)> {
     // Room for an error and the address of who told it, aligned as the system writes them.
     let mut control = [0_u64; 32];
@@ -352,7 +354,8 @@ fn next_error(socket: &UdpSocket) -> Option<(Said, Option<SocketAddr>, Vec<u8>)>
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the message points to memory that outlives the call, each as long as it is said to be.
+    // SAFETY: the message points to memory that outlives the call, each as long as it is said to
+    // be.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     quote.truncate(usize::try_from(length).ok()?);
     let mut said = None;

@@ -1,7 +1,7 @@
 //! From a hint that a peer is gone to certainty: it is asked until it answers, or does not.
 //!
-//! Leaves to `socket` where hints come from, and to `links` what follows. Invariant: only silence, while
-//! this process was awake to hear, is held against a peer; a hint alone never is.
+//! Leaves to `socket` where hints come from, and to `links` what follows. Invariant: only silence,
+//! while this process was awake to hear, is held against a peer; a hint alone never is.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,7 +24,8 @@ const STEP: Duration = Duration::from_millis(40);
 /// How long it must be silent after several hints, and after one.
 const SILENCE: Duration = Duration::from_millis(400);
 const LONGER_SILENCE: Duration = Duration::from_millis(600);
-/// What comes so soon after the first hint may have been sent before, and have waited in our socket.
+/// What comes so soon after the first hint may have been sent before, and have waited in our
+/// socket.
 const STALE: Duration = Duration::from_millis(120);
 /// A step that came so late was slept through.
 const LATE: Duration = Duration::from_millis(150);

@@ -21,7 +21,8 @@ use rustls::{
 
 use crate::transport::key::{Identity, PublicKey};
 
-/// Spoken by every nexar endpoint. Not a version: two builds must connect to learn that they differ.
+/// Spoken by every nexar endpoint. Not a version: two builds must connect to learn that they
+/// differ.
 const ALPN: &[u8] = b"nexar/1";
 
 /// What the server side must know of the services of the process.
@@ -88,8 +89,8 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// What both kinds of verifier say of signatures: TLS 1.3, one scheme, raw keys, and whoever shows a
-/// key must sign with it.
+/// What both kinds of verifier say of signatures: TLS 1.3, one scheme, raw keys, and whoever shows
+/// a key must sign with it.
 macro_rules! only_raw_ed25519_keys_of_tls13 {
     () => {
         fn verify_tls12_signature(

@@ -33,8 +33,7 @@ use rustix::io::Result as SystemResult;
 
 use super::remote::Sign;
 use crate::memory::{Memory, Writers};
-use crate::transport::wire::HeaderWords;
-use crate::transport::{EPOCHS, Header, LANES, Label, Lane, SLOT, slots};
+use crate::transport::{EPOCHS, Header, HeaderWords, LANES, Label, Lane, SLOT, slots};
 
 const LINE: usize = 64;
 const LEFT: usize = 0;

@@ -1,7 +1,7 @@
-//! The bytes of announced messages between two ranks of a context: a stream of its own for each.
+//! The rendezvous payloads between two ranks of a context: each has a stream of its own.
 //!
-//! Invariant: no stream is taken that this rank did not ask for, so that each is read at once by the
-//! receive that waits for it.
+//! Leaves to the inbox which payloads are expected. Invariant: no stream is taken for which this
+//! rank has not sent a CTS, so that each is read at once by the receive that waits for it.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -12,20 +12,24 @@ use bytes::Bytes;
 use quinn::{Connection, SendStream};
 use tokio::sync::Semaphore;
 
-use super::context::ContextId;
-use super::link::{LinkError, PART, open};
-use super::lock;
+use super::context_id::ContextId;
+use super::link_error::LinkError;
+use super::mutex::lock;
 use super::preamble::Preamble;
-use super::reader::StreamReader;
+use super::stream_opening::open;
+use super::stream_reader::StreamReader;
 
-/// Bodies under way to one peer at once; others wait for their turn.
-pub const BODIES: usize = 4;
+/// Payloads under way to one peer at once. Further ones wait for a permit.
+pub const MOST_PAYLOADS: usize = 4;
 
-pub struct Bodies {
+/// How much of a long message is handed to the connection at once.
+pub const PART: usize = 128 << 10;
+
+pub struct PayloadStreams {
     free: Semaphore,
-    /// Those that this side has written, as far as they may not have arrived.
+    /// Streams that this side has written and the peer may not have acknowledged.
     written: Mutex<Vec<SendStream>>,
-    /// Those that the peer has opened and nobody reads yet, and who waits for one.
+    /// Streams that the peer has opened and no receive has taken, and the receives that wait.
     arrived: Mutex<HashMap<u64, Arrived>>,
 }
 
@@ -35,14 +39,15 @@ struct Arrived {
     waiting: Option<Waker>,
 }
 
-impl Default for Bodies {
+impl Default for PayloadStreams {
     fn default() -> Self {
-        let free = Semaphore::new(BODIES);
+        let free = Semaphore::new(MOST_PAYLOADS);
         Self { free, written: Mutex::default(), arrived: Mutex::default() }
     }
 }
 
-impl Bodies {
+impl PayloadStreams {
+    /// Sends a payload on a stream of its own.
     pub async fn write(
         &self,
         connection: &Connection,
@@ -51,7 +56,7 @@ impl Bodies {
         bytes: &[u8],
     ) -> Result<(), LinkError> {
         let _free = self.free.acquire().await.map_err(|_| LinkError::Lost)?;
-        let mut stream = open(connection, Preamble::Body(context)).await?;
+        let mut stream = open(connection, Preamble::Payload(context)).await?;
         stream.write_all(&id.to_le_bytes()).await?;
         for part in bytes.chunks(PART) {
             stream.write_chunk(Bytes::copy_from_slice(part)).await?;
@@ -63,7 +68,7 @@ impl Bodies {
         Ok(())
     }
 
-    /// The peer has opened a stream for bytes that it was asked for.
+    /// The peer has opened the stream of a payload that it was asked for.
     pub fn add(&self, id: u64, reader: StreamReader) -> Result<(), LinkError> {
         let mut arrived = lock(&self.arrived);
         let slot = arrived.entry(id).or_default();
@@ -77,7 +82,7 @@ impl Bodies {
         Ok(())
     }
 
-    /// Waits for the peer's stream.
+    /// Waits for the peer to open the stream of a payload.
     pub async fn reader(&self, id: u64) -> StreamReader {
         poll_fn(|context| {
             let mut arrived = lock(&self.arrived);
@@ -96,7 +101,7 @@ impl Bodies {
         .await
     }
 
-    /// The streams that may not have arrived.
+    /// The streams that the peer may not have acknowledged.
     pub fn take_senders(&self) -> Vec<SendStream> {
         std::mem::take(&mut lock(&self.written))
     }

@@ -1,21 +1,20 @@
-//! What a peer's stream brings: headers, exact lengths, and messages that land where they belong.
+//! Reading a stream of a peer: headers, exact lengths, and messages that land where they belong.
 //!
-//! Leaves to `link` which stream it is. Invariants: nothing that was received beyond what was asked for
-//! is lost; and what lands, lands in whole elements.
+//! Leaves to `streams` which stream it is. Invariants: bytes that were received beyond the
+//! requested ones are kept; bytes land in whole elements.
 
 use bytes::Bytes;
 use quinn::RecvStream;
 
-use super::super::Header;
-use super::super::wire::HEADER_BYTES;
-use super::link::LinkError;
+use super::super::{HEADER_BYTES, Header};
+use super::link_error::LinkError;
 
-/// How many received pieces are taken at once.
+/// Received pieces that are taken at once.
 const PIECES: usize = 32;
 /// Every element's size divides this.
 const WHOLE: usize = 8;
 
-/// A stream of the peer's, with what was received of it beyond what was asked for.
+/// A stream of the peer, with the bytes that were received beyond the requested ones.
 pub struct StreamReader {
     stream: RecvStream,
     ahead: Bytes,
@@ -33,7 +32,7 @@ impl StreamReader {
             .ok_or_else(|| LinkError::Protocol("sent a malformed header".to_owned()))
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly `into.len()` bytes.
     pub async fn fill(&mut self, mut into: &mut [u8]) -> Result<(), LinkError> {
         while !into.is_empty() {
             if self.ahead.is_empty() {
@@ -47,7 +46,7 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Nothing follows.
+    /// Fails unless the stream ends here.
     pub async fn end(&mut self) -> Result<(), LinkError> {
         match self.ahead.is_empty() && self.stream.read_chunk(1, true).await?.is_none() {
             true => Ok(()),
@@ -70,7 +69,7 @@ impl StreamReader {
                 for mut piece in received.by_ref() {
                     let ours = piece.split_to(piece.len().min(landing.missing()));
                     landing.take(&ours, &mut land);
-                    // What follows the message can only be in the last piece that was asked for.
+                    // Only the last piece that the message needs can hold bytes behind it.
                     if !piece.is_empty() {
                         self.ahead = join(piece, received);
                         break;
@@ -85,7 +84,7 @@ impl StreamReader {
     }
 }
 
-/// What was received beyond a message, in one piece.
+/// Joins the bytes that were received behind a message.
 fn join(first: Bytes, rest: impl Iterator<Item = Bytes>) -> Bytes {
     let rest: Vec<_> = rest.filter(|piece| !piece.is_empty()).collect();
     if rest.is_empty() {
@@ -96,7 +95,7 @@ fn join(first: Bytes, rest: impl Iterator<Item = Bytes>) -> Bytes {
     all.into()
 }
 
-/// Pieces come cut anywhere; an element that was cut in two is put together before it lands.
+/// Pieces may be cut anywhere. An element that was cut in two is put together before it lands.
 struct Landing<'a> {
     into: &'a mut [u8],
     done: usize,

@@ -1,6 +1,7 @@
-//! Who is there and what became of it: heartbeats, faults and leaves, beside the data.
+//! The control plane of a link: heartbeats, faults and leaves beside the data, and the streams that
+//! the peer opens.
 //!
-//! Leaves to `peer` how a link comes to be. Invariant: only a peer that said so may go.
+//! Leaves to `dial` how a link comes up. Invariant: only a peer that said so may go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +13,23 @@ use tracing::debug;
 use crate::error::{Code, Error};
 use crate::rank::Rank;
 
-use super::context::ContextId;
+use super::beacon::FaultsOfLinks;
+use super::context_id::ContextId;
 use super::control::{Entered, Frame, MOST_ENTERED};
-use super::link::{Link, LinkError, Opened, opened, read_frame};
+use super::drain::while_bytes_flow;
+use super::link::{LEFT, Link};
+use super::link_error::LinkError;
 use super::links::Links;
-use super::peer::LEFT;
+use super::stream_opening::{OpenedStream, accept, read_frame};
 
-/// Where a host says that its process has died, it says so to the next heartbeat.
+/// A host whose process has died says so in reply to the next heartbeat.
 const HEARTBEAT: Duration = Duration::from_millis(250);
-/// Contexts that a peer may leave while one of its streams is looked at.
+/// Contexts that a peer may leave while one of its streams is accepted.
 const MOST_LEAVES: usize = 1 << 12;
-/// And how long it may go on with that when there are so many.
+/// How long a peer that leaves that many is waited for.
 const LEAVES_PATIENCE: Duration = Duration::from_millis(10);
 
-/// Writes this side's control frames, and a heartbeat four times a second.
+/// Writes the control frames of this side, and a heartbeat four times a second.
 pub(super) async fn speak(
     links: Arc<Links>,
     peer: Rank,
@@ -49,7 +53,7 @@ pub(super) async fn speak(
         if frame == Frame::Bye {
             let _ = stream.finish();
             let alone = std::slice::from_ref(&link);
-            links.while_it_flows(alone, links.is_hurried(), stream.stopped()).await;
+            while_bytes_flow(alone, links.is_hurried(), stream.stopped()).await;
             link.connection.close(LEFT, &links.last_words(peer));
             return Ok(());
         }
@@ -61,8 +65,8 @@ pub(super) async fn speak(
 fn heartbeats(links: &Links, peer: Rank) -> Vec<Frame> {
     let mut entered = Vec::new();
     for context in links.contexts_with(peer) {
-        let id = context.id;
-        let latest = context.latest().into_iter();
+        let id = context.id();
+        let latest = context.latest_calls().into_iter();
         entered.extend(latest.map(|(seq, call)| Entered { context: id, seq, call }));
     }
     match entered.is_empty() {
@@ -71,8 +75,8 @@ fn heartbeats(links: &Links, peer: Rank) -> Vec<Frame> {
     }
 }
 
-/// Hands the streams the peer opens to whoever reads them, until the connection has ended and all
-/// that was sent on it is handed out; then judges how it ended.
+/// Hands the streams that the peer opens to their readers, until the connection has ended and all
+/// that was sent on it is handed out. Then decides how it ended.
 pub(super) async fn attend(
     links: Arc<Links>,
     peer: Rank,
@@ -100,24 +104,24 @@ pub(super) async fn attend(
         let taken = tokio::select! {
             biased;
             stream = link.connection.accept_uni() => match stream {
-                Ok(stream) => match opened(stream).await {
-                    // Dropping it tells the peer not to send more.
-                    Ok(Opened::Data(context, ..)) if links.has_left(context) => Ok(()),
-                    Ok(Opened::Data(context, lane, reader)) => link
+                Ok(stream) => match accept(stream).await {
+                    // Dropping the reader tells the peer not to send more.
+                    Ok(OpenedStream::Data(context, ..)) if links.has_left(context) => Ok(()),
+                    Ok(OpenedStream::Data(context, lane, reader)) => link
                         .streams_of_peer(context)
                         .and_then(|streams| streams.add_reader(lane, reader)),
-                    Ok(Opened::Notes(context, _)) if links.has_left(context) => Ok(()),
-                    Ok(Opened::Notes(context, reader)) => link
+                    Ok(OpenedStream::ControlMessages(context, _)) if links.has_left(context) => Ok(()),
+                    Ok(OpenedStream::ControlMessages(context, reader)) => link
                         .streams_of_peer(context)
-                        .and_then(|streams| streams.notes.add(reader)),
-                    Ok(Opened::Body(context, id, reader)) => {
-                        links.take_body(peer, &link, context, id, reader)
+                        .and_then(|streams| streams.control_messages.add(reader)),
+                    Ok(OpenedStream::Payload(context, id, reader)) => {
+                        links.take_payload(peer, &link, context, id, reader)
                     }
-                    Ok(Opened::Control(control)) if listening.is_none() => {
+                    Ok(OpenedStream::Control(control)) if listening.is_none() => {
                         listening = Some(listen(control));
                         Ok(())
                     }
-                    Ok(Opened::Control(_)) => {
+                    Ok(OpenedStream::Control(_)) => {
                         Err(LinkError::Protocol("opened control twice".to_owned()))
                     }
                     Err(error) => Err(error),
@@ -152,7 +156,7 @@ pub(super) async fn attend(
     links.forget(peer);
 }
 
-/// Reads the peer's control frames, until it says that it leaves.
+/// Reads the control frames of the peer, until it says goodbye.
 async fn listen(
     links: &Links,
     peer: Rank,
@@ -164,10 +168,9 @@ async fn listen(
         match read_frame(&mut control).await? {
             Frame::Heartbeat(entered) => {
                 for Entered { context, seq, call } in entered {
-                    // One that this rank has yet to make, or that it has left, is passed over.
-                    let Some(context) = links.context(context) else { continue };
-                    if let Some(rank) = context.rank_of(peer) {
-                        context.entered(rank, seq, call);
+                    // A context that this rank has yet to make, or has left, is skipped.
+                    if let Some(context) = links.context(context) {
+                        context.peer_entered(peer, seq, call);
                     }
                 }
             }
@@ -177,15 +180,15 @@ async fn listen(
             Frame::Disagreement { context, text } => {
                 let told = Error::Told { code: Code::InvalidUsage, text };
                 match links.context(context) {
-                    Some(context) if context.rank_of(peer).is_some() => context.propose(told),
-                    Some(_) => {}
+                    Some(context) => context.disagreement_reported(peer, told),
                     None => links.told(peer, context, told),
                 }
             }
             Frame::SharesNoMemory(context) if links.has_left(context) => {}
             Frame::SharesNoMemory(context) => link.streams_of_peer(context)?.refuse_memory(),
             Frame::Leave(context) => {
-                // They are taken as fast as they come, unless the peer holds back what it began before.
+                // `attend` takes them as they arrive, unless the peer stalls a stream that it has
+                // opened.
                 match leave.send_timeout(context, LEAVES_PATIENCE).await {
                     Ok(()) => {}
                     Err(SendTimeoutError::Closed(_)) => return Err(LinkError::Lost),

@@ -1,0 +1,107 @@
+//! The control messages between two ranks of a context: one stream in each direction, opened with
+//! the first message.
+//!
+//! Leaves to `message_delivery` the task that reads them. Invariant: control messages are written
+//! whole, in the order of first polls.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use quinn::{Connection, SendStream};
+use tokio::sync::{Mutex as FairMutex, Notify};
+
+use crate::transport::Note;
+
+use super::context_id::ContextId;
+use super::link_error::LinkError;
+use super::mutex::lock;
+use super::preamble::Preamble;
+use super::stream_opening::open;
+use super::stream_reader::StreamReader;
+
+/// The control messages of one context to and from one peer.
+#[derive(Default)]
+pub struct ControlMessages {
+    outgoing: FairMutex<Outgoing>,
+    incoming: Mutex<Incoming>,
+    opened: Notify,
+    is_read: AtomicBool,
+}
+
+#[derive(Default)]
+enum Outgoing {
+    #[default]
+    Unopened,
+    Open(SendStream),
+    /// A message is being written, or its writer was cancelled.
+    Busy,
+}
+
+#[derive(Default)]
+enum Incoming {
+    #[default]
+    Unopened,
+    Open(StreamReader),
+    Taken,
+}
+
+impl ControlMessages {
+    pub async fn write(
+        &self,
+        connection: &Connection,
+        context: ContextId,
+        message: &Note,
+    ) -> Result<(), LinkError> {
+        let mut outgoing = self.outgoing.lock().await;
+        let mut stream = match std::mem::replace(&mut *outgoing, Outgoing::Busy) {
+            Outgoing::Unopened => open(connection, Preamble::ControlMessages(context)).await?,
+            Outgoing::Open(stream) => stream,
+            Outgoing::Busy => return Err(LinkError::Lost),
+        };
+        stream.write_chunk(Bytes::from(message.encode())).await?;
+        *outgoing = Outgoing::Open(stream);
+        Ok(())
+    }
+
+    /// The peer has opened its stream, which it may do once.
+    pub fn add(&self, reader: StreamReader) -> Result<(), LinkError> {
+        let mut incoming = lock(&self.incoming);
+        if !matches!(*incoming, Incoming::Unopened) {
+            return Err(LinkError::Protocol("opened its control messages twice".to_owned()));
+        }
+        *incoming = Incoming::Open(reader);
+        drop(incoming);
+        self.opened.notify_one();
+        Ok(())
+    }
+
+    /// Takes out the stream of this side, so that it can be finished.
+    pub fn take_sender(&self) -> Option<SendStream> {
+        match std::mem::replace(&mut *self.outgoing.try_lock().ok()?, Outgoing::Busy) {
+            Outgoing::Open(stream) => Some(stream),
+            Outgoing::Unopened | Outgoing::Busy => None,
+        }
+    }
+
+    /// True for the first caller, which reads what the peer sends.
+    pub fn begin_to_read(&self) -> bool {
+        !self.is_read.swap(true, Ordering::AcqRel)
+    }
+
+    /// Waits for the peer to open its stream.
+    pub async fn reader(&self) -> StreamReader {
+        loop {
+            {
+                let mut incoming = lock(&self.incoming);
+                if let Incoming::Open(_) = &*incoming
+                    && let Incoming::Open(reader) =
+                        std::mem::replace(&mut *incoming, Incoming::Taken)
+                {
+                    return reader;
+                }
+            }
+            self.opened.notified().await;
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What this rank does when the process of a peer on its host dies.
+//!
+//! Leaves to `process` how that is seen, and to `links` what follows. Invariant: what the peer sent
+//! before it died is taken in first, because it may have left in good order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::rank::Rank;
+
+use super::link::LEFT;
+use super::links::Links;
+use super::peer::HAS_ENDED;
+
+/// The last packets of a peer that died: the interval at which they are looked for, how many
+/// intervals in a row must be silent, and how many there are at most.
+const LAST_TICK: Duration = Duration::from_millis(4);
+const LAST_SILENCE: usize = 4;
+const MOST_LAST_TICKS: usize = 50;
+
+/// What other ranks know of the end of a peer without a link arrives within this time.
+const LAST_NEWS: Duration = Duration::from_millis(50);
+
+/// Starts a task that watches the process of a peer. `None` if that is this rank itself, or a
+/// process that cannot be watched from here. Must be called inside the runtime.
+pub(super) fn watch(links: &Arc<Links>, peer: Rank) -> Option<JoinHandle<()>> {
+    if peer == links.place.rank {
+        return None;
+    }
+    let watched = links.member(peer).process?.watch()?;
+    let links = Arc::downgrade(links);
+    Some(tokio::spawn(async move {
+        watched.died().await;
+        if let Some(links) = links.upgrade() {
+            died(&links, peer).await;
+        }
+    }))
+}
+
+/// The process of a peer has died.
+async fn died(links: &Links, peer: Rank) {
+    let Some(link) = links.peers[peer.0].link() else {
+        // If it died because of a fault, other ranks may be about to report that.
+        sleep(LAST_NEWS).await;
+        // It may have left in good order without a word to the ranks it was never connected to.
+        // Only a rank that waits for it has lost something.
+        return links.gone(peer, HAS_ENDED);
+    };
+    // Its last packets may still be in the socket, among them the one that says that it leaves.
+    let heard = || link.connection.stats().udp_rx.datagrams;
+    let (mut before, mut silent) = (heard(), 0);
+    for _ in 0..MOST_LAST_TICKS {
+        sleep(LAST_TICK).await;
+        silent = if heard() == before { silent + 1 } else { 0 };
+        before = heard();
+        if silent == LAST_SILENCE || links.peers[peer.0].has_ended() {
+            break;
+        }
+    }
+    match links.peers[peer.0].has_ended() {
+        true => {}
+        false if links.is_closing() => link.connection.close(LEFT, b""),
+        false => links.declare_dead(peer, &link),
+    }
+}

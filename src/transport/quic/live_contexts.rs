@@ -1,0 +1,59 @@
+//! The contexts of this process that have not left: what its end, and its faults, concern.
+//!
+//! Leaves to `context` what becomes of each.
+
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use crate::error::Error;
+use crate::transport::HAS_LEFT;
+
+use super::context::Context;
+use super::mutex::lock;
+use super::{beacon, drain};
+
+/// A context was made.
+pub(super) fn add(context: &Arc<Context>) {
+    live().push(Arc::downgrade(context));
+}
+
+fn live() -> MutexGuard<'static, Vec<Weak<Context>>> {
+    static LIVE: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+    let mut live = lock(&LIVE);
+    live.retain(|context| context.strong_count() > 0);
+    live
+}
+
+fn all() -> Vec<Arc<Context>> {
+    live().iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Lets every context of the process leave, and waits until all have: for a process that exits.
+pub async fn leave_all() {
+    drain::hurry();
+    let leaving = all().into_iter().map(|context| {
+        tokio::spawn(async move {
+            Arc::clone(&context).leave().await;
+            context.left().await;
+        })
+    });
+    for one in leaving.collect::<Vec<_>>() {
+        let _ = one.await;
+    }
+}
+
+/// Whether a fault of this process is on its way to peers. That ends soon in any case.
+pub fn is_delivering_faults() -> bool {
+    all().iter().any(|context| context.is_delivering_fault())
+}
+
+/// The program exits inside a call or while no thread drives the network, so it will not leave in
+/// good order. Tells the peers that this rank is gone.
+pub fn on_exit() {
+    for context in all() {
+        let peer = context.place.rank;
+        context.learn(Error::PeerLost { peer, how: HAS_LEFT.to_owned() });
+    }
+    // No thread will repeat a beacon that is lost.
+    beacon::send_all();
+    beacon::send_all();
+}
