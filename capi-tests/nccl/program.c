@@ -112,8 +112,10 @@ static void split_into_even_and_odd(ncclComm_t comm, float *device, cudaStream_t
   NCCL(ncclCommDestroy(half));
 }
 
-/* The last thing the victim does is a collective; then the others find it dead. */
+/* The victim dies once every other rank has entered the last all-reduce, so that none is still
+   inside the split before it, which would report the death. */
 static void outlive_a_killed_peer(ncclComm_t comm, float *device, cudaStream_t stream) {
+  reduce(comm, device, stream);
   if (rank == VICTIM) raise(SIGKILL);
   ncclResult_t result = ncclAllReduce(device, device, 1, ncclFloat, ncclSum, comm, stream);
   CHECK(result == ncclRemoteError);

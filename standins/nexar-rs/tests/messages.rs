@@ -95,8 +95,10 @@ fn no_more_than_256_messages_wait_for_their_receives() {
             while ACCEPTED.load(SeqCst) < (number + 256).min(COUNT) {
                 thread::yield_now();
             }
-            // A sender that does not wait has time to show it.
-            (0..100).for_each(|_| thread::yield_now());
+            // A sender that does not wait has time to show it, at some of the messages: to give
+            // way takes long on a busy machine.
+            let gives_way = if number.is_multiple_of(50) { 100 } else { 0 };
+            (0..gives_way).for_each(|_| thread::yield_now());
             assert!(ACCEPTED.load(SeqCst) <= number + 256);
             // SAFETY: as above.
             unsafe { client.recv(address_mut(&mut data), BYTES, 0, 3) }.unwrap();

@@ -1,16 +1,23 @@
-//! Ranks as threads of this process, with a limit to what they take.
+//! Ranks as threads of this process, ended when they make no progress.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
 use nexar::{CpuAdapter, DeviceAdapter, SyncClient};
 
-/// No test takes longer on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+/// Ticks without a call after which a test hangs. A late tick counts as one: a busy machine costs
+/// nothing.
+const PATIENCE: u32 = 90;
+const TICK: Duration = Duration::from_secs(1);
+
+/// Buffers whose address was taken, which each call with data does.
+static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
 /// What each of `size` ranks returns, in rank order.
 pub fn run<T: Send + 'static>(
@@ -39,17 +46,30 @@ pub fn run_on<T: Send + 'static>(
     })
 }
 
-/// What `body` returns, unless it takes too long or panics.
+/// What `body` returns, unless it hangs or panics.
 pub fn within_limit<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (ended, end) = channel();
     thread::spawn(move || ended.send(body()));
-    end.recv_timeout(LIMIT).expect("it panicked, or took too long")
+    let (mut seen, mut silent) = (PROGRESS.load(Relaxed), 0);
+    loop {
+        match end.recv_timeout(TICK) {
+            Ok(returned) => return returned,
+            Err(RecvTimeoutError::Disconnected) => panic!("it panicked"),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let now = PROGRESS.load(Relaxed);
+        silent = if now == seen { silent + 1 } else { 0 };
+        seen = now;
+        assert!(silent < PATIENCE, "it hangs");
+    }
 }
 
 pub fn address<T>(data: &[T]) -> u64 {
+    PROGRESS.fetch_add(1, Relaxed);
     data.as_ptr() as u64
 }
 
 pub fn address_mut<T>(data: &mut [T]) -> u64 {
+    PROGRESS.fetch_add(1, Relaxed);
     data.as_mut_ptr() as u64
 }
