@@ -20,7 +20,7 @@ use super::address;
 use super::fingerprint::Build;
 use super::id::UniqueId;
 use super::message::{Join, Message, encode_table};
-use super::{Settings, World};
+use super::session::{CLOSE_CODE, Settings, World, binding, sha256};
 
 /// A root that was not heard from for this long is lost.
 const ROOT_SILENCE: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ pub async fn join(
         member,
         signature: [0; 64],
     };
-    let binding = super::binding(&root.connection, id.nonce)
+    let binding = binding(&root.connection, id.nonce)
         .ok_or_else(|| Error::System("TLS gives no keying material".to_owned()))?;
     join.signature = me.sign(&join.signed(&binding));
 
@@ -69,7 +69,7 @@ pub async fn join(
             Message::Table(_) => return Err(not_mine(world.rank)),
             other => return Err(unexpected(other)),
         };
-        let hash = super::sha256(&encode_table(&roster));
+        let hash = sha256(&encode_table(&roster));
         // Peers may dial as soon as the root lets them go, so this rank listens before it confirms.
         let mesh = process::open(Plan {
             endpoint,
@@ -89,7 +89,7 @@ pub async fn join(
         }
     };
     let formed = timeout_at(deadline + GRACE, forming).await;
-    root.connection.close(super::CLOSE_CODE, b"");
+    root.connection.close(CLOSE_CODE, b"");
     let mesh = formed.map_err(|_| silent(&settings, root.address, "has gone silent"))??;
     match timeout_at(deadline + GRACE, mesh.connect_neighbours()).await {
         Ok(connected) => connected.map(|()| mesh),

@@ -13,14 +13,12 @@ mod join;
 pub mod message;
 mod root;
 mod secret;
+mod session;
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use quinn::{Connection, VarInt};
-use ring::digest::{SHA256, digest};
 use tracing::info;
 
 use crate::config::Config;
@@ -36,38 +34,12 @@ use crate::transport::quic::{beacon, on_exit};
 
 use fingerprint::THIS_BUILD;
 use id::UniqueId;
+use session::{Settings, sha256};
 
 pub use id::BYTES;
 pub use join::GRACE;
 pub use message::MOST_RANKS;
-
-const CLOSE_CODE: VarInt = VarInt::from_u32(0);
-
-/// Which rank of how many.
-#[derive(Clone, Copy)]
-pub struct World {
-    pub rank: Rank,
-    pub size: usize,
-}
-
-/// How a rank wants to join.
-struct Settings {
-    config: Config,
-    /// When all ranks must be connected.
-    deadline: Instant,
-    /// The key that all ranks derive from the id.
-    credentials: Identity,
-    /// The secret that only the ranks of the id know.
-    members: Secret,
-    /// Where the user says that others reach this process.
-    advertised: Option<SocketAddr>,
-    /// Hash of what all ranks must share.
-    hash: u64,
-    /// Whether the root may not serve the id yet.
-    patient: bool,
-    /// Whether this process has CUDA devices.
-    cuda: bool,
-}
+pub use session::World;
 
 /// Makes an id and serves it from this process, unless rank 0 is to serve it at a known address.
 pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
@@ -245,16 +217,4 @@ fn settings_hash(config: &Config) -> u64 {
 
 fn hash(text: &str) -> u64 {
     u64::from_le_bytes(sha256(text.as_bytes())[..8].try_into().expect("8 of 32 bytes"))
-}
-
-/// A number that only the two ends of this connection know.
-fn binding(connection: &Connection, nonce: u64) -> Option<[u8; 32]> {
-    let mut out = [0; 32];
-    let label = b"EXPORTER-nexar-join-1";
-    connection.export_keying_material(&mut out, label, &nonce.to_le_bytes()).ok()?;
-    Some(out)
-}
-
-fn sha256(bytes: &[u8]) -> [u8; 32] {
-    digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }

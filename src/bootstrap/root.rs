@@ -21,6 +21,7 @@ use crate::transport::quic::endpoint::Service;
 
 use super::fingerprint::{Build, Introduction};
 use super::message::{HEAD_BYTES, Join, MOST_RANKS, Message, write_encoded};
+use super::session::{CLOSE_CODE, binding, sha256};
 
 /// Time for a rank to say who it is, and to confirm the table.
 pub const ANSWER: Duration = Duration::from_secs(5);
@@ -213,7 +214,7 @@ async fn greet(connection: Connection, nonce: u64, callers: mpsc::Sender<(Said, 
         Ok(Some((said, send, recv))) => {
             let _ = callers.send((said, Caller { connection, send, recv })).await;
         }
-        _ => connection.close(super::CLOSE_CODE, b""),
+        _ => connection.close(CLOSE_CODE, b""),
     }
 }
 
@@ -221,7 +222,7 @@ async fn greet(connection: Connection, nonce: u64, callers: mpsc::Sender<(Said, 
 fn is_proved(join: &Join, connection: &Connection, nonce: u64) -> bool {
     let plausible = (1..=MOST_RANKS).contains(&join.nranks) && join.rank < join.nranks;
     plausible
-        && super::binding(connection, nonce)
+        && binding(connection, nonce)
             .is_some_and(|binding| join.member.key.verify(&join.signed(&binding), &join.signature))
 }
 
@@ -291,7 +292,7 @@ async fn form(mut ranks: Vec<Joined>, nonce: u64, busy: Busy) {
     let members: Vec<Member> = ranks.iter().map(|rank| rank.join.member.clone()).collect();
     // One copy for all ranks: n copies of n entries would be gigabytes of a large job.
     let table = Bytes::from(Message::Table(members).encode());
-    let hash = super::sha256(&table[HEAD_BYTES..]);
+    let hash = sha256(&table[HEAD_BYTES..]);
     let shown = ranks.into_iter().map(|mut rank| {
         let table = table.clone();
         tokio::spawn(async move {

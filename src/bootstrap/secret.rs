@@ -13,6 +13,8 @@ use zeroize::Zeroizing;
 use crate::config::CommSecret;
 use crate::transport::key::Secret;
 
+use super::session::sha256;
+
 /// 7 ms of a core with instructions for SHA-256, less than 30 ms of one without.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(40_000).expect("not zero");
 const SALT: &[u8] = b"nexar/1 NEXAR_COMM_SECRET";
@@ -35,7 +37,7 @@ pub fn key(secret: &CommSecret) -> Secret {
 
 fn derive(secret: &[u8]) -> Secret {
     if secret.len() == 64 && secret.iter().all(u8::is_ascii_hexdigit) {
-        return Secret::from_bytes(super::sha256(secret));
+        return Secret::from_bytes(sha256(secret));
     }
     let mut key = Zeroizing::new([0; 32]);
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ITERATIONS, SALT, secret, &mut key[..]);
@@ -60,7 +62,7 @@ mod tests {
     #[test]
     fn a_secret_of_64_hexadecimal_digits_is_hashed_once() {
         let random = [b'7'; 64];
-        assert_eq!(derive(&random).bytes(), &super::super::sha256(&random));
-        assert_ne!(derive(&random[..63]).bytes(), &super::super::sha256(&random[..63]));
+        assert_eq!(derive(&random).bytes(), &sha256(&random));
+        assert_ne!(derive(&random[..63]).bytes(), &sha256(&random[..63]));
     }
 }

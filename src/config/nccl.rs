@@ -3,7 +3,7 @@
 //! Invariant: no value of theirs is malformed, as NCCL itself passes over what it does not know; and a
 //! name of ours goes before one of theirs, whichever comes first.
 
-use super::{Config, Debug, Family};
+use super::settings::{Config, Debug, Family};
 
 pub(super) fn apply(config: &mut Config, name: &str, value: &str) {
     let text = || Some(value.to_owned()).filter(|value| !value.is_empty());
