@@ -225,6 +225,22 @@ fn only_listed_files_use_the_device() {
     }
 }
 
+/// Kinds of links, which only `transport` itself may name; `bootstrap` may name QUIC's.
+#[test]
+fn nothing_above_transport_names_a_kind_of_link() {
+    let above = ["src/capi", "src/comm", "src/collective", "src/messaging.rs"];
+    let is_above = |path: &String| above.iter().any(|start| path.starts_with(start));
+    for path in files("src", &["rs"]).iter().filter(|path| is_above(path)) {
+        let text = read(path);
+        for (number, line) in without_tests(&text).lines().enumerate() {
+            let code = line.split("//").next().unwrap();
+            let names = ["shm::", "quic::", "transport::process"];
+            let found = names.iter().find(|name| code.contains(**name));
+            assert!(found.is_none(), "{path}:{}: names {}", number + 1, found.unwrap());
+        }
+    }
+}
+
 #[test]
 fn unsafe_stands_only_in_the_files_named_for_it() {
     for path in files("src", &["rs"]) {
