@@ -147,7 +147,7 @@ mod tests {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(&file);
             let text =
                 std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
-            assert!(text.contains(&format!("pub async fn {}<", row.name)), "{file}");
+            assert!(text.contains(&format!("pub async fn {}(", row.name)), "{file}");
         }
     }
 }
