@@ -41,7 +41,7 @@ pub struct Config {
     pub init_timeout: Duration,
     /// What tells this run of a job from others at the same address.
     pub job: Option<Job>,
-    /// Of one communicator; not from the environment.
+    /// The name of one communicator; not from the environment.
     pub name: Option<String>,
     pub nranks: Option<usize>,
     pub peer_timeout: Duration,

@@ -5,7 +5,7 @@
 
 use crate::rank::Rank;
 
-/// Who has not come to a call.
+/// The ranks that have not entered a call.
 pub struct Missing {
     pub absent: Vec<Absent>,
     pub unknown: Vec<Rank>,

@@ -32,7 +32,7 @@ pub struct Mesh {
     pub has_cuda: Option<bool>,
 }
 
-/// Who shares memory with whom, and the memory that this rank shares.
+/// Which ranks share memory, and the memory that this rank shares.
 pub struct Settled {
     pub hosts: Hosts,
     /// `None` if this rank is alone on its host.
@@ -93,7 +93,7 @@ impl Mesh {
     }
 }
 
-/// Who belongs to a communicator and what has become of it. Invariants: the first fault is the
+/// The members of a communicator and its state. Invariants: the first fault is the
 /// communicator's on all ranks; what ranks disagree about is told to all in the same words.
 pub trait Membership: Send + Sync {
     /// Tells all ranks which call this rank makes as its number `seq`, so that ranks which never

@@ -28,7 +28,7 @@ use super::queue::{Parcel, Queue, Reason};
 use super::{HAS_LEFT, Header, Hosts, Inbox, Io, LANES, Label, Lane, Note};
 use memory::ThreadMemory;
 
-/// Up to so many bytes are copied: that takes a fraction of a microsecond, and to wait until all have
+/// Up to this length bytes are copied: that takes a fraction of a microsecond, and to wait until all have
 /// viewed them many where ranks share processors. Beyond it an all-reduce of two ranks takes half the
 /// time without.
 const COPIED: usize = 4 << 10;
@@ -190,7 +190,7 @@ impl MemEnd {
         }
     }
 
-    /// Who shares memory with whom: known from the beginning.
+    /// Which ranks share memory: known from the beginning.
     pub(super) fn memory(&self, host: Arc<dyn HostMemory>) -> Settled {
         Settled { hosts: self.hosts.clone(), host: Some(host), fast: None, is_crowded: None }
     }

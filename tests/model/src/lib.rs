@@ -3,7 +3,7 @@
 //! the memory model allows.
 //!
 //! A library, so that the unit tests inside those files, which know nothing of loom, are left out.
-//! Of `doorbell`, `recent_calls` and `device_poller`, `build.rs` also makes broken copies, which
+//! `build.rs` also makes broken copies of `doorbell`, `recent_calls` and `device_poller`, which
 //! must be found: a model that cannot fail proves nothing.
 
 pub mod device;
