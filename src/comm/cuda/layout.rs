@@ -42,7 +42,7 @@ pub struct Rows {
 /// Where the buffers of an operation are in host memory.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// The blocks of the input, if it is staged; equal to the output's if the operation is in place.
+    /// Where the input is, if it is staged; the same as the output if the operation is in place.
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
     input_blocks: Option<Blocks>,
