@@ -22,9 +22,9 @@ use nexar::error::{Code, Result};
 use nexar::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
 use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer, Reduction};
 use nexar::rank::Rank;
+use nexar::transport::key::{Identity, PublicKey, Secret};
 use nexar::transport::quic::control::{Entered, Frame};
 use nexar::transport::quic::endpoint::Endpoint;
-use nexar::transport::key::{Identity, PublicKey, Secret};
 use nexar::transport::quic::preamble::Preamble;
 use nexar::transport::quic::{ContextId, Member, Plan};
 use nexar::transport::{Form, Header, LANES, Lane, Note, Past, process};
@@ -261,20 +261,16 @@ impl Ask {
     fn call(&self) -> Option<Call> {
         let reduction = Reduction::from(sum());
         Some(match *self {
-            Self::Barrier => Call::Barrier,
-            Self::AllReduce { count } => Call::AllReduce { count: count.into(), reduction },
-            Self::Broadcast { count, from_peer } => Call::Broadcast {
-                count: count.into(),
-                dtype: DTYPE,
-                root: Rank(usize::from(!from_peer)),
-            },
-            Self::AllGather { count } => {
-                Call::AllGather { counts: Counts::Each(count.into()), dtype: DTYPE }
+            Self::Barrier => Call::barrier(),
+            Self::AllReduce { count } => Call::all_reduce(count.into(), reduction),
+            Self::Broadcast { count, from_peer } => {
+                Call::broadcast(count.into(), DTYPE, Rank(usize::from(!from_peer)))
             }
+            Self::AllGather { count } => Call::all_gather(Counts::Each(count.into()), DTYPE),
             Self::ReduceScatter { count } => {
-                Call::ReduceScatter { counts: Counts::Each(count.into()), reduction }
+                Call::reduce_scatter(Counts::Each(count.into()), reduction)
             }
-            Self::Split { .. } => Call::Split,
+            Self::Split { .. } => Call::split(),
             Self::Send { .. } | Self::Recv { .. } => return None,
         })
     }
@@ -283,29 +279,29 @@ impl Ask {
         let bytes = |count: usize| vec![1_u8; count * DTYPE.size()];
         let reducer = Reducer::Known(sum());
         match self {
-            Self::Barrier => honest.run_async(Op::Barrier).await,
+            Self::Barrier => honest.run_async(Op::barrier()).await,
             Self::AllReduce { count } => {
                 let count = count.into();
                 let buffers = Buffers::Shared { both: &mut bytes(count) };
-                honest.run_async(Op::AllReduce { count, reducer, buffers }).await
+                honest.run_async(Op::all_reduce(count, reducer, buffers)).await
             }
             Self::Broadcast { count, from_peer } => {
                 let (count, root) = (count.into(), Rank(usize::from(!from_peer)));
                 let buffers = Buffers::Shared { both: &mut bytes(count) };
-                honest.run_async(Op::Broadcast { count, dtype: DTYPE, root, buffers }).await
+                honest.run_async(Op::broadcast(count, DTYPE, root, buffers)).await
             }
             Self::AllGather { count } => {
                 let (counts, count) = (Counts::Each(count.into()), usize::from(count));
                 let blocks = Blocks::equal(count * DTYPE.size(), 2);
                 let buffers = Buffers::Shared { both: &mut bytes(2 * count) };
-                let op = Op::AllGather { counts, dtype: DTYPE, blocks, buffers };
+                let op = Op::all_gather(counts, DTYPE, blocks, buffers);
                 honest.run_async(op).await
             }
             Self::ReduceScatter { count } => {
                 let (counts, count) = (Counts::Each(count.into()), usize::from(count));
                 let blocks = Blocks::equal(count * DTYPE.size(), 2);
                 let buffers = Buffers::Shared { both: &mut bytes(2 * count) };
-                honest.run_async(Op::ReduceScatter { counts, reducer, blocks, buffers }).await
+                honest.run_async(Op::reduce_scatter(counts, reducer, blocks, buffers)).await
             }
             Self::Split { color } => {
                 let color_key = ColorKey { color: Some(color.into()), key: 0 };
@@ -441,7 +437,7 @@ impl Acting<'_> {
     fn call(&self, number: u8) -> (Past, Call) {
         let number = usize::from(number) % self.calls.len().max(1);
         let past = self.calls.iter().take(number).fold(Past::default(), Past::then);
-        (past, self.calls.get(number).copied().unwrap_or(Call::Barrier))
+        (past, self.calls.get(number).copied().unwrap_or_else(Call::barrier))
     }
 
     fn header(&self, call: u8, seq: Option<u64>, step: u8, bytes: Option<u64>) -> Vec<u8> {
