@@ -46,6 +46,7 @@ lint: ## Check format and lints of the Rust code
 	cargo fmt $(NEXAR_RS) --check
 	rustfmt --check --edition 2024 tests/strangers/*.rs
 	cargo clippy --workspace --locked --all-targets -- -D warnings
+	cargo clippy --locked --lib -- -D warnings
 	cargo clippy $(NEXAR_RS_LOCKED) --all-targets -- -D warnings
 
 test-rust: ## Run the Rust tests

@@ -1,7 +1,8 @@
 //! nexar: collective communication behind a C ABI.
 //!
-//! The product is `libnexar.so` and `include/nexar.h`. The Rust modules are public for this
-//! repository's tests and tools only and promise no stable API; ARCHITECTURE.md is their map.
+//! The product is `libnexar.so` and `include/nexar.h`. A few Rust modules are public for the
+//! stand-ins of this repository and promise no stable API; the feature `testing` makes the others
+//! public for its tests. ARCHITECTURE.md is their map.
 
 // Buffers are host memory in the machine's own byte order, and so is the data between ranks.
 #[cfg(target_endian = "big")]
@@ -13,28 +14,82 @@ compile_error!("nexar needs 64-bit pointers");
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("nexar knows the floating-point environment of x86-64 and aarch64 alone");
 
+#[cfg(not(feature = "testing"))]
+mod arena;
+#[cfg(feature = "testing")]
 pub mod arena;
+#[cfg(not(feature = "testing"))]
+mod blocks;
+#[cfg(feature = "testing")]
 pub mod blocks;
+#[cfg(not(feature = "testing"))]
+mod bootstrap;
+#[cfg(feature = "testing")]
 pub mod bootstrap;
+#[cfg(not(feature = "testing"))]
+mod buffer;
+#[cfg(feature = "testing")]
 pub mod buffer;
 pub mod capi;
+#[cfg(not(feature = "testing"))]
+mod collective;
+#[cfg(feature = "testing")]
 pub mod collective;
+#[cfg(not(feature = "testing"))]
+mod comm;
+#[cfg(feature = "testing")]
 pub mod comm;
 pub mod config;
+#[cfg(not(feature = "testing"))]
+mod cut;
+#[cfg(feature = "testing")]
 pub mod cut;
 pub mod device;
 pub mod dtype;
 pub mod error;
+#[cfg(not(feature = "testing"))]
+mod kept;
+#[cfg(feature = "testing")]
 pub mod kept;
+#[cfg(not(feature = "testing"))]
+mod log;
+#[cfg(feature = "testing")]
 pub mod log;
+#[cfg(not(feature = "testing"))]
+mod matching;
+#[cfg(feature = "testing")]
 pub mod matching;
+#[cfg(not(feature = "testing"))]
+mod memory;
+#[cfg(feature = "testing")]
 pub mod memory;
+#[cfg(not(feature = "testing"))]
+mod message;
+#[cfg(feature = "testing")]
 pub mod message;
+#[cfg(not(feature = "testing"))]
+mod messaging;
+#[cfg(feature = "testing")]
 pub mod messaging;
 pub mod op;
+#[cfg(not(feature = "testing"))]
+mod parker;
+#[cfg(feature = "testing")]
 pub mod parker;
+#[cfg(not(feature = "testing"))]
+mod rank;
+#[cfg(feature = "testing")]
 pub mod rank;
 pub mod reduce;
+#[cfg(not(feature = "testing"))]
+mod runtime;
+#[cfg(feature = "testing")]
 pub mod runtime;
+#[cfg(not(feature = "testing"))]
+mod sync;
+#[cfg(feature = "testing")]
 pub mod sync;
+#[cfg(not(feature = "testing"))]
+mod transport;
+#[cfg(feature = "testing")]
 pub mod transport;

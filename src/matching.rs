@@ -71,6 +71,7 @@ impl<M> Matching<M> {
     }
 
     /// The message that a receive would take now.
+    #[cfg(feature = "testing")]
     pub fn probe(&self, wanted: &Wanted) -> Option<&Arrival<M>> {
         self.first(wanted).map(|at| &self.unexpected[at])
     }

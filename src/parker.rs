@@ -54,6 +54,7 @@ impl Parker {
         Arc::new(Self { thread: current(), woken: AtomicBool::new(false), spins })
     }
 
+    #[cfg(feature = "testing")]
     pub fn block_on<F: Future>(
         self: &Arc<Self>,
         future: F,

@@ -40,6 +40,7 @@ pub fn create_over(meshes: Vec<Mesh>, config: &Config) -> Result<Vec<Arc<Communi
 
 /// Creates a communicator over a mesh of the caller, for tests that play another rank of it
 /// themselves.
+#[cfg(feature = "testing")]
 pub fn create_on(mesh: Mesh, config: &Config) -> Result<Arc<Communicator>> {
     Communicator::new(&new_name(config), mesh, config)
 }

@@ -25,12 +25,14 @@ mod split;
 mod submit;
 
 pub use communicator::Communicator;
-pub use create::{create_in_process, create_on, create_over, join, join_environment};
+pub use create::{create_in_process, join, join_environment};
+#[cfg(feature = "testing")]
+pub use create::{create_on, create_over};
 pub use cuda::{CurrentDevice, MemoryKind, current_device, memory_kind};
-pub use fast_path::{FastPath, Pending};
+pub use fast_path::FastPath;
 pub use leave::{deliver_faults, leave_all};
 pub use making::{Making, Queued};
-pub use request::{Destination, Request};
+pub use request::Request;
 pub use run::{Stream, Work};
 pub use split::{ColorKey, SplitRequest, split};
 pub use submit::{request, share_cuda_stream, submit, submit_all, try_at_once};

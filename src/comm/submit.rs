@@ -98,6 +98,7 @@ pub fn submit_all(requests: Vec<Request>) -> Result<()> {
     run_batch(requests.into_iter().map(|request| request.into_host().0).collect())
 }
 
+#[cfg(feature = "testing")]
 impl Communicator {
     /// Executes one operation on host memory on the calling thread.
     pub fn run<'a>(self: &Arc<Self>, work: impl Into<Work<'a>>) -> Result<()> {

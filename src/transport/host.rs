@@ -72,7 +72,7 @@ impl Deref for View<'_> {
 pub enum Published<'a> {
     /// Nothing is taken back: readers have mapped the memory themselves.
     Shared,
-    Locked(InPlace<'a>),
+    Locked(#[allow(dead_code, reason = "it is held for its drop")] InPlace<'a>),
 }
 
 pub trait HostMemory: Send + Sync {

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
 use crate::matching::{Arrival, Matching, Post, Posted};
-use crate::message::{Envelope, Wanted};
+use crate::message::Wanted;
 use crate::rank::{Place, Rank};
 
 use super::note::{EAGER, Form, Note};
@@ -207,7 +207,8 @@ impl Inbox {
     }
 
     /// Sender and envelope of the message that a receive would take now.
-    pub fn probe(&self, wanted: &Wanted) -> Option<(Rank, Envelope)> {
+    #[cfg(feature = "testing")]
+    pub fn probe(&self, wanted: &Wanted) -> Option<(Rank, crate::message::Envelope)> {
         self.lock().matching.probe(wanted).map(|arrival| (arrival.source, arrival.envelope))
     }
 
@@ -346,6 +347,7 @@ impl Receive<'_> {
     }
 
     /// Cancels the receive. `Err` if it has matched a message.
+    #[cfg(feature = "testing")]
     pub fn cancel(mut self) -> std::result::Result<(), Self> {
         if self.arrival.is_some() || !self.take_back() { Err(self) } else { Ok(()) }
     }

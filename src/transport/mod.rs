@@ -12,6 +12,7 @@ mod header;
 mod host;
 mod hosts;
 mod inbox;
+#[cfg(feature = "testing")]
 pub mod injection;
 pub mod key;
 mod lanes;
@@ -33,16 +34,18 @@ pub mod wire;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use fast::FastHost;
 pub use header::{HEADER_BYTES, Header, HeaderWords, Label, Past};
-pub use host::{Attempt, EPOCHS, HostMemory, Published, Readers, SLOT, View, slots};
+pub use host::{Attempt, EPOCHS, Published, Readers, SLOT, View, slots};
 pub use hosts::Hosts;
-pub use inbox::{CREDIT, Inbox, OVERHEAD, Permit};
-pub use lanes::{LANES, Land, Lane, Lanes};
+#[cfg(feature = "testing")]
+pub use inbox::{CREDIT, OVERHEAD};
+pub use inbox::{Inbox, Permit};
+pub use lanes::{LANES, Land, Lane};
 pub use membership::{Absent, Missing, Opened, Split};
-pub use mesh::{Forming, Membership, Mesh, Settled};
-pub use messages::Messages;
-pub use note::{EAGER, Form, NOTE_HEAD_BYTES, Note};
+pub use mesh::Mesh;
+#[cfg(feature = "testing")]
+pub use note::EAGER;
+pub use note::{Form, NOTE_HEAD_BYTES, Note};
 pub use quic::{is_delivering_faults, leave_all};
 pub use shm::{Brief, FEW, Few, Started, prepare as prepare_shared_memory};
 pub use wait::{Demand, Waiting};

@@ -195,6 +195,7 @@ impl MemEnd {
         Settled { hosts: self.hosts.clone(), host: Some(host), fast: None, is_crowded: None }
     }
 
+    #[cfg(feature = "testing")]
     pub(super) fn place(&self) -> Place {
         self.place
     }

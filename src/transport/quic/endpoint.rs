@@ -132,6 +132,7 @@ impl Endpoint {
     }
 
     /// As if such a hint had come; for tests.
+    #[cfg(feature = "testing")]
     pub fn pretend_hint(&self, address: SocketAddr) {
         self.socket.pretend_hint(address);
     }

@@ -96,6 +96,7 @@ impl Socket {
     }
 
     /// As if the host at the address had said so.
+    #[cfg(feature = "testing")]
     pub fn pretend_hint(&self, address: SocketAddr) {
         let _ = self.hints.send(address);
     }
