@@ -28,7 +28,7 @@ pub struct Exchange<'a> {
     seq: u64,
     call: Call,
     past: Past,
-    /// Its only round, if that was begun as a brief one.
+    /// The only epoch of the call, if the fast path has begun it.
     started: Option<Started>,
 }
 
@@ -38,8 +38,8 @@ impl<'a> Exchange<'a> {
         Self { mesh, ranks: None, place: mesh.place, lane, seq, call, past, started: None }
     }
 
-    /// Goes on with a call of one round that was begun as a brief one.
-    pub fn go_on(self, started: Option<Started>) -> Self {
+    /// Continues a call of one epoch that the fast path has begun.
+    pub fn continue_from(self, started: Option<Started>) -> Self {
         Self { started, ..self }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Exchange<'a> {
     /// Begins rounds of this host, which all its ranks begin.
     pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_> {
         let begin = || self.mesh.host().begin_epochs(self.lane, count as u64);
-        let first = self.started.map_or_else(begin, |started| started.round);
+        let first = self.started.map_or_else(begin, |started| started.epoch);
         let (label, shown) = (Cell::new(None), SmallVec::new());
         Rounds { exchange: self, step, first, label, last_shown: None, shown }
     }
@@ -187,7 +187,7 @@ impl<'a> Rounds<'a> {
         fill: impl FnOnce(&mut [u8], Stores),
     ) -> Result<()> {
         let Exchange { mesh, lane, started, .. } = self.exchange;
-        if started.is_some_and(|started| started.laid) {
+        if started.is_some_and(|started| started.published) {
             return Ok(());
         }
         let (epoch, label, mut fill) = (self.first + round as u64, self.label(bytes), Some(fill));
@@ -207,7 +207,7 @@ impl<'a> Rounds<'a> {
     /// As `lay`, with bytes that may stay where they are: they are not written while there are `Rounds`.
     pub async fn show(&mut self, round: usize, bytes: &'a [u8]) -> Result<()> {
         let Exchange { mesh, lane, started, .. } = self.exchange;
-        if started.is_some_and(|started| started.laid) {
+        if started.is_some_and(|started| started.published) {
             return Ok(());
         }
         let (epoch, label) = (self.first + round as u64, self.label(bytes.len()));

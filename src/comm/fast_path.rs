@@ -11,7 +11,7 @@ use std::sync::{Arc, MutexGuard};
 
 use tracing::{Level, enabled};
 
-use crate::collective::brief;
+use crate::collective::fast_path;
 use crate::error::{Doing, Result};
 use crate::transport::{Header, LANES, Label, Started};
 
@@ -52,7 +52,7 @@ impl Communicator {
             return FastPath::NotEligible;
         }
         let (mesh, place) = (&self.mesh, self.mesh.place);
-        let bytes = if self.has_fast_path { brief::bytes(op, place.size) } else { None };
+        let bytes = if self.has_fast_path { fast_path::bytes(op, place.size) } else { None };
         let (Some(host), Some(bytes)) = (&mesh.memory.fast, bytes) else {
             return FastPath::NotEligible;
         };
@@ -63,13 +63,13 @@ impl Communicator {
             && self.check_open(&state, &call).is_ok();
         let label = Label::new(Header { seq, call, past: state.past, step: 0, bytes });
         let begun = if is_free { host.begin(Lanes::<LANES>::of(seq), &label) } else { None };
-        let Some(round) = begun else { return FastPath::NotEligible };
+        let Some(epoch) = begun else { return FastPath::NotEligible };
         let past = state.past.then_words(label.call_words());
         state.count(past);
         let mut uncompleted = Uncompleted { communicator: self, label: &label, state: Some(state) };
         host.record(seq, label.call_words());
-        if brief::make(op, place, &round).is_none() {
-            let pending = Pending { ticket: uncompleted.ticket(), started: round.started() };
+        if fast_path::execute(op, place, &epoch).is_none() {
+            let pending = Pending { ticket: uncompleted.ticket(), started: epoch.started() };
             return FastPath::Pending(Box::new(pending));
         }
         self.lanes.end_alone(seq);

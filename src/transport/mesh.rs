@@ -14,11 +14,11 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::Place;
 
-use super::fast::FastHost;
 use super::host::HostMemory;
 use super::lanes::Lanes;
 use super::membership::{Missing, Opened, Split};
 use super::messages::Messages;
+use super::shm::FastHost;
 use super::wait::{Demand, Waiting};
 use super::{Hosts, Io};
 

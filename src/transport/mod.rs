@@ -7,7 +7,6 @@
 //! one host. A further kind of link is added there and touches no collective.
 
 mod board;
-mod fast;
 mod header;
 mod host;
 mod hosts;
@@ -47,7 +46,7 @@ pub use mesh::Mesh;
 pub use note::EAGER;
 pub use note::{Form, NOTE_HEAD_BYTES, Note};
 pub use quic::{is_delivering_faults, leave_all};
-pub use shm::{Brief, FEW, Few, Started, prepare as prepare_shared_memory};
+pub use shm::{FEW, FastEpoch, Few, Started, prepare as prepare_shared_memory};
 pub use wait::{Demand, Waiting};
 
 /// What a peer that left in good order has done.

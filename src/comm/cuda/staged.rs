@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::collective::{self, Exchange};
 use crate::comm::Communicator;
-use crate::comm::run::{Operation, Ticket, Work, in_turn, perform_cut, receive};
+use crate::comm::run::{Operation, Ticket, Work, in_turn, perform_in_pieces, receive};
 use crate::cut::Cut;
 use crate::device::staging::{Lent, Number};
 use crate::error::{Error, Result};
@@ -119,7 +119,7 @@ impl<'a> Staged<'a> {
                 None => {
                     let op = std::mem::replace(&mut op, Op::barrier());
                     let staged = layout.apply(op, borrowed.memory());
-                    perform_cut(communicator, exchange, staged).await?;
+                    perform_in_pieces(communicator, exchange, staged).await?;
                 }
             }
             self.pieces.pop_front();

@@ -18,11 +18,12 @@ use crate::comm::Communicator;
 use crate::error::{Error, Result};
 use crate::transport::{Started, Waiting};
 
+use super::collective::collective;
 use super::stream::Stream;
 use super::stream_order::{StreamPosition, while_nobody_issues};
 use super::ticket::Ticket;
 use super::watch::Watch;
-use super::work::{Work, collective};
+use super::work::Work;
 
 /// An operation that threads of this process execute and that has no sequence number yet.
 pub struct HostRequest {

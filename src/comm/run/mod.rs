@@ -8,6 +8,8 @@
 //!     batch         operations that run together
 //!     watch         deadlines and straggler reports of a batch
 //!     work          what an operation does
+//!     collective    a collective in the turn of its lane
+//!     pieces        a collective on host memory, whole or in pieces
 //!     ticket        an operation from its beginning to its completion
 //!     stream        a thread that executes batches in order
 //!     stream_order  the order of stream batches on one communicator
@@ -17,7 +19,9 @@
 
 mod batch;
 mod blame;
+mod collective;
 mod lane;
+mod pieces;
 mod stream;
 mod stream_order;
 mod ticket;
@@ -29,7 +33,9 @@ pub use work::Work;
 
 pub(super) use batch::{Batch, HostRequest, begin, run_alone, run_batch, run_begun};
 pub(super) use blame::{of_message, of_straggling, of_timeout};
+pub(super) use collective::{collective, in_turn};
 pub(super) use lane::Lanes;
+pub(super) use pieces::perform_in_pieces;
 pub(super) use stream_order::{StreamOrder, while_nobody_issues};
 pub(super) use ticket::Ticket;
-pub(super) use work::{Operation, collective, in_turn, perform_cut, receive};
+pub(super) use work::{Operation, receive};

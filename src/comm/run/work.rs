@@ -1,29 +1,24 @@
 //! What an operation does: a collective, one side of a message, or what another module defines.
 //!
-//! Leaves to `collective` and `messaging` which bytes are sent, and to `batch` how an operation is
-//! waited for. Collectives have sequence numbers and take turns in lanes. Messages use no lane: a
-//! thread that waits for one delays no collective and no other message. Invariant: messages start
-//! in the order in which they were issued.
+//! Leaves collectives, which have sequence numbers and take turns in lanes, to `collective`, the
+//! bytes of messages to `messaging`, and to `batch` how an operation is waited for. Messages use no
+//! lane: a thread that waits for one delays no collective and no other message. Invariant: messages
+//! start in the order in which they were issued.
 
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tracing::trace;
-
-use crate::collective::select::Ground;
-use crate::collective::{self, Exchange, table};
 use crate::comm::Communicator;
-use crate::cut::Cut;
-use crate::error::{Doing, Error, Result};
+use crate::error::Result;
 use crate::message::{Incoming, Outgoing};
 use crate::messaging;
 use crate::op::{Collective, Op};
-use crate::rank::{Place, Rank};
-use crate::transport::{Demand, LANES, Mesh, Started};
+use crate::rank::Rank;
+use crate::transport::Demand;
 
-use super::lane::Lanes;
+use super::collective::{agreed, collective};
 use super::ticket::Ticket;
 
 /// A collective with a larger input may complete with data still to be sent.
@@ -185,28 +180,6 @@ impl Work<'_> {
     }
 }
 
-/// Waits for the turn of the call's lane, and executes the call. `started`: the epoch in which the
-/// fast path has begun it, if it has.
-pub async fn collective(ticket: &Ticket, op: Op<'_>, started: Option<Started>) -> Result<()> {
-    in_turn(ticket, started, async |exchange| perform_cut(&ticket.communicator, exchange, op).await)
-        .await
-}
-
-/// Executes a collective on host memory: in pieces, if some rank may have its buffers on a device.
-pub async fn perform_cut(
-    communicator: &Communicator,
-    exchange: &Exchange<'_>,
-    mut op: Op<'_>,
-) -> Result<()> {
-    let selection = &communicator.selection;
-    let cut = if communicator.cuts { Cut::of(&op, exchange.place()) } else { None };
-    let Some(cut) = cut else { return collective::perform(exchange, selection, op).await };
-    for index in 0..cut.pieces {
-        collective::perform(exchange, selection, cut.piece(&mut op, index)).await?;
-    }
-    Ok(())
-}
-
 /// The receiving side of a message, into host memory.
 pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
     let mesh = &ticket.communicator.mesh;
@@ -215,38 +188,4 @@ pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
         Ok(()) => Ok(()),
         Err(error) => Err(agreed(mesh, error).await),
     }
-}
-
-/// Waits for the turn of the call's lane and runs `body`. At the end it confirms that no peer has
-/// reused memory which `body` read in place.
-pub async fn in_turn(
-    ticket: &Ticket,
-    started: Option<Started>,
-    body: impl AsyncFnOnce(&Exchange<'_>) -> Result<()>,
-) -> Result<()> {
-    let Doing::Collective { seq, call } = ticket.doing else {
-        unreachable!("a collective has a sequence number")
-    };
-    let Communicator { name, mesh, selection, lanes, .. } = &*ticket.communicator;
-    lanes.turn(seq).await;
-    if let Some(fault) = mesh.settled_fault().await {
-        return Err(fault);
-    }
-    let Place { rank, size } = mesh.place;
-    trace!(
-        rank = rank.0 as u64,
-        "communicator {name}: {rank}, {call} #{seq}, {}",
-        table::choose(selection, &call, size, Ground::of(mesh.hosts()))
-    );
-    let exchange =
-        Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).go_on(started);
-    match body(&exchange).await {
-        Ok(()) => exchange.confirm().await,
-        Err(error) => Err(agreed(mesh, error).await),
-    }
-}
-
-/// The error to report: where ranks disagree about a call, all ranks report the same error.
-async fn agreed(mesh: &Mesh, error: Error) -> Error {
-    if error.is_disagreement() { mesh.membership.agree(error).await } else { error }
 }

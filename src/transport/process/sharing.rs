@@ -16,11 +16,10 @@ use tracing::warn;
 use crate::error::Result;
 use crate::rank::Rank;
 
-use super::super::fast::FastHost;
 use super::super::membership::Opened;
 use super::super::mesh::{Forming, Settled};
 use super::super::quic::PublishedFaults;
-use super::super::shm::{Host, LONGEST_FAULT, Party};
+use super::super::shm::{FastHost, Host, LONGEST_FAULT, Party};
 use super::super::{Hosts, Io};
 use super::ProcessEnd;
 use super::memory::SharedMemory;

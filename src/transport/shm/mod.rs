@@ -9,9 +9,9 @@
 //! its round.
 
 pub mod bell;
-mod brief;
 mod dekker;
 mod distance;
+mod fast_path;
 mod meeting;
 mod processors;
 mod remote;
@@ -34,7 +34,7 @@ use meeting::{DESCRIPTORS, Descriptors};
 use remote::Sign;
 use shelf::{Found, LINES, Shelf};
 
-pub use brief::{Brief, Started};
+pub use fast_path::{FastEpoch, FastHost, Started};
 pub use meeting::Party;
 pub use shelf::{FEW, Few, LONGEST_FAULT};
 
@@ -238,7 +238,7 @@ impl Host {
     #[inline]
     pub fn place_of(&self, bytes: &[u8]) -> Option<Place> {
         if bytes.len() <= FEW {
-            return None; // who copies them need not wait until they were seen
+            return None; // a rank that copies them need not wait until all have viewed them
         }
         self.arena.and_then(|arena| arena.offset_of(bytes)).map(Place)
     }
@@ -439,23 +439,23 @@ mod tests {
                     for seq in 0..20_000 {
                         let (lane, label) = (Lane((seq % 4) as usize), label(seq, 8));
                         let wait = || loop {
-                            match Brief::begin(host, lane, &label) {
-                                Some(brief) => break brief,
+                            match FastEpoch::begin(host, lane, &label) {
+                                Some(epoch) => break epoch,
                                 None => std::thread::yield_now(),
                             }
                         };
-                        let brief = wait();
-                        brief.lay(&[seq * 10 + host.me as u64, 0, 0, 0]);
+                        let epoch = wait();
+                        epoch.publish(&[seq * 10 + host.me as u64, 0, 0, 0]);
                         for at in (0..3).filter(|at| *at != host.me) {
                             let seen = loop {
-                                match brief.look(Rank(at)) {
+                                match epoch.view(Rank(at)) {
                                     Some(few) => break few[0],
                                     None => std::thread::yield_now(),
                                 }
                             };
                             assert_eq!(seen, seq * 10 + at as u64);
                         }
-                        brief.pass();
+                        epoch.release();
                     }
                 });
             }
@@ -477,8 +477,8 @@ mod tests {
     fn another_call_in_a_line_is_not_taken_for_the_expected_one() {
         let hosts = hosts(2);
         let (mine, theirs) = (label(5, 8), label(5, 16));
-        Brief::begin(&hosts[1], Lane(1), &theirs).unwrap().lay(&[1; 4]);
-        assert!(Brief::begin(&hosts[0], Lane(1), &mine).unwrap().look(Rank(1)).is_none());
+        FastEpoch::begin(&hosts[1], Lane(1), &theirs).unwrap().publish(&[1; 4]);
+        assert!(FastEpoch::begin(&hosts[0], Lane(1), &mine).unwrap().view(Rank(1)).is_none());
         let found = hosts[0].find(Lane(1), 0, 1, &mine);
         assert_eq!(found.unwrap_err(), Some(theirs.header()));
     }

@@ -1,54 +1,104 @@
-//! The fast path of calls whose bytes travel inline, by value. In memory they would be written in
-//! smaller pieces than they are read, which stalls store forwarding.
+//! The fast path of calls of up to 4 KiB between ranks of one host: which calls take it, and their
+//! execution in one epoch.
 //!
-//! Leaves longer calls to `slot`, and the release of the epoch to `super`, whose invariants hold
-//! here too. Everything but rare cases is inlined into the exported functions (see
-//! `Communicator::make_briefly`).
+//! If the peers arrive within the spin limit, such a call completes before a future could be set up.
+//! Calls of up to 32 bytes are executed by value here: in memory they would be written in smaller
+//! pieces than they are read, which stalls store forwarding. Everything but rare cases is then
+//! inlined into the exported function. Leaves longer calls to `slot`, and to `comm` the sequence
+//! number and the general path. Invariants: a rank publishes, reads and reduces
+//! the same bytes in the same order on both paths, so ranks on either can meet in one call. A call
+//! that does not complete here can continue on the general path, because no byte is overwritten that
+//! is not published.
+
+mod slot;
 
 use std::ops::Range;
 
 use bytemuck::{bytes_of, bytes_of_mut};
 
+use super::rounds::{Columns, others};
+use super::scan::shares::{FLAT_SCAN, folding};
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::collective::rounds::{Columns, others};
-use crate::collective::scan::shares::{FLAT_SCAN, folding};
-use crate::op::{Collective, Op, OpMemory, Reducer};
+use crate::op::{Collective, Counts, Op, OpMemory, Reducer};
 use crate::rank::{Place, Rank};
 use crate::reduce::Side;
-use crate::transport::{Brief, FEW, Few};
+use crate::transport::{FEW, FastEpoch, Few};
 
-/// Executes the call, as `super::make` says.
+/// Limit of the bytes that a rank publishes. A longer call may have another algorithm than flat.
+const MOST: usize = 4 << 10;
+/// Limit of the bytes of all ranks together, unless they travel inline: the caller holds locks.
+const MOST_OF_ALL: usize = 16 << 10;
+
+/// How many bytes each rank publishes. `None` if the call is not eligible for the fast path.
 #[inline(always)]
-pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
-    let (bytes, call) = (brief.bytes(), op.call());
+pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
+    let call = op.call();
+    match op.reducer() {
+        // A function of the program may take any time.
+        Some(Reducer::User { .. }) => return None,
+        // In another floating-point environment the general path reduces.
+        Some(reducer) if !reducer.can_fold_few() => return None,
+        _ => {}
+    }
+    let bytes = match (call.collective(), call.counts()) {
+        (Collective::Barrier, _) => return Some(0),
+        (Collective::AllReduce | Collective::Reduce | Collective::Scan, _) => call.bytes(),
+        (Collective::Broadcast, _) => call.bytes(),
+        (Collective::AllGather, Counts::Each(_)) => call.bytes(),
+        (Collective::AllToAll | Collective::ReduceScatter, Counts::Each(_)) => {
+            let block = op.memory.sent.longest();
+            Columns::new(size, block).used(Rank(0), |_| block)
+        }
+        _ => return None,
+    };
+    let is_short = (1..=MOST).contains(&bytes) && (bytes <= FEW || bytes * size <= MOST_OF_ALL);
+    is_short.then_some(bytes)
+}
+
+/// Executes the call. `None` if a peer does not arrive within the spin limit; then nothing is
+/// overwritten that the general path still reads.
+#[inline(always)]
+pub fn execute(op: &mut Op<'_>, place: Place, epoch: &FastEpoch<'_>) -> Option<()> {
+    if epoch.bytes() <= FEW {
+        execute_inline(op, place, epoch)?;
+    } else {
+        slot::execute(op, place, epoch)?;
+    }
+    epoch.release();
+    Some(())
+}
+
+#[inline(always)]
+fn execute_inline(op: &mut Op<'_>, place: Place, epoch: &FastEpoch<'_>) -> Option<()> {
+    let (bytes, call) = (epoch.bytes(), op.call());
     let (reducer, OpMemory { sent, received, buffers, .. }) = op.parts_mut();
     match (call.collective(), reducer, call.root()) {
         (Collective::AllReduce, Some(reducer), None) => {
             let own = ready(reducer, buffers.input(), place.size);
-            brief.lay(&own);
-            let result = fold_all(reducer, place, own, bytes, brief)?;
+            epoch.publish(&own);
+            let result = fold_all(reducer, place, own, bytes, epoch)?;
             give(buffers.output_mut(), &result);
         }
         (Collective::Reduce, Some(reducer), Some(root)) => {
             let own = ready(reducer, buffers.input(), place.size);
             if place.rank == root {
-                let result = fold_all(reducer, place, own, bytes, brief)?;
+                let result = fold_all(reducer, place, own, bytes, epoch)?;
                 give(buffers.output_mut(), &result);
             } else {
-                brief.lay_and_pass_next(&own);
+                epoch.publish_and_release_next(&own);
             }
         }
-        (Collective::Scan, Some(reducer), None) => scan(reducer, buffers, place, brief)?,
+        (Collective::Scan, Some(reducer), None) => scan(reducer, buffers, place, epoch)?,
         (Collective::Broadcast, None, Some(root)) => {
             if place.rank == root {
                 let data = few(buffers.input());
-                brief.lay_and_pass_next(&data);
+                epoch.publish_and_release_next(&data);
                 if buffers.are_apart() {
                     give(buffers.output_mut(), &data);
                 }
             } else {
-                give(buffers.output_mut(), &brief.look(root)?);
+                give(buffers.output_mut(), &epoch.view(root)?);
             }
         }
         (Collective::AllGather, None, None) => {
@@ -59,9 +109,9 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
                 }
                 Buffers::Shared { both } => few(&both[received.get(place.rank.0)]),
             };
-            brief.lay(&own);
+            epoch.publish(&own);
             for peer in others(place) {
-                give(&mut buffers.output_mut()[received.get(peer.0)], &brief.look(peer)?);
+                give(&mut buffers.output_mut()[received.get(peer.0)], &epoch.view(peer)?);
             }
         }
         (Collective::AllToAll, None, None) => {
@@ -72,27 +122,27 @@ pub fn make(op: &mut Op<'_>, place: Place, brief: &Brief<'_>) -> Option<()> {
                 let column = columns.column(place.rank, peer, block.len());
                 bytes_of_mut(&mut own)[column].copy_from_slice(block);
             }
-            brief.lay(&own);
+            epoch.publish(&own);
             if let Buffers::Apart { input, output } = buffers {
                 let own = sent.get(place.rank.0);
                 output[own.clone()].copy_from_slice(&input[own]);
             }
             for peer in others(place) {
-                let (block, theirs) = (sent.get(peer.0), brief.look(peer)?);
+                let (block, theirs) = (sent.get(peer.0), epoch.view(peer)?);
                 let column = columns.column(peer, place.rank, block.len());
                 buffers.output_mut()[block].copy_from_slice(&bytes_of(&theirs)[column]);
             }
         }
         (Collective::ReduceScatter, Some(reducer), None) => {
-            reduce_scatter(reducer, sent, buffers, place, brief)?;
+            reduce_scatter(reducer, sent, buffers, place, epoch)?;
         }
         (Collective::Barrier, None, None) => {
-            brief.lay(&[0; FEW / 8]);
+            epoch.publish(&[0; FEW / 8]);
             for peer in others(place) {
-                brief.look(peer)?;
+                epoch.view(peer)?;
             }
         }
-        _ => unreachable!("no other call is brief"),
+        _ => unreachable!("no other call is eligible"),
     }
     Some(())
 }
@@ -103,13 +153,13 @@ fn scan(
     reducer: &Reducer,
     buffers: &mut Buffers<'_>,
     place: Place,
-    brief: &Brief<'_>,
+    epoch: &FastEpoch<'_>,
 ) -> Option<()> {
     let own = ready(reducer, buffers.input(), place.size);
     let (is_first, is_last) = (place.rank == Rank(0), place.rank.0 + 1 == place.size);
     let is_flat = place.size <= FLAT_SCAN;
     if is_first {
-        brief.lay_and_pass_next(&own);
+        epoch.publish_and_release_next(&own);
         if let Buffers::Apart { input, output } = buffers {
             give(output, &few(input));
         }
@@ -117,18 +167,18 @@ fn scan(
         return Some(());
     }
     if is_flat && !is_last {
-        brief.lay(&own);
+        epoch.publish(&own);
     }
-    let bytes = brief.bytes();
+    let bytes = epoch.bytes();
     let result = if is_flat {
-        fold(reducer, place, 0..place.rank.0 + 1, own, bytes, brief)?
+        fold(reducer, place, 0..place.rank.0 + 1, own, bytes, epoch)?
     } else {
-        let mut before = Some(brief.look(place.before(1))?);
+        let mut before = Some(epoch.view(place.before(1))?);
         fold_next(reducer, &mut before, own, bytes);
         before?
     };
     if !is_flat && !is_last {
-        brief.lay_and_pass_next(&result);
+        epoch.publish_and_release_next(&result);
     }
     give(buffers.output_mut(), &result);
     Some(())
@@ -140,17 +190,18 @@ fn reduce_scatter(
     blocks: &Blocks,
     buffers: &mut Buffers<'_>,
     place: Place,
-    brief: &Brief<'_>,
+    epoch: &FastEpoch<'_>,
 ) -> Option<()> {
     let columns = Columns::new(place.size, blocks.longest());
-    let mut laid = [0; FEW / 8];
+    let mut published = [0; FEW / 8];
     for peer in others(place) {
         let share = &buffers.input()[blocks.get(peer.0)];
-        let column = &mut bytes_of_mut(&mut laid)[columns.column(place.rank, peer, share.len())];
+        let column =
+            &mut bytes_of_mut(&mut published)[columns.column(place.rank, peer, share.len())];
         column.copy_from_slice(share);
         reducer.prepare(column, place.size);
     }
-    brief.lay(&laid);
+    epoch.publish(&published);
     let own = blocks.get(place.rank.0);
     let share = ready(reducer, &buffers.input()[own.clone()], place.size);
     let mut result = None;
@@ -159,7 +210,7 @@ fn reduce_scatter(
             share
         } else {
             let column = columns.column(rank, place.rank, own.len());
-            few(&bytes_of(&brief.look(rank)?)[column])
+            few(&bytes_of(&epoch.view(rank)?)[column])
         };
         fold_next(reducer, &mut result, theirs, own.len());
     }
@@ -179,9 +230,9 @@ fn fold_all(
     place: Place,
     own: Few,
     bytes: usize,
-    brief: &Brief<'_>,
+    epoch: &FastEpoch<'_>,
 ) -> Option<Few> {
-    let mut result = fold(reducer, place, 0..place.size, own, bytes, brief)?;
+    let mut result = fold(reducer, place, 0..place.size, own, bytes, epoch)?;
     if reducer.finishes() {
         reducer.finish(&mut bytes_of_mut(&mut result)[..bytes], place.size);
     }
@@ -196,11 +247,11 @@ fn fold(
     ranks: Range<usize>,
     own: Few,
     bytes: usize,
-    brief: &Brief<'_>,
+    epoch: &FastEpoch<'_>,
 ) -> Option<Few> {
     let mut result = None;
     for rank in ranks.map(Rank) {
-        let share = if rank == place.rank { own } else { brief.look(rank)? };
+        let share = if rank == place.rank { own } else { epoch.view(rank)? };
         fold_next(reducer, &mut result, share, bytes);
     }
     result
@@ -255,5 +306,40 @@ fn give(into: &mut [u8], result: &Few) {
         // A length that is known is one store.
         8 => into.copy_from_slice(&bytes_of(result)[..8]),
         length => into.copy_from_slice(&bytes_of(result)[..length]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::select::{Ground, Selection};
+    use super::super::table;
+    use super::*;
+    use crate::dtype::DataType;
+    use crate::op::{Call, Fold, RedOp};
+
+    #[test]
+    fn the_general_path_executes_eligible_calls_by_the_flat_algorithm() {
+        let (dtype, selection) = (DataType::Int8, Selection::default());
+        let reduction = Fold::new(dtype, RedOp::Sum).unwrap().into();
+        for (ranks, ground) in
+            (2..70).flat_map(|ranks| [(ranks, Ground::OneHost), (ranks, Ground::OpenHost)])
+        {
+            let (count, counts, root) = (MOST, Counts::Each(MOST), Rank(0));
+            let calls = [
+                Call::all_reduce(count, reduction),
+                Call::reduce(count, reduction, root),
+                Call::broadcast(count, dtype, root),
+                Call::all_gather(counts, dtype),
+                Call::reduce_scatter(counts, reduction),
+                Call::all_to_all(counts, dtype),
+                Call::barrier(),
+            ];
+            for call in calls {
+                let name = table::choose(&selection, &call, ranks, ground);
+                assert_eq!(name, "flat", "{call} of {ranks}");
+            }
+            let scan = table::choose(&selection, &Call::scan(count, reduction), ranks, ground);
+            assert_eq!(scan, if ranks <= FLAT_SCAN { "flat" } else { "chain" }, "of {ranks}");
+        }
     }
 }
