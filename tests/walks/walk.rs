@@ -1,0 +1,434 @@
+//! Each walk: what its ranks call, and the comparison with ARCHITECTURE.md.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_void};
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::ptr::null_mut;
+
+use nexar::capi::collective::nexarAllReduce;
+use nexar::capi::comm::{nexarCommDestroy, nexarCommInitRank, nexarGetUniqueId};
+use nexar::capi::message::{nexarRecv, nexarSend};
+use nexar::capi::types::{nexarComm_t, nexarUniqueId};
+use nexar::capi::version::nexarGetLastError;
+use nexar::error::Code;
+
+use crate::cuda::{self, Driver};
+use crate::step::{Thread, stepped};
+
+const RANKS: usize = 2;
+/// Codes of nexarFloat32 and nexarSum.
+const FLOAT32: i32 = 7;
+const SUM: i32 = 0;
+
+/// A walk of ARCHITECTURE.md: the files on the stack of the calling thread at the points where the
+/// bytes of a call reach memory or the network, leave them, and are reduced.
+struct Walk {
+    /// Its heading there.
+    name: &'static str,
+    /// The most files it may have.
+    most_files: usize,
+    call: Call,
+    settings: &'static [(&'static str, &'static str)],
+    points: &'static [Point],
+}
+
+/// The thread that comes to a point, a file below `src/` and a function in it, or any.
+type Point = (usize, Thread, &'static str, &'static str);
+
+/// The threads that are followed, in this order.
+const THREADS: [(usize, Thread); 3] =
+    [(0, Thread::Caller), (0, Thread::Named(WORKER)), (1, Thread::Caller)];
+/// The thread of a communicator that executes calls on device memory.
+const WORKER: &str = "nexar-stream";
+
+#[derive(Clone, Copy)]
+enum Call {
+    AllReduce {
+        bytes: usize,
+    },
+    Message {
+        bytes: usize,
+    },
+    /// On the memory of a device.
+    CudaAllReduce {
+        bytes: usize,
+    },
+}
+
+/// Modules that no walk lists: the threads and wake-ups under every wait, and the vocabulary.
+const GROUND: [&str; 14] = [
+    "arena", "blocks", "buffer", "dtype", "error", "kept", "lib", "memory", "message", "op",
+    "parker", "rank", "runtime", "sync",
+];
+
+/// What surrounds every exported function: it is entered more than once, for each guard that it is.
+const GUARDS: [&str; 2] = ["capi/boundary.rs", "capi/process.rs"];
+
+/// Large calls are walked with fewer bytes, by the algorithm that large ones have: a step takes some
+/// microseconds.
+const WALKS: [Walk; 5] = [
+    Walk {
+        name: "All-reduce, 8 B, one host",
+        most_files: 14,
+        call: Call::AllReduce { bytes: 8 },
+        settings: &[],
+        points: &[
+            (0, Thread::Caller, "transport/shm/shelf.rs", "lay_few"),
+            (0, Thread::Caller, "transport/shm/shelf.rs", "few"),
+            (0, Thread::Caller, "reduce/dispatch.rs", "fold_few"),
+        ],
+    },
+    Walk {
+        name: "All-reduce, 16 MiB, one host",
+        most_files: 18,
+        call: Call::AllReduce { bytes: 70 << 10 },
+        settings: &[],
+        points: &[
+            (0, Thread::Caller, "transport/shm/shelf.rs", "lay"),
+            (0, Thread::Caller, "transport/shm/shelf.rs", "find"),
+            (0, Thread::Caller, "reduce/reducer.rs", "fold_into"),
+        ],
+    },
+    Walk {
+        name: "All-reduce, 16 MiB, between hosts",
+        most_files: 18,
+        call: Call::AllReduce { bytes: 4 << 10 },
+        settings: &[("NEXAR_SHM_DISABLE", "1"), ("NEXAR_ALGO", "allreduce:ring")],
+        points: &[
+            (0, Thread::Caller, "transport/quic/streams.rs", "send"),
+            (0, Thread::Caller, "transport/quic/stream_reader.rs", "land"),
+            (0, Thread::Caller, "reduce/reducer.rs", "fold"),
+        ],
+    },
+    Walk {
+        name: "Message, 64 KiB",
+        most_files: 16,
+        call: Call::Message { bytes: 20 << 10 },
+        settings: &[("NEXAR_SHM_DISABLE", "1")],
+        points: &[
+            (0, Thread::Caller, "transport/quic/control_messages.rs", ""),
+            (0, Thread::Caller, "transport/quic/payload_streams.rs", ""),
+            (1, Thread::Caller, "matching.rs", ""),
+            (1, Thread::Caller, "transport/quic/payload_streams.rs", ""),
+        ],
+    },
+    Walk {
+        name: "All-reduce, 16 MiB, CUDA buffer",
+        most_files: 26,
+        call: Call::CudaAllReduce { bytes: 70 << 10 },
+        settings: &[("LD_LIBRARY_PATH", cuda::DIRECTORY)],
+        points: &[
+            (0, Thread::Caller, "device/stream.rs", "copy"),
+            (0, Thread::Caller, "device/stream.rs", "wait_value"),
+            (0, Thread::Named(WORKER), "transport/shm/shelf.rs", "lay"),
+            (0, Thread::Named(WORKER), "reduce/reducer.rs", "fold"),
+        ],
+    },
+];
+
+/// A place in the source, below `src/`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    file: String,
+    line: usize,
+}
+
+pub fn check_all() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md")).unwrap();
+    cuda::compile();
+    let mut sources = Sources::default();
+    let mut wrong = 0;
+    // Some of them, if named.
+    let named = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
+    let is_meant =
+        |walk: &&Walk| named.as_ref().is_none_or(|part| walk.name.contains(part.as_str()));
+    for walk in WALKS.iter().filter(is_meant) {
+        let stacks = walk.stacks(&mut sources);
+        let mut files: Vec<&str> = Vec::new();
+        for place in stacks.iter().flatten() {
+            let module = place.file.split(['/', '.']).next().unwrap_or_default();
+            if !GROUND.contains(&module) && !files.contains(&place.file.as_str()) {
+                files.push(&place.file);
+            }
+        }
+        let told = walk.told(&page);
+        let back = stacks.iter().find_map(|stack| step_back(stack, &mut sources));
+        let is_right = told == files && files.len() <= walk.most_files && back.is_none();
+        println!("{}: {} of {} files", walk.name, files.len(), walk.most_files);
+        if let Some(place) = back {
+            println!("  steps back to {}:{}", place.file, place.line);
+        }
+        if !is_right {
+            wrong += 1;
+            println!("  executed:         {}", files.join(" "));
+            println!("  ARCHITECTURE.md:  {}", told.join(" "));
+        }
+    }
+    assert_eq!(wrong, 0, "walks differ from ARCHITECTURE.md");
+    println!("{} passed, 0 failed", WALKS.len());
+}
+
+/// Where a stack returns to a file for something new: the function there is not one that was on the
+/// stack before. The closures of such a function are part of it. The guards are left out.
+fn step_back(stack: &[Place], sources: &mut Sources) -> Option<Place> {
+    for (index, place) in stack.iter().enumerate() {
+        let before = &stack[..index];
+        if GUARDS.contains(&place.file.as_str()) {
+            continue;
+        }
+        let is_new = before.last().is_some_and(|last| last.file != place.file);
+        let mut known = before.iter().filter(|other| other.file == place.file).peekable();
+        let function = sources.function(place);
+        if is_new && known.peek().is_some() && !known.any(|one| sources.function(one) == function) {
+            return Some(place.clone());
+        }
+    }
+    None
+}
+
+/// The source files, as far as they were asked for.
+#[derive(Default)]
+struct Sources(BTreeMap<String, Vec<String>>);
+
+impl Sources {
+    /// The name of the innermost function around a place. Relies on rustfmt's indentation.
+    fn function(&mut self, place: &Place) -> String {
+        let lines = self.0.entry(place.file.clone()).or_insert_with(|| {
+            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+            let text = fs::read_to_string(format!("{root}{}", place.file)).unwrap_or_default();
+            text.lines().map(str::to_owned).collect()
+        });
+        let mut found = String::new();
+        for (index, line) in lines.iter().enumerate().take(place.line) {
+            let Some((before, rest)) = line.split_once("fn ") else { continue };
+            let words = ["pub", "async", "unsafe", "const", "extern"];
+            let is_item = before.split_whitespace().all(|word| {
+                words.iter().any(|known| word.starts_with(known))
+                    || word.starts_with(['"', '('])
+                    || word.ends_with(')')
+            });
+            let indent = line.len() - line.trim_start().len();
+            let end = format!("{}}}", " ".repeat(indent));
+            let length = lines[index..].iter().position(|line| *line == end).unwrap_or(0);
+            if is_item && place.line <= index + 1 + length {
+                let name = rest.split(['(', '<']).next().unwrap_or_default();
+                found = format!("{name} at {}", index + 1);
+            }
+        }
+        found
+    }
+}
+
+impl Walk {
+    /// The files that ARCHITECTURE.md lists under the name of this walk.
+    fn told<'a>(&self, page: &'a str) -> Vec<&'a str> {
+        let section =
+            page.split("\n### ").find(|section| section.lines().next() == Some(self.name));
+        let lines =
+            section.unwrap_or_default().lines().skip(1).take_while(|line| !line.starts_with('#'));
+        let items = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+        items.filter_map(|line| line.split('`').nth(1)?.strip_prefix("src/")).collect()
+    }
+
+    /// The stack at each point, outermost place first.
+    fn stacks(&self, sources: &mut Sources) -> Vec<Vec<Place>> {
+        let mut stacks = Vec::new();
+        for (rank, thread) in THREADS {
+            let points = self.points.iter().filter(|point| point.0 == rank && point.1 == thread);
+            let points: Vec<_> = points.collect();
+            if points.is_empty() {
+                continue;
+            }
+            let executed = resolve(&self.run(rank, thread, &[]));
+            let wanted: Vec<&str> = points
+                .iter()
+                .map(|(_, _, file, function)| {
+                    let is_there = |place: &Place| {
+                        let name = format!("{function} ");
+                        place.file == *file
+                            && (function.is_empty() || sources.function(place).starts_with(&name))
+                    };
+                    let mut is_there = is_there;
+                    let first = executed
+                        .iter()
+                        .find(|(_, places)| places.first().is_some_and(&mut is_there));
+                    let (address, _) = first.unwrap_or_else(|| {
+                        panic!("{}: {file} {function} was not executed", self.name)
+                    });
+                    address.as_str()
+                })
+                .collect();
+            for line in self.run(rank, thread, &wanted) {
+                let addresses: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                let frames = resolve(&addresses);
+                let places =
+                    frames.into_iter().rev().flat_map(|(_, places)| places.into_iter().rev());
+                stacks.push(places.filter(|place| !place.file.starts_with('/')).collect());
+            }
+        }
+        stacks
+    }
+
+    /// Runs both ranks, of which one steps. Returns the lines that it prints.
+    fn run(&self, stepping: usize, thread: Thread, wanted: &[&str]) -> Vec<String> {
+        let mut id = nexarUniqueId { internal: [0; 128] };
+        // SAFETY: the place for the id is valid.
+        check(unsafe { nexarGetUniqueId(&raw mut id) });
+        let id: String = id.internal.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+        let start = |rank: usize| {
+            let role = match thread {
+                _ if rank != stepping => "run",
+                Thread::Caller => "step",
+                Thread::Named(name) => name,
+            };
+            Command::new(std::env::current_exe().unwrap())
+                .args(["rank", self.name, &rank.to_string(), &id, role])
+                .args(wanted)
+                .envs(self.settings.iter().copied())
+                .env("NEXAR_PEER_TIMEOUT_MS", "60000")
+                .env("NEXAR_OP_TIMEOUT_MS", "120000")
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let ranks: Vec<Child> = (0..RANKS).map(start).collect();
+        let mut lines = Vec::new();
+        for rank in ranks {
+            let output = rank.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}: a rank ended with {}", self.name, output.status);
+            let text = String::from_utf8(output.stdout).unwrap();
+            lines.extend(text.lines().map(str::to_owned));
+        }
+        lines
+    }
+}
+
+/// The places of addresses relative to the beginning of this program: of the innermost inlined
+/// function first. Files elsewhere than in `src/` keep their whole path.
+fn resolve(addresses: &[String]) -> Vec<(String, Vec<Place>)> {
+    let mut resolver = Command::new("addr2line")
+        .args(["-a", "-i", "-e"])
+        .arg(std::env::current_exe().unwrap())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("addr2line comes with the compiler's binutils");
+    let mut input = resolver.stdin.take().unwrap();
+    let text = addresses.join("\n") + "\n";
+    let writing = std::thread::spawn(move || input.write_all(text.as_bytes()));
+    let output = resolver.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    let mut resolved: Vec<(String, Vec<Place>)> = Vec::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        if line.starts_with("0x") {
+            resolved.push((line.to_owned(), Vec::new()));
+            continue;
+        }
+        let (file, line) = line.split_once(':').unwrap_or((line, ""));
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+        let file = file.strip_prefix(root).or(file.strip_prefix("src/"));
+        let line = line.split(' ').next().and_then(|line| line.parse().ok());
+        let place = |(file, line): (&str, usize)| Place { file: file.to_owned(), line };
+        if let Some((_, places)) = resolved.last_mut() {
+            places.extend(file.zip(line).map(place));
+        }
+    }
+    resolved
+}
+
+/// One rank of a walk. If it steps, it prints the addresses that it executed, or the stacks at those
+/// that are wanted.
+pub fn rank(name: &str, rank: &str, id: &str, role: &str, wanted: &[String]) {
+    let walk = WALKS.iter().find(|walk| walk.name == name).expect("a walk has this name");
+    let rank: i32 = rank.parse().unwrap();
+    let driver = matches!(walk.call, Call::CudaAllReduce { .. }).then(Driver::open);
+    let mut unique = nexarUniqueId { internal: [0; 128] };
+    for (index, byte) in unique.internal.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&id[2 * index..][..2], 16).unwrap() as _;
+    }
+    let mut comm = null_mut();
+    // SAFETY: the place for the handle is valid.
+    check(unsafe { nexarCommInitRank(&raw mut comm, RANKS as i32, unique, rank) });
+    let (Call::AllReduce { bytes } | Call::Message { bytes } | Call::CudaAllReduce { bytes }) =
+        walk.call;
+    let (sent, mut received) = (vec![0_u8; bytes], vec![1_u8; bytes]);
+    let on_device = driver.as_ref().map(|driver| [driver.allocate(bytes), driver.allocate(bytes)]);
+    let [from, into] =
+        on_device.unwrap_or([sent.as_ptr().cast_mut().cast(), received.as_mut_ptr().cast()]);
+    let call = || execute(walk.call, rank, from, into, comm);
+    let synchronize = || driver.iter().for_each(Driver::synchronize);
+    let complete = || {
+        call();
+        synchronize();
+    };
+    // Connections and memory exist from the second call on.
+    (0..3).for_each(|_| complete());
+    let base = program_start();
+    let mut text = String::new();
+    let thread = match role {
+        "run" => None,
+        "step" => Some(Thread::Caller),
+        _ => Some(Thread::Named(WORKER)),
+    };
+    if let Some(thread) = thread {
+        let address = |text: &String| {
+            base + usize::from_str_radix(text.trim_start_matches("0x"), 16).unwrap()
+        };
+        let wanted_addresses = wanted.iter().map(address).collect();
+        let steps = match thread {
+            // The driver starts threads while it is waited for, with signals blocked.
+            Thread::Caller => stepped(thread, wanted_addresses, call),
+            Thread::Named(_) => stepped(thread, wanted_addresses, complete),
+        };
+        synchronize();
+        if wanted.is_empty() {
+            text = steps.addresses.iter().map(|one| format!("{:x}\n", one - base)).collect();
+        }
+        for stack in &steps.stacks {
+            // A return address is that of the instruction behind the call.
+            let offset = |(depth, address): (usize, &usize)| {
+                format!("{:x}", address.wrapping_sub(base).wrapping_sub(usize::from(depth > 0)))
+            };
+            let offsets: Vec<String> = stack.iter().enumerate().map(offset).collect();
+            text += &format!("{}\n", offsets.join(" "));
+        }
+    } else {
+        complete();
+    }
+    complete();
+    check(nexarCommDestroy(comm));
+    // At the end: the output is read when the other rank has ended too.
+    print!("{text}");
+}
+
+fn execute(call: Call, rank: i32, from: *const c_void, into: *mut c_void, comm: nexarComm_t) {
+    // SAFETY: both buffers have as many bytes as the call names, and live as long as it.
+    check(unsafe {
+        match (call, rank) {
+            (Call::AllReduce { bytes } | Call::CudaAllReduce { bytes }, _) => {
+                nexarAllReduce(from, into, bytes / 4, FLOAT32, SUM, comm, null_mut())
+            }
+            (Call::Message { bytes }, 0) => {
+                nexarSend(from, bytes / 4, FLOAT32, 1, comm, null_mut())
+            }
+            (Call::Message { bytes }, _) => {
+                nexarRecv(into, bytes / 4, FLOAT32, 0, comm, null_mut())
+            }
+        }
+    });
+}
+
+fn check(code: Code) {
+    // SAFETY: the text is a string that lives until this thread asks again.
+    let text = unsafe { CStr::from_ptr(nexarGetLastError(null_mut())) };
+    assert_eq!(code, Code::Success, "{}", text.to_string_lossy());
+}
+
+/// Where this program begins in memory.
+fn program_start() -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let first = maps.lines().next().unwrap();
+    usize::from_str_radix(first.split('-').next().unwrap(), 16).unwrap()
+}
