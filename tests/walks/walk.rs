@@ -135,39 +135,31 @@ struct Place {
     line: usize,
 }
 
+/// A peer that comes late sends a call another way. A walk is the way of a call that waits for
+/// nobody, so it is tried again.
+const ATTEMPTS: usize = 5;
+
+/// Checks the walks, or those whose name contains the argument.
 pub fn check_all() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md")).unwrap();
     cuda::compile();
-    let mut sources = Sources::default();
-    let mut wrong = 0;
-    // Some of them, if named.
     let named = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
     let is_meant =
         |walk: &&Walk| named.as_ref().is_none_or(|part| walk.name.contains(part.as_str()));
+    let mut sources = Sources::default();
+    let (mut passed, mut failed) = (0, 0);
     for walk in WALKS.iter().filter(is_meant) {
-        let stacks = walk.stacks(&mut sources);
-        let mut files: Vec<&str> = Vec::new();
-        for place in stacks.iter().flatten() {
-            let module = place.file.split(['/', '.']).next().unwrap_or_default();
-            if !GROUND.contains(&module) && !files.contains(&place.file.as_str()) {
-                files.push(&place.file);
-            }
-        }
-        let told = walk.told(&page);
-        let back = stacks.iter().find_map(|stack| step_back(stack, &mut sources));
-        let is_right = told == files && files.len() <= walk.most_files && back.is_none();
-        println!("{}: {} of {} files", walk.name, files.len(), walk.most_files);
-        if let Some(place) = back {
-            println!("  steps back to {}:{}", place.file, place.line);
-        }
-        if !is_right {
-            wrong += 1;
-            println!("  executed:         {}", files.join(" "));
-            println!("  ARCHITECTURE.md:  {}", told.join(" "));
+        let mut attempts = (0..ATTEMPTS).map(|_| walk.check(&page, &mut sources));
+        let reasons: Vec<String> = attempts.by_ref().map_while(Result::err).collect();
+        if reasons.len() < ATTEMPTS {
+            passed += 1;
+        } else {
+            failed += 1;
+            println!("{}: {}", walk.name, reasons.join("\n"));
         }
     }
-    assert_eq!(wrong, 0, "walks differ from ARCHITECTURE.md");
-    println!("{} passed, 0 failed", WALKS.len());
+    println!("{passed} passed, {failed} failed");
+    assert!(failed == 0 && passed > 0, "walks differ from ARCHITECTURE.md");
 }
 
 /// Where a stack returns to a file for something new: the function there is not one that was on the
@@ -232,8 +224,33 @@ impl Walk {
         items.filter_map(|line| line.split('`').nth(1)?.strip_prefix("src/")).collect()
     }
 
+    /// Executes the walk once. The error says how it differs from the page.
+    fn check(&self, page: &str, sources: &mut Sources) -> Result<(), String> {
+        let stacks = self.stacks(sources)?;
+        let mut files: Vec<&str> = Vec::new();
+        for place in stacks.iter().flatten() {
+            let module = place.file.split(['/', '.']).next().unwrap_or_default();
+            if !GROUND.contains(&module) && !files.contains(&place.file.as_str()) {
+                files.push(&place.file);
+            }
+        }
+        if let Some(place) = stacks.iter().find_map(|stack| step_back(stack, sources)) {
+            return Err(format!("steps back to {}:{}", place.file, place.line));
+        }
+        let told = self.told(page);
+        if told != files {
+            let (files, told) = (files.join(" "), told.join(" "));
+            return Err(format!("executed:\n  {files}\nARCHITECTURE.md:\n  {told}"));
+        }
+        if files.len() > self.most_files {
+            return Err(format!("{} files, at most {}", files.len(), self.most_files));
+        }
+        println!("{}: {} of {} files", self.name, files.len(), self.most_files);
+        Ok(())
+    }
+
     /// The stack at each point, outermost place first.
-    fn stacks(&self, sources: &mut Sources) -> Vec<Vec<Place>> {
+    fn stacks(&self, sources: &mut Sources) -> Result<Vec<Vec<Place>>, String> {
         let mut stacks = Vec::new();
         for (rank, thread) in THREADS {
             let points = self.points.iter().filter(|point| point.0 == rank && point.1 == thread);
@@ -242,33 +259,26 @@ impl Walk {
                 continue;
             }
             let executed = resolve(&self.run(rank, thread, &[]));
-            let wanted: Vec<&str> = points
-                .iter()
-                .map(|(_, _, file, function)| {
-                    let is_there = |place: &Place| {
-                        let name = format!("{function} ");
-                        place.file == *file
-                            && (function.is_empty() || sources.function(place).starts_with(&name))
-                    };
-                    let mut is_there = is_there;
-                    let first = executed
-                        .iter()
-                        .find(|(_, places)| places.first().is_some_and(&mut is_there));
-                    let (address, _) = first.unwrap_or_else(|| {
-                        panic!("{}: {file} {function} was not executed", self.name)
-                    });
-                    address.as_str()
-                })
-                .collect();
+            let mut wanted = Vec::new();
+            for (_, _, file, function) in points {
+                let mut is_there = |place: &Place| {
+                    place.file == *file
+                        && (function.is_empty()
+                            || sources.function(place).split(' ').next() == Some(function))
+                };
+                let mut points = executed.iter();
+                let first = points.find(|(_, places)| places.first().is_some_and(&mut is_there));
+                let (address, _) =
+                    first.ok_or_else(|| format!("{file} {function} was not executed"))?;
+                wanted.push(address.as_str());
+            }
             for line in self.run(rank, thread, &wanted) {
                 let addresses: Vec<String> = line.split(' ').map(str::to_owned).collect();
-                let frames = resolve(&addresses);
-                let places =
-                    frames.into_iter().rev().flat_map(|(_, places)| places.into_iter().rev());
-                stacks.push(places.filter(|place| !place.file.starts_with('/')).collect());
+                let frames = resolve(&addresses).into_iter().rev();
+                stacks.push(frames.flat_map(|(_, places)| places.into_iter().rev()).collect());
             }
         }
-        stacks
+        Ok(stacks)
     }
 
     /// Runs both ranks, of which one steps. Returns the lines that it prints.
