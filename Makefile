@@ -17,7 +17,7 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo test lint test-rust test-c stress fuzz fault soak bench nccl-oracle strangers cuda-headers \
+.PHONY: build demo check test lint test-rust test-c stress fuzz fault soak bench nccl-oracle strangers cuda-headers \
 	cuda-no-device valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
@@ -33,6 +33,12 @@ demo: build ## Run the examples
 	done; \
 	echo "== nexar-run -n 4 03_train"; \
 	$(BUILD)/bin/nexar-run -n 4 $$bin/03_train
+
+check: build ## Run the quick checks of daily work: lints, Rust tests of one process, C tests of single calls
+	cargo fmt --all --check
+	cargo clippy --workspace --locked --all-targets -- -D warnings
+	CARGO_INCREMENTAL=0 cargo test --locked --lib --test simulated --test tidy
+	@ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS) -L '^(api|collective)$$'
 
 test: lint test-rust test-c ## Run every check
 	@echo "All green: format, lints, Rust tests, C tests and examples."
