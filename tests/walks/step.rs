@@ -24,6 +24,12 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static WANTED: AtomicPtr<usize> = AtomicPtr::new(null_mut());
 static WANTED_COUNT: AtomicUsize = AtomicUsize::new(0);
 static STACKS: AtomicPtr<usize> = AtomicPtr::new(null_mut());
+/// How many of the wanted addresses were not executed yet.
+static MISSING: AtomicUsize = AtomicUsize::new(0);
+/// How many more steps are made. A thread that drives the network falls behind if it is stepped for
+/// long, and then retransmits more than it sends.
+static STEPS_LEFT: AtomicUsize = AtomicUsize::new(0);
+const MOST_STEPS: usize = 1_000_000;
 
 /// What a closure executed.
 pub struct Steps {
@@ -108,6 +114,13 @@ extern "C" fn record(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the system passes the context of the interrupted code to a handler with SA_SIGINFO.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     let address = registers[libc::REG_RIP as usize] as usize;
+    let steps = STEPS_LEFT.load(Ordering::Relaxed);
+    let is_done = WANTED_COUNT.load(Ordering::Relaxed) > 0 && MISSING.load(Ordering::Relaxed) == 0;
+    if steps == 0 || is_done {
+        registers[libc::REG_EFL as usize] &= !0x100;
+        return;
+    }
+    STEPS_LEFT.store(steps - 1, Ordering::Relaxed);
     let offset = address.wrapping_sub(from_ref(&SEEN).addr().wrapping_sub(REACH));
     let count = COUNT.load(Ordering::Relaxed);
     if offset >= 2 * REACH {
@@ -135,6 +148,7 @@ extern "C" fn record(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut 
             let mut stack = Stack { into, depth: 0, from: address };
             // SAFETY: `visit` gets the stack of this frame, which outlives the call.
             unsafe { _Unwind_Backtrace(visit, (&raw mut stack).cast()) };
+            MISSING.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -167,6 +181,8 @@ pub fn stepped(thread: Thread, wanted: Vec<usize>, body: impl FnOnce()) -> Steps
     let count = wanted.len();
     WANTED.store(wanted.leak().as_mut_ptr(), Ordering::Relaxed);
     WANTED_COUNT.store(count, Ordering::Relaxed);
+    MISSING.store(count, Ordering::Relaxed);
+    STEPS_LEFT.store(MOST_STEPS, Ordering::Relaxed);
     STACKS.store(vec![0; count * DEEPEST].leak().as_mut_ptr(), Ordering::Relaxed);
     SEEN.store(vec![0; 2 * REACH].leak().as_mut_ptr(), Ordering::Relaxed);
     ADDRESSES.store(vec![0; MOST].leak().as_mut_ptr(), Ordering::Relaxed);

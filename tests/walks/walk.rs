@@ -258,7 +258,7 @@ impl Walk {
             if points.is_empty() {
                 continue;
             }
-            let executed = resolve(&self.run(rank, thread, &[]));
+            let executed = resolve(&self.run(rank, thread, &[])?);
             let mut wanted = Vec::new();
             for (_, _, file, function) in points {
                 let mut is_there = |place: &Place| {
@@ -272,7 +272,7 @@ impl Walk {
                     first.ok_or_else(|| format!("{file} {function} was not executed"))?;
                 wanted.push(address.as_str());
             }
-            for line in self.run(rank, thread, &wanted) {
+            for line in self.run(rank, thread, &wanted)? {
                 let addresses: Vec<String> = line.split(' ').map(str::to_owned).collect();
                 let frames = resolve(&addresses).into_iter().rev();
                 stacks.push(frames.flat_map(|(_, places)| places.into_iter().rev()).collect());
@@ -282,7 +282,7 @@ impl Walk {
     }
 
     /// Runs both ranks, of which one steps. Returns the lines that it prints.
-    fn run(&self, stepping: usize, thread: Thread, wanted: &[&str]) -> Vec<String> {
+    fn run(&self, stepping: usize, thread: Thread, wanted: &[&str]) -> Result<Vec<String>, String> {
         let mut id = nexarUniqueId { internal: [0; 128] };
         // SAFETY: the place for the id is valid.
         check(unsafe { nexarGetUniqueId(&raw mut id) });
@@ -298,20 +298,23 @@ impl Walk {
                 .args(wanted)
                 .envs(self.settings.iter().copied())
                 .env("NEXAR_PEER_TIMEOUT_MS", "60000")
-                .env("NEXAR_OP_TIMEOUT_MS", "120000")
+                .env("NEXAR_OP_TIMEOUT_MS", "60000")
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap()
         };
         let ranks: Vec<Child> = (0..RANKS).map(start).collect();
         let mut lines = Vec::new();
-        for rank in ranks {
-            let output = rank.wait_with_output().unwrap();
-            assert!(output.status.success(), "{}: a rank ended with {}", self.name, output.status);
+        let outputs: Vec<_> =
+            ranks.into_iter().map(|rank| rank.wait_with_output().unwrap()).collect();
+        for output in outputs {
+            if !output.status.success() {
+                return Err(format!("a rank ended with {}", output.status));
+            }
             let text = String::from_utf8(output.stdout).unwrap();
             lines.extend(text.lines().map(str::to_owned));
         }
-        lines
+        Ok(lines)
     }
 }
 
