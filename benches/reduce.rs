@@ -80,7 +80,7 @@ struct Row {
     name: String,
     /// GB/s.
     rate: f64,
-    /// Of the limit.
+    /// Relative to the limit.
     share: f64,
 }
 

@@ -229,9 +229,10 @@ typedef enum {
 
 /**
  * Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
- * Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at every
- * fold. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a thread
- * (rounding, flushed subnormals, traps) changes no result; a reduction may raise exception flags.
+ * Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at
+ * every fold. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a
+ * thread (rounding, flushed subnormals, traps) changes no result; a reduction may raise exception
+ * flags.
  */
 typedef enum {
   nexarSum = 0,
@@ -342,9 +343,9 @@ typedef struct {
 } nexarConfig_t;
 
 /**
- * Handle of a stream that orders operations: of nexarStreamCreate, or of CUDA. NULL: the call returns when the
- * result is there; with memory of a device, CUDA's default stream. A destroyed, foreign or random one is
- * nexarInvalidArgument, where there is no CUDA.
+ * Handle of a stream that orders operations: of nexarStreamCreate, or of CUDA. NULL: the call
+ * returns when the result is there; with memory of a device, CUDA's default stream. A destroyed,
+ * foreign or random one is nexarInvalidArgument, where there is no CUDA.
  */
 typedef void *nexarStream_t;
 
@@ -435,8 +436,8 @@ nexarResult_t nexarCommUserRank(nexarComm_t comm,
 
 /**
  * Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
- * NULL; otherwise the one that was current when it was made, or whose memory it was first used on. What
- * is split off keeps it. -1 if there is none.
+ * NULL; otherwise the one that was current when it was made, or whose memory it was first used on.
+ * What is split off keeps it. -1 if there is none.
  */
 nexarResult_t nexarCommCuDevice(nexarComm_t comm,
                                 int *device);
@@ -463,11 +464,11 @@ nexarResult_t nexarCommFinalize(nexarComm_t comm);
 nexarResult_t nexarCommDestroy(nexarComm_t comm);
 
 /**
- * Ends this rank's operations at once, whatever thread is inside them, and frees the
- * communicator. It waits at most 50 ms, until the other ranks know: the program may exit as soon as
- * it returns. The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this
- * one, unless the communicator had failed before. A communicator that is still being made is
- * aborted as soon as it has been made. NULL is nexarSuccess.
+ * Ends this rank's operations at once, whatever thread is inside them, and frees the communicator.
+ * It waits at most 50 ms, until the other ranks know: the program may exit as soon as it returns.
+ * The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this one,
+ * unless the communicator had failed before. A communicator that is still being made is aborted as
+ * soon as it has been made. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);
 
@@ -476,13 +477,13 @@ nexarResult_t nexarCommAbort(nexarComm_t comm);
  * newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
  * comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL.
  *
- * The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two are
- * independent: either may fail, be aborted or be destroyed without the other, and each must be
- * destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config is
- * NULL or its fields are not set, it has the settings of comm, but not its name. A split counts as an
- * operation of comm; it is waited for, whatever config.blocking is. Once all ranks have called it, it
- * takes NEXAR_INIT_TIMEOUT_MS at most; nexarCommAbort of comm by another thread ends it, and
- * nexarCommDestroy of comm waits for it.
+ * The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two
+ * are independent: either may fail, be aborted or be destroyed without the other, and each must be
+ * destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config
+ * is NULL or its fields are not set, it has the settings of comm, but not its name. A split counts
+ * as an operation of comm; it is waited for, whatever config.blocking is. Once all ranks have
+ * called it, it takes NEXAR_INIT_TIMEOUT_MS at most; nexarCommAbort of comm by another thread ends
+ * it, and nexarCommDestroy of comm waits for it.
  *
  * Inside a group, newcomm is NULL until the end of the group.
  */
@@ -563,8 +564,8 @@ nexarResult_t nexarReduceScatter(const void *sendbuff,
                                  nexarStream_t stream);
 
 /**
- * Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its recvbuff.
- * Both have nranks * count elements. In place when sendbuff == recvbuff.
+ * Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its
+ * recvbuff. Both have nranks * count elements. In place when sendbuff == recvbuff.
  */
 nexarResult_t nexarAllToAll(const void *sendbuff,
                             void *recvbuff,
@@ -598,8 +599,8 @@ nexarResult_t nexarScatter(const void *sendbuff,
                            nexarStream_t stream);
 
 /**
- * Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when sendbuff
- * == recvbuff. nexarAvg is nexarInvalidArgument.
+ * Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when
+ * sendbuff == recvbuff. nexarAvg is nexarInvalidArgument.
  */
 nexarResult_t nexarScan(const void *sendbuff,
                         void *recvbuff,
@@ -610,10 +611,10 @@ nexarResult_t nexarScan(const void *sendbuff,
                         nexarStream_t stream);
 
 /**
- * As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets the
- * identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum and the
- * smallest for a maximum (infinities where the type has them). An operator of nexarRedOpCreate has
- * none: rank 0's recvbuff is left alone.
+ * As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets
+ * the identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum
+ * and the smallest for a maximum (infinities where the type has them). An operator of
+ * nexarRedOpCreate has none: rank 0's recvbuff is left alone.
  */
 nexarResult_t nexarExScan(const void *sendbuff,
                           void *recvbuff,
@@ -624,8 +625,8 @@ nexarResult_t nexarExScan(const void *sendbuff,
                           nexarStream_t stream);
 
 /**
- * nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about the
- * time of one buffer of the same total size. Every rank passes the same counts.
+ * nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about
+ * the time of one buffer of the same total size. Every rank passes the same counts.
  */
 nexarResult_t nexarAllReduceBucketed(void *const *buffs,
                                      const size_t *counts,
@@ -642,9 +643,9 @@ nexarResult_t nexarBarrier(nexarComm_t comm,
                            nexarStream_t stream);
 
 /**
- * As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i] elements
- * into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the blocks follow
- * each other. In place when sendbuff == recvbuff + rdispls[rank].
+ * As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i]
+ * elements into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the
+ * blocks follow each other. In place when sendbuff == recvbuff + rdispls[rank].
  */
 nexarResult_t nexarAllGatherV(const void *sendbuff,
                               size_t sendcount,
@@ -656,9 +657,9 @@ nexarResult_t nexarAllGatherV(const void *sendbuff,
                               nexarStream_t stream);
 
 /**
- * As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other in
- * sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block of
- * sendbuff.
+ * As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other
+ * in sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block
+ * of sendbuff.
  */
 nexarResult_t nexarReduceScatterV(const void *sendbuff,
                                   void *recvbuff,
@@ -672,8 +673,8 @@ nexarResult_t nexarReduceScatterV(const void *sendbuff,
  * As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
  * recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
  * not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself.
- * sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff == recvbuff
- * and both have the same counts and displacements.
+ * sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff ==
+ * recvbuff and both have the same counts and displacements.
  */
 nexarResult_t nexarAllToAllV(const void *sendbuff,
                              const size_t *sendcounts,
@@ -719,10 +720,10 @@ nexarResult_t nexarScatterV(const void *sendbuff,
 
 /**
  * Sends count elements to rank peer, which receives them with nexarRecv of the same count and
- * datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
- * met its receive. Messages to one peer are received in the order sent, whatever their sizes. A rank
- * may send to itself; unless the message is short, its receive must be in the same group or made by
- * another thread.
+ * datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one
+ * has met its receive. Messages to one peer are received in the order sent, whatever their sizes.
+ * A rank may send to itself; unless the message is short, its receive must be in the same group or
+ * made by another thread.
  */
 nexarResult_t nexarSend(const void *sendbuff,
                         size_t count,
@@ -732,9 +733,9 @@ nexarResult_t nexarSend(const void *sendbuff,
                         nexarStream_t stream);
 
 /**
- * Receives count elements that rank peer has sent with nexarSend. Another count or datatype than the
- * sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A count of
- * 0 is received like any other.
+ * Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
+ * the sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A
+ * count of 0 is received like any other.
  */
 nexarResult_t nexarRecv(void *recvbuff,
                         size_t count,
@@ -755,9 +756,9 @@ nexarResult_t nexarSendTag(const void *sendbuff,
                            nexarStream_t stream);
 
 /**
- * As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may be
- * NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not taken.
- * Which rank and tag it was is not told: where that matters, send it in the message.
+ * As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may
+ * be NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not
+ * taken. Which rank and tag it was is not told: where that matters, send it in the message.
  */
 nexarResult_t nexarRecvTag(void *recvbuff,
                            size_t count,
@@ -794,11 +795,12 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
 
 /**
  * Creates an operator from a function of the program, for any datatype. The function folds count
- * elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is 0,
- * operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on
- * to it. It runs in the thread of the call that uses it, or of its stream, in the floating-point
- * environment of that thread, and must neither call nexar nor throw. It can be used with comm alone,
- * whose other ranks must use an operator created with the same value of commutative.
+ * elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is
+ * 0, operands are folded in the order of ranks: in comes from lower ranks than inout. user is
+ * passed on to it. It runs in the thread of the call that uses it, or of its stream, in the
+ * floating-point environment of that thread, and must neither call nexar nor throw. It can be used
+ * with comm alone, whose other ranks must use an operator created with the same value of
+ * commutative.
  */
 nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                void (*fold)(const void *in,
@@ -812,8 +814,8 @@ nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
 
 /**
  * Destroys an operator that was created for comm, as nexarCommDestroy does with all of them. Calls
- * that use it already are not disturbed: the function, user and a scalar that is not immediate must
- * outlive them.
+ * that use it already are not disturbed: the function, user and a scalar that is not immediate
+ * must outlive them.
  */
 nexarResult_t nexarRedOpDestroy(nexarRedOp_t op,
                                 nexarComm_t comm);
@@ -833,16 +835,17 @@ nexarResult_t nexarGroupStart(void);
 /**
  * Ends a group. The outermost end first makes the communicators of the group, all at once; with
  * config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it splits
- * communicators, as if that had been called before the operations. Then it starts all
- * operations of the group before it waits for any, and returns when those on stream NULL have their
- * results and the others are queued on their streams. Operations on one communicator count as
- * called in the order in which they were.
+ * communicators, as if that had been called before the operations. Then it starts all operations
+ * of the group before it waits for any, and returns when those on stream NULL have their results
+ * and the others are queued on their streams. Operations on one communicator count as called in
+ * the order in which they were.
  *
- * If an operation, an initialisation or a split inside the group was refused, that error is returned
- * once more (of several, the last), and nothing of the group is begun; the communicators that it
- * would have made have failed. Otherwise the result is the first failure: of an initialisation, of a
- * split, of an operation on stream NULL. A handle that was written must be destroyed, also if its
- * communicator could not be made. Without a nexarGroupStart it is nexarInvalidUsage.
+ * If an operation, an initialisation or a split inside the group was refused, that error is
+ * returned once more (of several, the last), and nothing of the group is begun; the communicators
+ * that it would have made have failed. Otherwise the result is the first failure: of an
+ * initialisation, of a split, of an operation on stream NULL. A handle that was written must be
+ * destroyed, also if its communicator could not be made. Without a nexarGroupStart it is
+ * nexarInvalidUsage.
  */
 nexarResult_t nexarGroupEnd(void);
 
@@ -858,8 +861,8 @@ nexarResult_t nexarStreamCreate(nexarStream_t *stream);
 
 /**
  * Waits until all that was queued on the stream has ended, and returns the first error among it
- * since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL). NULL
- * is nexarSuccess: its operations have ended.
+ * since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL).
+ * NULL is nexarSuccess: its operations have ended.
  */
 nexarResult_t nexarStreamSynchronize(nexarStream_t stream);
 
@@ -870,17 +873,17 @@ nexarResult_t nexarStreamSynchronize(nexarStream_t stream);
 nexarResult_t nexarStreamQuery(nexarStream_t stream);
 
 /**
- * Waits until all that was queued on the stream has ended, and frees it: its handle is dead from the
- * beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL is
- * nexarSuccess.
+ * Waits until all that was queued on the stream has ended, and frees it: its handle is dead from
+ * the beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL
+ * is nexarSuccess.
  */
 nexarResult_t nexarStreamDestroy(nexarStream_t stream);
 
 /**
  * Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where
- * a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the host
- * read where it lies, which spares a copy of large buffers. It belongs to the process, not to a
- * communicator. It is not inherited by a child process: a child that reads or writes it gets
+ * a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the
+ * host read where it lies, which spares a copy of large buffers. It belongs to the process, not to
+ * a communicator. It is not inherited by a child process: a child that reads or writes it gets
  * SIGSEGV. A size of 0 gives NULL.
  */
 nexarResult_t nexarMemAlloc(void **ptr,

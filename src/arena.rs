@@ -1,8 +1,10 @@
-//! Memory that a process hands out to its program, and that others of its host can read where it lies.
+//! Memory that a process hands out to its program, and that others of its host can read where it
+//! lies.
 //!
-//! Each process has one arena: a file without a name, as long as the host's memory, of which only what is
-//! handed out is mapped, and only what is used takes any. Leaves to others how a process says where its bytes lie. Invariant: a peer's word for a
-//! place is taken only if the place lies inside its arena, whose length never changes.
+//! Each process has one arena: a file without a name, as long as the host's memory, of which only
+//! what is handed out is mapped, and only what is used takes any. Leaves to others how a process
+//! says where its bytes lie. Invariant: a peer's word for a place is taken only if the place lies
+//! inside its arena, whose length never changes.
 #![expect(unsafe_code, reason = "a part of a peer's arena is seen as bytes")]
 
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use rustix::io::{Errno, Result};
 use tracing::warn;
 
 use crate::kept::{Kept, Registry};
-use crate::memory::{Memory, Writers};
+use crate::memory::{SharedMapping, Writers};
 
 const PAGE: usize = 4096;
 
@@ -24,18 +26,18 @@ const PAGE: usize = 4096;
 pub struct Arena {
     descriptor: OwnedFd,
     bytes: usize,
-    blocks: Mutex<Blocks>,
+    blocks: Mutex<ArenaBlocks>,
     /// How many blocks there are: most programs have none, and are not to wait for the lock.
     count: AtomicUsize,
 }
 
 /// What is handed out.
 #[derive(Default)]
-struct Blocks {
+struct ArenaBlocks {
     /// By where they begin in the arena, with their addresses.
     by_offset: BTreeMap<usize, usize>,
     /// By address, with where they begin in the arena.
-    by_address: BTreeMap<usize, (Memory, usize)>,
+    by_address: BTreeMap<usize, (SharedMapping, usize)>,
 }
 
 /// The arena of this process, which is made when it is first needed.
@@ -49,7 +51,7 @@ impl Arena {
         let host = rustix::system::sysinfo();
         let bytes = (host.totalram as usize).saturating_mul(host.mem_unit as usize);
         let whole = bytes.next_multiple_of(PAGE);
-        let bytes = whole.min(Memory::most_bytes() / PAGE * PAGE);
+        let bytes = whole.min(SharedMapping::most_bytes() / PAGE * PAGE);
         if bytes == 0 {
             return Err(Errno::FBIG);
         }
@@ -59,7 +61,7 @@ impl Arena {
                  nexarMemAlloc shares {bytes} bytes at most with other ranks"
             );
         }
-        let descriptor = Memory::unmapped("nexar-arena", bytes)?;
+        let descriptor = SharedMapping::unmapped("nexar-arena", bytes)?;
         Ok(Self { descriptor, bytes, blocks: Mutex::default(), count: AtomicUsize::new(0) })
     }
 
@@ -82,7 +84,7 @@ impl Arena {
         if self.bytes.checked_sub(start)? < bytes {
             return None;
         }
-        let memory = Memory::part(self.descriptor.as_fd(), start, bytes).ok()?;
+        let memory = SharedMapping::part(self.descriptor.as_fd(), start, bytes).ok()?;
         let address = memory.start(0);
         blocks.by_offset.insert(start, address.addr().get());
         blocks.by_address.insert(address.addr().get(), (memory, start));
@@ -120,7 +122,7 @@ impl Arena {
         (inside + bytes.len() <= memory.extent()).then_some((start + inside) as u64)
     }
 
-    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+    fn blocks(&self) -> MutexGuard<'_, ArenaBlocks> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +130,7 @@ impl Arena {
 /// The arena of another process, which is mapped when first looked into.
 pub struct PeerArena {
     descriptor: OwnedFd,
-    memory: OnceLock<Option<Memory>>,
+    memory: OnceLock<Option<SharedMapping>>,
 }
 
 /// Arenas of peers by device and inode: one mapping serves all communicators of this process.
@@ -141,17 +143,18 @@ impl PeerArena {
         KNOWN.get_or_try((stat.st_dev, stat.st_ino), new)
     }
 
-    /// Bytes that its owner says lie there. `None` if they do not lie in the arena, or it cannot be read.
+    /// Bytes that its owner says lie there. `None` if they do not lie in the arena, or it cannot be
+    /// read.
     pub fn bytes(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
         let memory = self.memory.get_or_init(|| {
-            let length = Memory::length(self.descriptor.as_fd()).ok()?;
-            Memory::of_peer(self.descriptor.as_fd(), length, Writers::Maker).ok()
+            let length = SharedMapping::length(self.descriptor.as_fd()).ok()?;
+            SharedMapping::of_peer(self.descriptor.as_fd(), length, Writers::Maker).ok()
         });
         seen(memory.as_ref()?, offset, bytes)
     }
 }
 
-fn seen(memory: &Memory, offset: u64, bytes: usize) -> Option<&[u8]> {
+fn seen(memory: &SharedMapping, offset: u64, bytes: usize) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(bytes).filter(|end| *end <= memory.extent())?;
     // SAFETY: who shows bytes of his arena leaves them alone until all have passed the round.

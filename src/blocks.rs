@@ -4,12 +4,12 @@ use std::ops::Range;
 
 /// Where each rank's block lies. Blocks may leave gaps and come in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks(Layout);
+pub struct Blocks(BlockLayout);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Layout {
-    /// One behind the other, of `least` elements each, the first `more` of them of one more. Most calls
-    /// have such blocks, and need no list.
+enum BlockLayout {
+    /// One behind the other, of `least` elements each, the first `more` of them of one more. Most
+    /// calls have such blocks, and need no list.
     Even {
         least: usize,
         more: usize,
@@ -21,22 +21,22 @@ enum Layout {
 
 impl Blocks {
     /// No blocks at all.
-    pub const EMPTY: Self = Self(Layout::Even { least: 0, more: 0, element: 0, size: 0 });
+    pub const EMPTY: Self = Self(BlockLayout::Even { least: 0, more: 0, element: 0, size: 0 });
 
     /// One block after another, each as long.
     pub fn equal(bytes: usize, size: usize) -> Self {
-        Self(Layout::Even { least: 1, more: 0, element: bytes, size })
+        Self(BlockLayout::Even { least: 1, more: 0, element: bytes, size })
     }
 
     /// `count` elements of `element` bytes, shared out evenly: the first `count % size` blocks have
     /// one element more.
     pub fn even(count: usize, element: usize, size: usize) -> Self {
-        Self(Layout::Even { least: count / size, more: count % size, element, size })
+        Self(BlockLayout::Even { least: count / size, more: count % size, element, size })
     }
 
     /// At places that a caller named.
     pub fn at(ranges: Vec<Range<usize>>) -> Self {
-        Self(Layout::At(ranges))
+        Self(BlockLayout::At(ranges))
     }
 
     /// Whether there is no block at all.
@@ -46,8 +46,8 @@ impl Blocks {
 
     fn size(&self) -> usize {
         match &self.0 {
-            Layout::Even { size, .. } => *size,
-            Layout::At(ranges) => ranges.len(),
+            BlockLayout::Even { size, .. } => *size,
+            BlockLayout::At(ranges) => ranges.len(),
         }
     }
 
@@ -55,11 +55,11 @@ impl Blocks {
     pub fn get(&self, index: usize) -> Range<usize> {
         let index = if index < self.size() { index } else { index % self.size() };
         match &self.0 {
-            Layout::Even { least, more, element, .. } => {
+            BlockLayout::Even { least, more, element, .. } => {
                 let start = |index: usize| element * (index * least + index.min(*more));
                 start(index)..start(index + 1)
             }
-            Layout::At(ranges) => ranges[index].clone(),
+            BlockLayout::At(ranges) => ranges[index].clone(),
         }
     }
 
@@ -70,16 +70,16 @@ impl Blocks {
     /// How long a buffer must be that holds all blocks.
     pub fn extent(&self) -> usize {
         match &self.0 {
-            Layout::Even { least, more, element, size } => element * (size * least + more),
-            Layout::At(ranges) => ranges.iter().map(|block| block.end).max().unwrap_or(0),
+            BlockLayout::Even { least, more, element, size } => element * (size * least + more),
+            BlockLayout::At(ranges) => ranges.iter().map(|block| block.end).max().unwrap_or(0),
         }
     }
 
     pub fn longest(&self) -> usize {
         match &self.0 {
-            Layout::Even { size: 0, .. } => 0,
-            Layout::Even { .. } => self.get(0).len(),
-            Layout::At(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
+            BlockLayout::Even { size: 0, .. } => 0,
+            BlockLayout::Even { .. } => self.get(0).len(),
+            BlockLayout::At(ranges) => ranges.iter().map(Range::len).max().unwrap_or(0),
         }
     }
 

@@ -1,9 +1,9 @@
 //! The caller's memory as slices: where a call reads and where it writes.
 //!
-//! The only place where a C pointer becomes a Rust slice. Where CUDA is, the memory may be a device's, which no
-//! processor can touch: such a slice is only an address and a length until `comm` has put host memory in its
-//! place, and nothing reads or writes through it. Invariant: the slices of one `Buffers` never overlap; a call in
-//! place holds one slice for both of its buffers.
+//! The only place where a C pointer becomes a Rust slice. Where CUDA is, the memory may be a
+//! device's, which no processor can touch: such a slice is only an address and a length until
+//! `comm` has put host memory in its place, and nothing reads or writes through it. Invariant: the
+//! slices of one `Buffers` never overlap; a call in place holds one slice for both of its buffers.
 #![expect(unsafe_code, reason = "raw pointers of the caller become slices here")]
 
 use crate::error::{Error, Result};

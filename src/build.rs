@@ -5,8 +5,9 @@ use std::{env, fs};
 
 /// Sources on which no other rank depends: they write logs, or serve the devices of this process.
 /// All other sources are the protocol: frames, layouts of shared memory, constants, the choice of
-/// algorithms and the order in which they reduce. A new file is part of it until it stands here. Unit
-/// tests in directories of their own are not; neither are dependencies, whose versions Cargo.lock fixes.
+/// algorithms and the order in which they reduce. A new file is part of it until it stands here.
+/// Unit tests in directories of their own are not; neither are dependencies, whose versions
+/// Cargo.lock fixes.
 const LOCAL: [&str; 3] = ["build.rs", "device", "log.rs"];
 
 fn main() {
@@ -15,7 +16,8 @@ fn main() {
     println!("cargo::rustc-env=PROTOCOL_FINGERPRINT={:016x}", fingerprint(&source));
     let major = env::var("CARGO_PKG_VERSION_MAJOR").expect("cargo sets the package version");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnexar.so.{major}");
-    // dlclose leaves the code mapped: thread-local destructors and library threads may still run it.
+    // dlclose leaves the code mapped: thread-local destructors and library threads may still run
+    // it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // All symbols are bound at load, so that the table of them can be read-only.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");

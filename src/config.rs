@@ -62,9 +62,9 @@ pub fn get() -> Result<&'static Config> {
 /// The settings once the program has changed one.
 static CHANGED: RwLock<Option<&'static Config>> = RwLock::new(None);
 
-/// A secret that the program gives goes before that of the environment, for ids and communicators from
-/// now on; `None` takes it back. Communicators refer to the settings they were made with, so these
-/// stay.
+/// A secret that the program gives goes before that of the environment, for ids and communicators
+/// from now on; `None` takes it back. Communicators refer to the settings they were made with, so
+/// these stay.
 pub fn set_comm_secret(secret: Option<&[u8]>) -> Result<()> {
     let mut config = of_environment()?.clone();
     if let Some(secret) = secret {

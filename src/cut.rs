@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::op::{Call, Collective, Counts, Op, OpMemory};
-use crate::rank::Place;
+use crate::rank::RankOf;
 
 /// Limit of the host memory that a piece takes, in bytes.
 pub const SLOT: usize = 8 << 20;
@@ -29,16 +29,16 @@ pub struct Cut {
 
 impl Cut {
     /// `None` if the operation is executed as a whole.
-    pub fn of(op: &Op<'_>, place: Place) -> Option<Self> {
+    pub fn of(op: &Op<'_>, me: RankOf) -> Option<Self> {
         let (call, OpMemory { sent, received, .. }) = (op.call(), &op.memory);
         if call.counts() == Counts::Pairwise {
             return None; // each rank knows only its own counts
         }
         let (longest, copies) = match (sent.is_empty(), received.is_empty()) {
             (true, true) => (call.bytes(), 1),
-            (true, false) => (received.longest(), place.size + 1),
-            (false, true) => (sent.longest(), place.size + 1),
-            (false, false) => (sent.longest(), 2 * place.size),
+            (true, false) => (received.longest(), me.size + 1),
+            (false, true) => (sent.longest(), me.size + 1),
+            (false, false) => (sent.longest(), 2 * me.size),
         };
         let width = (SLOT / copies / ALIGNMENT * ALIGNMENT).max(ALIGNMENT);
         let pieces = longest.div_ceil(width);
@@ -125,7 +125,7 @@ mod tests {
     use crate::op::{Fold, RedOp, Reducer};
     use crate::rank::Rank;
 
-    const PLACE: Place = Place { rank: Rank(1), size: 3 };
+    const PLACE: RankOf = RankOf { rank: Rank(1), size: 3 };
 
     fn sum() -> Reducer {
         Reducer::Known(Fold::new(DataType::Int32, RedOp::Sum).unwrap())
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn pieces_of_blocks_have_a_part_of_each_also_where_blocks_differ() {
         let (input, mut output) = ([7; 12], [0; 40]);
-        // Of 3, 3 and 2 elements, with a gap.
+        // Blocks of 3, 3 and 2 elements, with a gap.
         let blocks = Blocks::at(vec![0..12, 16..28, 28..36]);
         let buffers = Buffers::Apart { input: &input, output: &mut output };
         let counts = Counts::listed(&[3, 3, 2]);
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_piece_fits_its_room_whatever_is_on_a_device() {
         for size in 2..70 {
-            let place = Place::new(Rank(0), size);
+            let me = RankOf::new(Rank(0), size);
             let count = 64 << 20;
             let (counts, dtype) = (Counts::Each(count), DataType::Int8);
             let (blocks, none) = (|| Blocks::equal(count, size), Buffers::none);
@@ -214,7 +214,7 @@ mod tests {
                 (2 * size, Op::all_to_all(counts, dtype, blocks(), blocks(), none())),
             ];
             for (copies, op) in ops {
-                let cut = Cut::of(&op, place).expect("it is large");
+                let cut = Cut::of(&op, me).expect("it is large");
                 assert!(cut.width * copies <= SLOT && cut.width * cut.pieces >= count);
             }
         }

@@ -48,8 +48,8 @@ impl Code {
         Self::Timeout,
     ];
 
-    /// The code of a failure, as another rank tells of it: whatever it says, a call that has failed does
-    /// not return as if it had not.
+    /// The code of a failure, as another rank tells of it: whatever it says, a call that has failed
+    /// does not return as if it had not.
     pub fn of_failure(byte: u8) -> Option<Self> {
         let is_failure = |code: &Self| !matches!(code, Self::Success | Self::InProgress);
         Self::ALL.into_iter().filter(is_failure).find(|code| *code as u8 == byte)
@@ -74,17 +74,24 @@ pub enum Error {
     /// Not a failure: what was asked for goes on.
     #[error("still in progress")]
     InProgress,
-    #[error("ranks disagree on call #{seq}: {} called {}, {} called {}", .one.0, .one.1, .other.0, .other.1)]
+    #[error(
+        "ranks disagree on call #{seq}: {} called {}, {} called {}",
+        .one.0, .one.1, .other.0, .other.1
+    )]
     Mismatch { seq: u64, one: (Rank, Call), other: (Rank, Call) },
     #[error(
-        "ranks disagree on call #{seq}, {call}: {from} sends {sent} bytes to {to}, which expects {expected}"
+        "ranks disagree on call #{seq}, {call}: {from} sends {sent} bytes to {to}, \
+         which expects {expected}"
     )]
     Lengths { seq: u64, call: Call, from: Rank, to: Rank, sent: usize, expected: usize },
-    #[error("{from} called {}, but {to} called {wanted}", MessageCall::Send { to: *.to, envelope: *.sent })]
+    #[error(
+        "{from} called {}, but {to} called {wanted}",
+        MessageCall::Send { to: *.to, envelope: *.sent }
+    )]
     MessageMismatch { from: Rank, sent: Envelope, to: Rank, wanted: MessageCall },
     /// Found when it was too late to say which call it was.
     #[error("{one} and {other} disagree on a call before #{}", .seq - 1)]
-    Past { seq: u64, one: Rank, other: Rank },
+    CallHistory { seq: u64, one: Rank, other: Rank },
     #[error("{peer} {how}")]
     PeerLost { peer: Rank, how: String },
     #[error("{peer} broke the protocol: {what}")]
@@ -141,7 +148,9 @@ impl Error {
         match self {
             Self::Argument(_) | Self::Handle { .. } => Code::InvalidArgument,
             Self::Usage(_) | Self::Forked | Self::Aborted => Code::InvalidUsage,
-            Self::Mismatch { .. } | Self::Lengths { .. } | Self::Past { .. } => Code::InvalidUsage,
+            Self::Mismatch { .. } | Self::Lengths { .. } | Self::CallHistory { .. } => {
+                Code::InvalidUsage
+            }
             Self::MessageMismatch { .. } => Code::InvalidUsage,
             Self::PeerLost { .. } | Self::Protocol { .. } => Code::RemoteError,
             Self::Timeout { .. } => Code::Timeout,
@@ -159,19 +168,20 @@ impl Error {
     pub fn during(self, rank: Rank, doing: Doing) -> Self {
         match self {
             Self::During { .. } | Self::Mismatch { .. } | Self::Lengths { .. } => self,
-            Self::MessageMismatch { .. } | Self::Past { .. } | Self::Told { .. } => self,
+            Self::MessageMismatch { .. } | Self::CallHistory { .. } | Self::Told { .. } => self,
             cause => Self::During { rank, doing, cause: Arc::new(cause) },
         }
     }
 
-    /// Whether ranks made calls that do not fit together: several of them may see it, each in its words.
+    /// Whether ranks made calls that do not fit together: several of them may see it, each in its
+    /// words.
     pub fn is_disagreement(&self) -> bool {
         matches!(
             self,
             Self::Mismatch { .. }
                 | Self::Lengths { .. }
                 | Self::MessageMismatch { .. }
-                | Self::Past { .. }
+                | Self::CallHistory { .. }
         )
     }
 

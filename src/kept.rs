@@ -1,7 +1,7 @@
 //! What a process makes at first need and keeps.
 //!
-//! Leaves to its users what they make. Invariants: a failure is not kept, so that the next caller tries
-//! again; a value of a `Registry` exists once and is dropped with its last user.
+//! Leaves to its users what they make. Invariants: a failure is not kept, so that the next caller
+//! tries again; a value of a `Registry` exists once and is dropped with its last user.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 

@@ -1,10 +1,10 @@
 //! Log records to stderr or a file, if `NEXAR_DEBUG` asks; otherwise nexar never prints.
 //!
-//! An own `tracing` subscriber without spans: one line per event,
-//! `host:pid nexar LEVEL module: text`. Installed once per process; a Rust program that links
-//! nexar and has a subscriber of its own keeps that one. Invariant: a record that cannot be written is
-//! dropped and counted. A pipe or a terminal that nobody reads delays the first such record by `PATIENCE`
-//! and the others not at all, whichever thread logs.
+//! An own `tracing` subscriber without spans: one line per event, `host:pid nexar LEVEL module:
+//! text`. Installed once per process; a Rust program that links nexar and has a subscriber of its
+//! own keeps that one. Invariant: a record that cannot be written is dropped and counted. A pipe or
+//! a terminal that nobody reads delays the first such record by `PATIENCE` and the others not at
+//! all, whichever thread logs.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -130,8 +130,8 @@ fn open(path: &str) -> std::io::Result<File> {
     File::options().create(true).append(true).custom_flags(flags).open(path)
 }
 
-/// Writes without waiting longer than `patience` for room in a pipe, a socket or a terminal, which the
-/// program may share: so it stays as it is, and each write asks not to wait.
+/// Writes without waiting longer than `patience` for room in a pipe, a socket or a terminal, which
+/// the program may share: so it stays as it is, and each write asks not to wait.
 fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8], patience: Duration) -> rustix::io::Result<()> {
     let is_regular =
         FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode) == FileType::RegularFile;

@@ -118,7 +118,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => ((0..3_usize).prop_map(Rank), tag()).prop_map(|(rank, tag)| Step::Arrive(rank, tag)),
+            4 => ((0..3_usize).prop_map(Rank), tag())
+                .prop_map(|(rank, tag)| Step::Arrive(rank, tag)),
             4 => wanted().prop_map(Step::Post),
             1 => wanted().prop_map(Step::Probe),
             1 => (0..6_usize).prop_map(Step::Cancel),

@@ -1,8 +1,8 @@
 //! Memory that processes of one host share: made by one of them, mapped by the others.
 //!
 //! Leaves to others what lies where in it. Invariants: its length never changes, so no access to it
-//! can fault; a forked child does not inherit it; it has no name, and a process has a descriptor only
-//! if it was handed one; what a peer wrote is never trusted.
+//! can fault; a forked child does not inherit it; it has no name, and a process has a descriptor
+//! only if it was handed one; what a peer wrote is never trusted.
 #![expect(unsafe_code, reason = "memory is mapped here, and seen as atomics and bytes")]
 
 use std::ops::Range;
@@ -25,18 +25,18 @@ pub enum Writers {
 /// Without these its length could change under those who use it.
 const FIXED_LENGTH: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-pub struct Memory {
+pub struct SharedMapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the value and is reached through atomics, or through slices whose users
-// answer for them.
-unsafe impl Send for Memory {}
+// SAFETY: the mapping belongs to the value and is reached through atomics, or through slices whose
+// users answer for them.
+unsafe impl Send for SharedMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for SharedMapping {}
 
-impl Memory {
+impl SharedMapping {
     /// New memory, zeroed, with the descriptor that others map it by.
     pub fn create(name: &str, bytes: usize, writers: Writers) -> Result<(Self, OwnedFd)> {
         let descriptor = Self::unmapped(name, bytes)?;
@@ -71,7 +71,8 @@ impl Memory {
         Self::mapped(descriptor, offset, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Memory that a peer has made. Refused if it is not as long as it must be, or could become shorter.
+    /// Memory that a peer has made. Refused if it is not as long as it must be, or could become
+    /// shorter.
     pub fn of_peer(descriptor: BorrowedFd<'_>, bytes: usize, writers: Writers) -> Result<Self> {
         let is_fixed = rustix::fs::fcntl_get_seals(descriptor)?.contains(FIXED_LENGTH);
         if Self::length(descriptor)? != bytes || !is_fixed {
@@ -174,8 +175,8 @@ impl Memory {
     }
 
     /// # Safety
-    /// Nobody who keeps the protocol writes the range meanwhile. One who breaks it changes what is read,
-    /// as he could have by sending it; none of our code relies on reading the same twice.
+    /// Nobody who keeps the protocol writes the range meanwhile. One who breaks it changes what is
+    /// read, as he could have by sending it; none of our code relies on reading the same twice.
     pub unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.bytes);
         // SAFETY: inside the mapping, as was just seen; the caller answers for writers.
@@ -183,7 +184,8 @@ impl Memory {
     }
 
     /// # Safety
-    /// The memory was mapped for writing, and nobody who keeps the protocol touches the range meanwhile.
+    /// The memory was mapped for writing, and nobody who keeps the protocol touches the range
+    /// meanwhile.
     #[expect(clippy::mut_from_ref, reason = "each part of shared memory has its own owner")]
     pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.bytes);
@@ -193,7 +195,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: exactly this was mapped, and nobody borrows from it any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };

@@ -23,8 +23,8 @@ pub fn block_on<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
     with_parker(|parker, context| parker.wait_for(pin!(future), context, deadline))
 }
 
-/// Polls `future` once on this thread, without a look at the clock. If it is not ready, `block_on` must
-/// follow: it polls again, so that no wake-up is lost.
+/// Polls `future` once on this thread, without a look at the clock. If it is not ready, `block_on`
+/// must follow: it polls again, so that no wake-up is lost.
 pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     with_parker(|_, context| future.poll(context))
 }

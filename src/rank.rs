@@ -1,4 +1,4 @@
-//! Who is who: a rank's number, and its place among the ranks of a communicator.
+//! A rank's number, and this rank among the ranks of a communicator.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ impl fmt::Display for Rank {
 
 /// This rank among `size` ranks. Invariant: `rank.0 < size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RankOf {
     pub rank: Rank,
     pub size: usize,
 }
 
-impl Place {
+impl RankOf {
     pub fn new(rank: Rank, size: usize) -> Self {
         assert!(rank.0 < size, "{rank} has no place among {size}");
         Self { rank, size }
@@ -44,10 +44,10 @@ mod tests {
     fn after_and_before_go_round_the_ring_and_undo_each_other() {
         for size in 1..10 {
             for rank in 0..size {
-                let place = Place::new(Rank(rank), size);
+                let me = RankOf::new(Rank(rank), size);
                 for steps in 0..3 * size {
-                    let there = Place::new(place.after(steps), size);
-                    assert_eq!(there.before(steps), place.rank, "{place:?}, {steps} steps");
+                    let there = RankOf::new(me.after(steps), size);
+                    assert_eq!(there.before(steps), me.rank, "{me:?}, {steps} steps");
                 }
             }
         }

@@ -1,7 +1,8 @@
-//! The threads that drive the network: those of calls that wait for it, and one of ours between them.
+//! The threads that drive the network: those of calls that wait for it, and one of ours between
+//! them.
 //!
-//! Leaves to `parker` how a thread waits that drives nothing. Invariant: somebody drives while there
-//! is something to send or to receive.
+//! Leaves to `parker` how a thread waits that drives nothing. Invariant: somebody drives while
+//! there is something to send or to receive.
 #![expect(
     unsafe_code,
     reason = "signals are blocked in the threads started here, and processors are counted"
@@ -37,7 +38,7 @@ thread_local! {
 struct Network {
     runtime: Runtime,
     calls_drive: bool,
-    wheel: Mutex<Wheel>,
+    election: Mutex<DriverElection>,
     /// Wakes `nexar-io` when a call has left work behind.
     left_work: Condvar,
     /// Makes `nexar-io` let go of the wheel.
@@ -80,8 +81,8 @@ const EXIT_DONE: u8 = 3;
 /// How long a program that exits waits for it.
 const EXIT_PATIENCE: Duration = Duration::from_millis(150);
 
-/// Who drives.
-struct Wheel {
+/// Which thread drives the network.
+struct DriverElection {
     calls: usize,
     io_drives: bool,
     /// A call has ended with data that is still to be sent.
@@ -157,7 +158,7 @@ pub fn hand_over() {
     if let Some(network) = NETWORK.get()
         && network.calls_drive
     {
-        network.wheel().work_left = true;
+        network.election().work_left = true;
         network.left_work.notify_one();
     }
 }
@@ -176,9 +177,9 @@ pub fn tell_of_exit() {
     }
 }
 
-/// Polls a future on this thread until it ends. Gives up at the deadline, and when it has waited for
-/// several pulses of the network in vain: then false. They are counted rather than timed: a process that
-/// was stopped or starved has missed none.
+/// Polls a future on this thread until it ends. Gives up at the deadline, and when it has waited
+/// for several pulses of the network in vain: then false. They are counted rather than timed: a
+/// process that was stopped or starved has missed none.
 pub fn wait_while_driven(future: impl Future, deadline: Instant) -> bool {
     let mut future = pin!(future);
     let pulse = || NETWORK.get().map_or(0, |network| network.pulse.load(Ordering::Relaxed));
@@ -208,7 +209,7 @@ impl Network {
             start_thread(IO_THREAD, Self::drive_between_calls)?;
         }
         runtime.spawn(Self::beat());
-        let wheel = Wheel {
+        let election = DriverElection {
             calls: 0,
             io_drives: false,
             work_left: true,
@@ -218,7 +219,7 @@ impl Network {
         Ok(Self {
             runtime,
             calls_drive,
-            wheel: Mutex::new(wheel),
+            election: Mutex::new(election),
             left_work: Condvar::new(),
             wanted: Notify::new(),
             pulse: AtomicU64::new(0),
@@ -261,25 +262,25 @@ impl Network {
         impl Drop for Driving<'_> {
             fn drop(&mut self) {
                 let now = Instant::now();
-                let mut wheel = self.network.wheel();
-                wheel.calls -= 1;
-                wheel.last_end = now;
-                wheel.last_was_short = now - self.start <= SHORT;
-                wheel.work_left |= self.leaves_work;
-                if wheel.calls == 0 && wheel.work_left {
+                let mut election = self.network.election();
+                election.calls -= 1;
+                election.last_end = now;
+                election.last_was_short = now - self.start <= SHORT;
+                election.work_left |= self.leaves_work;
+                if election.calls == 0 && election.work_left {
                     self.network.left_work.notify_one();
                 }
             }
         }
         let start = Instant::now();
-        let mut wheel = self.wheel();
-        wheel.calls += 1;
-        if wheel.io_drives {
+        let mut election = self.election();
+        election.calls += 1;
+        if election.io_drives {
             self.wanted.notify_one();
         }
-        let stays_awake = wheel.last_was_short && host_is_multiprocessor();
-        let drives_alone = wheel.calls == 1 && !wheel.io_drives;
-        drop(wheel);
+        let stays_awake = election.last_was_short && host_is_multiprocessor();
+        let drives_alone = election.calls == 1 && !election.io_drives;
+        drop(election);
         let _driving = Driving { network: self, start, leaves_work };
         self.runtime.block_on(async {
             let _awake = stays_awake.then(|| Awake::until(start + SHORT));
@@ -300,22 +301,24 @@ impl Network {
         let network = NETWORK.wait();
         let mut seen = (0, Instant::now());
         loop {
-            let mut wheel = network.wheel();
-            while wheel.calls > 0 || !(wheel.work_left || wheel.last_end.elapsed() >= LINGER) {
-                let waited = network.left_work.wait_timeout(wheel, LINGER);
+            let mut election = network.election();
+            while election.calls > 0
+                || !(election.work_left || election.last_end.elapsed() >= LINGER)
+            {
+                let waited = network.left_work.wait_timeout(election, LINGER);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
                 network.watch(&mut seen);
-                wheel = network.wheel();
+                election = network.election();
             }
-            wheel.io_drives = true;
-            wheel.work_left = false;
-            drop(wheel);
+            election.io_drives = true;
+            election.work_left = false;
+            drop(election);
             network.runtime.block_on(async {
-                while network.wheel().calls == 0 {
+                while network.election().calls == 0 {
                     network.wanted.notified().await;
                 }
             });
-            network.wheel().io_drives = false;
+            network.election().io_drives = false;
         }
     }
 
@@ -342,8 +345,8 @@ impl Network {
         }
     }
 
-    fn wheel(&self) -> MutexGuard<'_, Wheel> {
-        self.wheel.lock().unwrap_or_else(PoisonError::into_inner)
+    fn election(&self) -> MutexGuard<'_, DriverElection> {
+        self.election.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

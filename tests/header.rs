@@ -1,5 +1,5 @@
-//! include/nexar.h is what the doc comments and Cargo.toml say, or this fails.
-//! `NEXAR_BLESS=1 cargo test --test header` rewrites it.
+//! Fails if include/nexar.h differs from what cbindgen generates from the doc comments and
+//! Cargo.toml. `NEXAR_BLESS=1 cargo test --test header` rewrites the header.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// The version, which lives in Cargo.toml alone.
+/// The version macros. Only Cargo.toml states the version.
 fn version() -> String {
     let parts = [
         ("NEXAR_MAJOR", env!("CARGO_PKG_VERSION_MAJOR")),
@@ -23,7 +23,7 @@ fn generate() -> String {
     let macros = config.after_includes.take().unwrap_or_default();
     config.after_includes = Some(macros.replace("@VERSION@\n", &version()));
     let mut builder = cbindgen::Builder::new().with_config(config);
-    // The header's functions stand in the order of these files.
+    // The header lists its functions in the order of these files.
     let vocabulary = ["error", "dtype", "op/reduction"];
     let functions = [
         "types",

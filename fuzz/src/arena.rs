@@ -9,7 +9,7 @@ use nexar::dtype::DataType;
 
 /// Where a buffer begins.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-pub enum Place {
+pub enum BufferStart {
     Left(u8),
     Right(u8),
     Null,
@@ -52,27 +52,27 @@ impl Arena {
         Self { before: bytes.clone(), bytes, may_change: Vec::new() }
     }
 
-    fn at(place: Place) -> Option<usize> {
-        match place {
-            Place::Left(offset) => Some(LEFT + usize::from(offset) % 64),
-            Place::Right(offset) => Some(RIGHT + usize::from(offset) % 64),
-            Place::Null => None,
+    fn at(start: BufferStart) -> Option<usize> {
+        match start {
+            BufferStart::Left(offset) => Some(LEFT + usize::from(offset) % 64),
+            BufferStart::Right(offset) => Some(RIGHT + usize::from(offset) % 64),
+            BufferStart::Null => None,
         }
     }
 
-    pub fn pointer(&mut self, place: Place) -> *mut c_void {
-        Self::at(place).map_or(null_mut(), |at| self.bytes[at..].as_mut_ptr().cast())
+    pub fn pointer(&mut self, start: BufferStart) -> *mut c_void {
+        Self::at(start).map_or(null_mut(), |at| self.bytes[at..].as_mut_ptr().cast())
     }
 
     /// Elements of a buffer, from the first, that the call may write.
-    pub fn may_write(&mut self, place: Place, first: usize, count: usize, datatype: c_int) {
+    pub fn may_write(&mut self, start: BufferStart, first: usize, count: usize, datatype: c_int) {
         let size = DataType::from_code(datatype).map_or(0, DataType::size);
         let range = |at: usize| {
             let start = at.checked_add(first.checked_mul(size)?)?;
             let end = start.checked_add(count.checked_mul(size)?)?;
             (end <= WHOLE).then_some(start..end)
         };
-        self.may_change.extend(Self::at(place).and_then(range));
+        self.may_change.extend(Self::at(start).and_then(range));
     }
 
     /// The call was refused: it writes nothing.

@@ -1,8 +1,13 @@
 //! What the targets share: how a decoder is watched, and how texts of others are compared.
 //!
-//! Invariant: a decoder that allocates more than `LARGEST` at once is a finding, whatever it was given.
+//! Invariant: a decoder that allocates more than `LARGEST` at once is a finding, whatever it was
+//! given.
 
 pub mod arena;
+pub mod replay;
+
+#[cfg(fuzzing)]
+pub use libfuzzer_sys::fuzz_target;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -22,26 +27,26 @@ thread_local! {
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
-fn note(bytes: usize) {
+fn record(bytes: usize) {
     let _ = ASKED.try_with(|asked| asked.set(asked.get().max(bytes)));
 }
 
 // SAFETY: every call goes to the system's allocator as it came.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        record(layout.size());
         // SAFETY: as for this function.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        record(layout.size());
         // SAFETY: as for this function.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        note(bytes);
+        record(bytes);
         // SAFETY: as for this function.
         unsafe { System.realloc(memory, layout, bytes) }
     }

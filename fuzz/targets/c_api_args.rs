@@ -1,15 +1,14 @@
 //! Calls of the C API in any order, on a communicator of one rank, with handles, counts, codes and
 //! pointers that are right, wrong or NULL.
 //!
-//! Memory that a call is given is as long as it says, or it says a length that must be refused. A finding
-//! is a panic, memory that was not the call's to write, or a text that is none.
-#![no_main]
+//! Memory that a call is given is as long as it says, or it says a length that must be refused. A
+//! finding is a panic, memory that was not the call's to write, or a text that is none.
+#![cfg_attr(fuzzing, no_main)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut, without_provenance_mut};
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use nexar::capi::collective::*;
 use nexar::capi::comm::*;
 use nexar::capi::group::{nexarGroupEnd, nexarGroupStart};
@@ -23,7 +22,8 @@ use nexar::capi::varying::*;
 use nexar::capi::version::*;
 use nexar::dtype::DataType;
 use nexar::error::Code;
-use nexar_fuzz::arena::{Arena, Count, Place};
+use nexar_fuzz::arena::{Arena, BufferStart, Count};
+use nexar_fuzz::fuzz_target;
 
 const MOST_CALLS: usize = 32;
 /// A receive for which nothing was sent ends soon.
@@ -34,8 +34,8 @@ struct Step {
     call: Call,
     comm: Handle,
     stream: Handle,
-    send: Place,
-    recv: Place,
+    send: BufferStart,
+    recv: BufferStart,
     count: Count,
     other_count: Count,
     displacement: Count,
@@ -133,7 +133,7 @@ struct Run {
     memory: Vec<*mut c_void>,
     registrations: Vec<*mut c_void>,
     depth: usize,
-    /// Of the calls of a group, which end with it.
+    /// The buffers of calls in a group, which end with the group.
     grouped: Vec<Box<Arena>>,
     /// Where splits inside a group put their handles.
     later: Vec<Box<nexarComm_t>>,
@@ -346,7 +346,8 @@ impl Run {
         };
         let buffs = if no_buffs { null() } else { buffs.as_ptr() };
         let counts = if no_counts { null() } else { counts.as_ptr() };
-        // SAFETY: the arrays have two elements and are read at once; the buffers are as long as said.
+        // SAFETY: the arrays have two elements and are read at once; the buffers are as long as
+        // said.
         unsafe { nexarAllReduceBucketed(buffs, counts, nbuffs, datatype, op, comm, stream) }
     }
 
@@ -358,10 +359,10 @@ impl Run {
         let (count, counts) = (step.other_count.get(), [step.count.get()]);
         let displacements = [step.displacement.get()];
         let [no_counts, no_sent, no_displacements] = step.nulls;
-        let place =
+        let pointer =
             |is_null: bool, array: &[usize; 1]| if is_null { null() } else { array.as_ptr() };
-        let recvcounts = place(no_counts, &counts);
-        let displs = place(no_displacements, &displacements);
+        let recvcounts = pointer(no_counts, &counts);
+        let displs = pointer(no_displacements, &displacements);
         let first = if no_displacements { 0 } else { displacements[0] };
         // A scatter's own count is of what it receives, and its blocks are of what it sends.
         match step.call {
@@ -369,7 +370,8 @@ impl Run {
             Call::ReduceScatterV => arena.may_write(step.recv, 0, counts[0], datatype),
             _ => arena.may_write(step.recv, first, counts[0], datatype),
         }
-        // SAFETY: the arrays have one element and are read at once; the buffers are as long as said.
+        // SAFETY: the arrays have one element and are read at once; the buffers are as long as
+        // said.
         unsafe {
             match step.call {
                 Call::AllGatherV => {
@@ -380,7 +382,7 @@ impl Run {
                 }
                 Call::AllToAllV => {
                     let sent = [count];
-                    let sendcounts = place(no_sent, &sent);
+                    let sendcounts = pointer(no_sent, &sent);
                     nexarAllToAllV(
                         send, sendcounts, displs, recv, recvcounts, displs, datatype, comm, stream,
                     )
@@ -427,8 +429,8 @@ impl Run {
         let comm = self.comm(step.comm);
         let config = step.config.map(|settings| self.config(settings));
         let config = config.as_ref().map_or(null(), |config| &raw const *config);
-        let mut place = Box::new(null_mut());
-        let out: *mut nexarComm_t = if step.nulls[0] { null_mut() } else { &raw mut *place };
+        let mut handle = Box::new(null_mut());
+        let out: *mut nexarComm_t = if step.nulls[0] { null_mut() } else { &raw mut *handle };
         let (nranks, rank) = (self.number(step.peer), self.number(step.tag));
         let mut internal = [0; NEXAR_UNIQUE_ID_BYTES];
         if let Call::InitRankConfig(bytes) = step.call {
@@ -456,12 +458,12 @@ impl Run {
             }
         };
         if matches!(step.call, Call::Split) && self.depth > 0 {
-            self.later.push(place);
+            self.later.push(handle);
             return code;
         }
         let made = matches!(code, Code::Success | Code::InProgress);
-        assert!(made || place.is_null(), "written although it failed");
-        self.comms.extend(Some(*place).filter(|comm| !comm.is_null()));
+        assert!(made || handle.is_null(), "written although it failed");
+        self.comms.extend(Some(*handle).filter(|comm| !comm.is_null()));
         code
     }
 

@@ -1,9 +1,8 @@
 //! Frames of the control stream, one behind another.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use nexar::transport::quic::control::{Frame, HEAD_BYTES};
-use nexar_fuzz::{has_control_characters, is_failure, same_bytes, watched};
+use nexar_fuzz::{fuzz_target, has_control_characters, is_failure, same_bytes, watched};
 
 fuzz_target!(|data: &[u8]| {
     let mut rest = data;

@@ -1,11 +1,10 @@
 //! The header of a message of a collective, and its comparison with the one that is expected.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use nexar::error::Error;
 use nexar::rank::Rank;
 use nexar::transport::{HEADER_BYTES, Header};
-use nexar_fuzz::{same_bytes, watched};
+use nexar_fuzz::{fuzz_target, same_bytes, watched};
 
 fuzz_target!(|data: &[u8]| {
     let Some((one, rest)) = data.split_first_chunk() else { return };
@@ -31,5 +30,5 @@ fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
 
 /// The first call of a communicator has none before it.
 fn can_be_expected(header: &Header) -> bool {
-    header.seq > 0 || header.past.previous().is_none()
+    header.seq > 0 || header.history.previous().is_none()
 }

@@ -1,12 +1,11 @@
 //! What has one length: the preamble of a stream, a raw public key as TLS carries it, and a color
 //! and key of a split. The first byte says which of them follows.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use nexar::comm::ColorKey;
 use nexar::transport::key::PublicKey;
 use nexar::transport::quic::preamble::Preamble;
-use nexar_fuzz::{same_bytes, watched};
+use nexar_fuzz::{fuzz_target, same_bytes, watched};
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, bytes)) = data.split_first() else { return };

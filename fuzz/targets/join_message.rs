@@ -1,10 +1,9 @@
 //! What the root of an id reads of a rank, and a rank of the root, but for the table.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use nexar::bootstrap::fingerprint::{Build, INTRODUCTION_BYTES, Introduction};
 use nexar::bootstrap::message::{HEAD_BYTES, Message};
-use nexar_fuzz::{has_control_characters, is_failure, same_bytes, watched};
+use nexar_fuzz::{fuzz_target, has_control_characters, is_failure, same_bytes, watched};
 
 fuzz_target!(|data: &[u8]| {
     let data = with_this_build(data.to_vec());

@@ -1,10 +1,10 @@
-//! A member of a communicator that sends what it likes, on streams it opens as it likes, while another
-//! makes calls.
+//! A member of a communicator that sends what it likes, on streams it opens as it likes, while
+//! another makes calls.
 //!
-//! Both are in this process, over real QUIC: rank 1 is a communicator, rank 0 the fuzzer with the key of
-//! rank 0. Every input has connections of its own. A finding is a panic, memory, or a call that does not
-//! end although its peer is gone.
-#![no_main]
+//! Both are in this process, over real QUIC: rank 1 is a communicator, rank 0 the fuzzer with the
+//! key of rank 0. Every input has connections of its own. A finding is a panic, memory, or a call
+//! that does not end although its peer is gone.
+#![cfg_attr(fuzzing, no_main)]
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,6 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use nexar::blocks::Blocks;
 use nexar::buffer::Buffers;
 use nexar::comm::{ColorKey, Communicator, SplitRequest, create_on, split};
@@ -23,12 +22,12 @@ use nexar::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
 use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer, Reduction};
 use nexar::rank::Rank;
 use nexar::transport::key::{Identity, PublicKey, Secret};
-use nexar::transport::quic::control::{Entered, Frame};
+use nexar::transport::quic::control::{EnteredCall, Frame};
 use nexar::transport::quic::endpoint::Endpoint;
 use nexar::transport::quic::preamble::Preamble;
 use nexar::transport::quic::{ContextId, Member, Plan};
-use nexar::transport::{Form, Header, LANES, Lane, Note, Past, process};
-use nexar_fuzz::is_failure;
+use nexar::transport::{CallHistory, ControlMessage, Header, LANES, Lane, Protocol, process};
+use nexar_fuzz::{fuzz_target, is_failure};
 use quinn::{Connection, SendStream, VarInt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
@@ -125,9 +124,9 @@ enum What {
         id: u8,
         tag: Option<u8>,
         count: u16,
-        form: u8,
+        protocol: u8,
     },
-    Announced {
+    Rendezvous {
         id: u8,
         count: u64,
     },
@@ -141,7 +140,7 @@ enum What {
 
 struct World {
     runtime: Runtime,
-    /// Of rank 0 and of rank 1.
+    /// Those of rank 0 and of rank 1.
     endpoints: [Arc<Endpoint>; 2],
 }
 
@@ -396,9 +395,9 @@ impl Acting<'_> {
     }
 
     fn bytes(&self, what: What) -> Vec<u8> {
-        let message = |id: u8, tag, count, form| {
+        let message = |id: u8, tag, count, protocol| {
             let envelope = Envelope { tag, dtype: DTYPE, count };
-            Note::Message { id: id.into(), envelope, form }.encode()
+            ControlMessage::Message { id: id.into(), envelope, protocol }.encode()
         };
         match what {
             What::Bytes(bytes) => bytes,
@@ -407,7 +406,7 @@ impl Acting<'_> {
             What::Heartbeat { context, call, seq } => {
                 let (_, call) = self.call(call);
                 let context = self.named(context);
-                Frame::Heartbeat(vec![Entered { context, seq, call }]).encode()
+                Frame::Heartbeat(vec![EnteredCall { context, seq, call }]).encode()
             }
             What::Fault { context, text } => {
                 let context = self.named(context);
@@ -416,35 +415,36 @@ impl Acting<'_> {
             What::Leave { context } => Frame::Leave(self.named(context)).encode(),
             What::Bye => Frame::Bye.encode(),
             What::Welcome => Frame::Welcome.encode(),
-            What::Message { id, tag, count, form } => {
+            What::Message { id, tag, count, protocol } => {
                 let count = usize::from(count) % 4096;
                 let payload = vec![0; count * DTYPE.size()];
-                let form = match form % 3 {
-                    0 => Form::Announced,
-                    eager => Form::Eager { payload, wants_ready: eager == 1 },
+                let protocol = match protocol % 3 {
+                    0 => Protocol::Rendezvous,
+                    eager => Protocol::Eager { payload, wants_cts: eager == 1 },
                 };
-                message(id, tagged(tag), count, form)
+                message(id, tagged(tag), count, protocol)
             }
-            What::Announced { id, count } => {
-                message(id, Tag::None, count as usize, Form::Announced)
+            What::Rendezvous { id, count } => {
+                message(id, Tag::None, count as usize, Protocol::Rendezvous)
             }
-            What::Ready { id } => Note::Ready { id: id.into() }.encode(),
-            What::Credit { bytes } => Note::Credit { bytes: bytes as usize }.encode(),
+            What::Ready { id } => ControlMessage::ClearToSend { id: id.into() }.encode(),
+            What::Credit { bytes } => ControlMessage::Credit { bytes: bytes as usize }.encode(),
         }
     }
 
     /// A call of rank 1 by its number, and all before it.
-    fn call(&self, number: u8) -> (Past, Call) {
+    fn call(&self, number: u8) -> (CallHistory, Call) {
         let number = usize::from(number) % self.calls.len().max(1);
-        let past = self.calls.iter().take(number).fold(Past::default(), Past::then);
-        (past, self.calls.get(number).copied().unwrap_or_else(Call::barrier))
+        let history =
+            self.calls.iter().take(number).fold(CallHistory::default(), CallHistory::then);
+        (history, self.calls.get(number).copied().unwrap_or_else(Call::barrier))
     }
 
     fn header(&self, call: u8, seq: Option<u64>, step: u8, bytes: Option<u64>) -> Vec<u8> {
         let number = usize::from(call) % self.calls.len().max(1);
-        let (past, call) = self.call(call);
+        let (history, call) = self.call(call);
         let seq = seq.unwrap_or(number as u64);
         let bytes = bytes.map_or_else(|| call.bytes(), |bytes| bytes as usize);
-        Header { seq, call, past, step: step.into(), bytes }.encode().to_vec()
+        Header { seq, call, history, step: step.into(), bytes }.encode().to_vec()
     }
 }

@@ -1,9 +1,8 @@
 //! The table of all ranks, which a rank gets of the root.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use nexar::bootstrap::message::{HEAD_BYTES, Message};
-use nexar_fuzz::{same_bytes, watched};
+use nexar_fuzz::{fuzz_target, same_bytes, watched};
 
 const TABLE: u8 = 4;
 

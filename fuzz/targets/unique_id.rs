@@ -1,10 +1,9 @@
-//! A unique id: any 128 bytes, and the same with the magic and the checksum put right, which no fuzzer
-//! would guess.
-#![no_main]
+//! A unique id: any 128 bytes, and the same with the magic and the checksum put right, which no
+//! fuzzer would guess.
+#![cfg_attr(fuzzing, no_main)]
 
-use libfuzzer_sys::fuzz_target;
 use nexar::bootstrap::id::{BYTES, UniqueId};
-use nexar_fuzz::{same_bytes, watched};
+use nexar_fuzz::{fuzz_target, same_bytes, watched};
 
 fuzz_target!(|data: &[u8]| {
     let mut id = [0; BYTES];

@@ -82,8 +82,8 @@ pub fn resolve(text: &str, config: &Config, deadline: Instant) -> Result<Vec<Soc
     Ok(found)
 }
 
-/// What `ask` returns, if it does in time. getaddrinfo may wait for name servers as long as it likes, so a
-/// thread of its own asks.
+/// What `ask` returns, if it does in time. getaddrinfo may wait for name servers as long as it
+/// likes, so a thread of its own asks.
 fn answer_until<T: Send + 'static>(
     deadline: Instant,
     ask: impl FnOnce() -> T + Send + 'static,

@@ -9,9 +9,9 @@
 //! 8    8 nonce, public       124   4 CRC-32C of bytes 0 to 123
 //! ```
 //!
-//! The id is a bearer credential: any process that has it can join. With `NEXAR_COMM_SECRET` set, the
-//! secret in the id is worth nothing without that one, and an id without the flag is refused. Never
-//! logged; logs name the nonce.
+//! The id is a bearer credential: any process that has it can join. With `NEXAR_COMM_SECRET` set,
+//! the secret in the id is worth nothing without that one, and an id without the flag is refused.
+//! Never logged; logs name the nonce.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -89,8 +89,8 @@ impl UniqueId {
         Some(Self { nonce, secret, root, addresses, with_secret, served_by_rank_0 })
     }
 
-    /// Fails if a secret of the environment is needed and missing, or set and not needed: an id that
-    /// was exchanged on its way could ask for no secret.
+    /// Fails if a secret of the environment is needed and missing, or set and not needed: an id
+    /// that was exchanged on its way could ask for no secret.
     pub fn check_secret(&self, is_set: bool) -> Result<()> {
         let what = match (self.with_secret, is_set) {
             (true, false) => "this unique id needs NEXAR_COMM_SECRET, which is not set",

@@ -76,7 +76,7 @@ pub async fn join(
             me,
             rank: world.rank,
             roster,
-            // Of the table, not of the id: two communicators may be made at one address.
+            // From the table, not from the id: two communicators may be created at one address.
             nonce: u64::from_le_bytes(hash[..8].try_into().expect("8 of 32 bytes")),
             secret: settings.members.clone(),
             peer_timeout: settings.config.peer_timeout,
@@ -109,8 +109,8 @@ fn host(config: &Config) -> Option<[u8; 16]> {
     }
 }
 
-/// Whether a table is for this rank. All others check their own entry as well, so a table in which two
-/// ranks have changed places is found too.
+/// Whether a table is for this rank. All others check their own entry as well, so a table in which
+/// two ranks have changed places is found too.
 fn is_mine(roster: &[Member], world: World, me: &Identity) -> bool {
     roster.len() == world.size && roster[world.rank.0].key == me.public()
 }
@@ -129,8 +129,8 @@ struct RootConnection {
 }
 
 impl RootConnection {
-    /// A root that closes the connection after a Join cannot read it. One of this build can, and one
-    /// that knows introductions says that the build is another.
+    /// A root that closes the connection after a Join cannot read it. One of this build can, and
+    /// one that knows introductions says that the build is another.
     fn why_closed(&self, error: Error) -> Error {
         let Some(ConnectionError::ApplicationClosed(_)) = self.connection.close_reason() else {
             return error;

@@ -32,8 +32,8 @@ use super::id::{decode_address, encode_address};
 pub const MOST_RANKS: usize = 1 << 16;
 /// Most addresses of a rank.
 const MOST_ADDRESSES: usize = 2;
-/// A rank in the table: its key, the number of its addresses, room for two, its process and its host, each
-/// all zero if not known, and whether it has CUDA devices.
+/// A rank in the table: its key, the number of its addresses, room for two, its process and its
+/// host, each all zero if not known, and whether it has CUDA devices.
 const ENTRY_BYTES: usize = CUDA_AT + 1;
 const CUDA_AT: usize = HOST_AT + 16;
 const HOST_AT: usize = PROCESS_AT + 28;
@@ -113,8 +113,8 @@ impl Message {
         [&[kind, 0, 0, 0], &length[..], &body].concat()
     }
 
-    /// Kind and length of the body, from the head of a frame; a table may have `ranks` entries, anything
-    /// else is short.
+    /// Kind and length of the body, from the head of a frame; a table may have `ranks` entries,
+    /// anything else is short.
     pub fn head(bytes: [u8; HEAD_BYTES], ranks: usize) -> Option<(u8, usize)> {
         let [kind, 0, 0, 0, a, b, c, d] = bytes else { return None };
         let length = u32::from_le_bytes([a, b, c, d]) as usize;

@@ -86,8 +86,8 @@ pub fn retire(id: &[u8; BYTES]) -> Result<()> {
     Ok(())
 }
 
-/// Joins the communicator of an id, and returns when all ranks are connected to their neighbours. Fails
-/// at most `GRACE` after the deadline.
+/// Joins the communicator of an id, and returns when all ranks are connected to their neighbours.
+/// Fails at most `GRACE` after the deadline.
 pub fn join(id: &[u8; BYTES], world: World, config: &Config, deadline: Instant) -> Result<Mesh> {
     let id = UniqueId::decode(id)?;
     match &config.root_address {
@@ -112,8 +112,8 @@ pub fn join_at(address: &str, world: World, config: &Config, deadline: Instant) 
     join_id(id, world, &config, deadline, true)
 }
 
-/// What follows from an address, a secret and the job, the same on all ranks and in every build: two
-/// builds must connect to learn that they differ.
+/// What follows from an address, a secret and the job, the same on all ranks and in every build:
+/// two builds must connect to learn that they differ.
 struct Meeting {
     id: UniqueId,
     root: Identity,
@@ -143,8 +143,8 @@ impl Meeting {
     }
 }
 
-/// What blocks or takes its time happens here: a task of the network must do neither, nor call the CUDA
-/// driver.
+/// What blocks or takes its time happens here: a task of the network must do neither, nor call the
+/// CUDA driver.
 fn join_id(
     id: UniqueId,
     world: World,

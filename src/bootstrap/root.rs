@@ -1,7 +1,7 @@
 //! The root of a unique id: takes the ranks in, and sends them all away with the same table.
 //!
-//! It lives as long as the process that made the id, and serves it once. Everything a stranger could
-//! do ends in TLS; a member that contradicts the others, or runs another build, ends the
+//! It lives as long as the process that made the id, and serves it once. Everything a stranger
+//! could do ends in TLS; a member that contradicts the others, or runs another build, ends the
 //! initialisation for all, with the reason.
 
 use std::future::pending;
@@ -71,7 +71,7 @@ struct Joined {
 }
 
 /// What the first message of a caller says.
-enum Said {
+enum FirstMessage {
     Join(Join),
     /// Its build is another one; `None` if it does not say which.
     OtherBuild(Option<Introduction>),
@@ -83,8 +83,8 @@ struct Root {
     /// Whether rank 0 runs this root; else the process that made the id does.
     at_rank_0: bool,
     ranks: Vec<Joined>,
-    /// When the first of them gives up, or when the verdict is forgotten. None while nobody waits: an id
-    /// lives as long as the process that made it.
+    /// When the first of them gives up, or when the verdict is forgotten. None while nobody waits:
+    /// an id lives as long as the process that made it.
     deadline: Option<Instant>,
     /// Told to each rank that still comes.
     verdict: Option<Error>,
@@ -123,14 +123,14 @@ pub async fn serve(mut service: Service, nonce: u64, at_rank_0: bool) {
 }
 
 impl Root {
-    fn take(&mut self, said: Said, caller: Caller) {
+    fn take(&mut self, said: FirstMessage, caller: Caller) {
         if let Some(error) = &self.verdict {
             tokio::spawn(refuse(vec![caller], error.clone(), Busy::new()));
             return;
         }
         let join = match said {
-            Said::Join(join) => join,
-            Said::OtherBuild(introduction) => {
+            FirstMessage::Join(join) => join,
+            FirstMessage::OtherBuild(introduction) => {
                 let error = self.other_build(introduction, &caller);
                 return self.end(error, Some(caller));
             }
@@ -154,7 +154,8 @@ impl Root {
         self.ranks.first().is_some_and(|first| self.ranks.len() == first.join.nranks)
     }
 
-    /// A rank's patience has ended before all were here. If all that came have gone, the id waits on.
+    /// A rank's patience has ended before all were here. If all that came have gone, the id waits
+    /// on.
     fn give_up(&mut self) {
         let error = missing(&mut self.ranks);
         if self.ranks.is_empty() {
@@ -199,13 +200,13 @@ impl Caller {
 }
 
 /// The server speaks first: only then does a dialler know that its key was accepted.
-async fn greet(connection: Connection, nonce: u64, callers: mpsc::Sender<(Said, Caller)>) {
+async fn greet(connection: Connection, nonce: u64, callers: mpsc::Sender<(FirstMessage, Caller)>) {
     let greeting = async {
         let (mut send, mut recv) = connection.open_bi().await.ok()?;
         Message::Hello.write(&mut send).await.ok()?;
         let said = match Message::read(&mut recv, 0).await.ok()? {
-            Message::Join(join) if is_proved(&join, &connection, nonce) => Said::Join(join),
-            Message::OtherBuild(introduction) => Said::OtherBuild(introduction),
+            Message::Join(join) if is_proved(&join, &connection, nonce) => FirstMessage::Join(join),
+            Message::OtherBuild(introduction) => FirstMessage::OtherBuild(introduction),
             _ => return None,
         };
         Some((said, send, recv))
@@ -251,7 +252,7 @@ fn contradiction(ranks: &[Joined], new: &Joined) -> Option<Error> {
     None
 }
 
-/// Who is not here: those who never came, and those who came and are gone.
+/// The missing ranks: those that never joined, and those that joined and are gone.
 fn missing(ranks: &mut Vec<Joined>) -> Error {
     let size = ranks.first().map_or(0, |rank| rank.join.nranks);
     let patience = ranks.iter().map(|rank| rank.join.patience_ms).min().unwrap_or(0);

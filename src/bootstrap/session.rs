@@ -1,5 +1,5 @@
-//! What a rank and the root of an id share: which rank wants to join, how, and how the two ends of a
-//! connection prove that they talk about the same one.
+//! What a rank and the root of an id share: which rank wants to join, how, and how the two ends of
+//! a connection prove that they talk about the same one.
 
 use std::net::SocketAddr;
 use std::time::Instant;

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 use crate::op::{Fold, Operator, RedOp, Reducer};
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
 use super::operators;
 use super::types::{DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarComm_t, nexarConfig_t};
@@ -49,11 +49,11 @@ pub(super) fn prefix_reducer(
 
 /// A rank that an argument called `name` gives.
 #[inline(always)]
-pub(super) fn rank(name: &str, number: c_int, place: Place) -> Result<Rank> {
+pub(super) fn rank(name: &str, number: c_int, me: RankOf) -> Result<Rank> {
     match usize::try_from(number) {
-        Ok(rank) if rank < place.size => Ok(Rank(rank)),
+        Ok(rank) if rank < me.size => Ok(Rank(rank)),
         _ => {
-            let most = place.size - 1;
+            let most = me.size - 1;
             Err(Error::Argument(format!("{name} {number} is not a rank from 0 to {most}")))
         }
     }

@@ -54,12 +54,12 @@ pub unsafe extern "C" fn nexarReduce(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarReduce", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let reducer = arguments::reducer(datatype, op, comm)?;
-        let root = arguments::rank("root", root, place)?;
+        let root = arguments::rank("root", root, me)?;
         let bytes = arguments::bytes(count, reducer.dtype(), 1)?;
         let input = self::sendbuff(sendbuff, bytes);
-        let at_root = place.rank == root;
+        let at_root = me.rank == root;
         let output = if at_root { self::recvbuff(recvbuff, bytes) } else { Region::UNUSED };
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
         let buffers = unsafe { Buffers::from_raw(input, output, 0) }?;
@@ -80,11 +80,11 @@ pub unsafe extern "C" fn nexarBroadcast(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarBroadcast", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::rank("root", root, place)?;
+        let root = arguments::rank("root", root, me)?;
         let bytes = arguments::bytes(count, dtype, 1)?;
-        let at_root = place.rank == root;
+        let at_root = me.rank == root;
         let input = if at_root { self::sendbuff(sendbuff, bytes) } else { Region::UNUSED };
         let output = self::recvbuff(recvbuff, bytes);
         // SAFETY: the caller's buffers have `bytes` bytes each and live until the operation ends.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn nexarBcast(
 ) -> Code {
     operation("nexarBcast", comm, stream, |communicator| {
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::rank("root", root, communicator.place())?;
+        let root = arguments::rank("root", root, communicator.me())?;
         let bytes = arguments::bytes(count, dtype, 1)?;
         let buff = Region { name: "buff", address: buff.cast(), bytes };
         // SAFETY: the caller's buffer has `bytes` bytes and lives until the operation ends.
@@ -126,14 +126,15 @@ pub unsafe extern "C" fn nexarAllGather(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarAllGather", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
-        let all = arguments::bytes(sendcount, dtype, place.size)?;
-        let block = all / place.size;
+        let all = arguments::bytes(sendcount, dtype, me.size)?;
+        let block = all / me.size;
         let (input, output) = (self::sendbuff(sendbuff, block), self::recvbuff(recvbuff, all));
-        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation ends.
-        let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
-        let (counts, blocks) = (Counts::Each(sendcount), Blocks::equal(block, place.size));
+        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation
+        // ends.
+        let buffers = unsafe { Buffers::from_raw(input, output, me.rank.0 * block) }?;
+        let (counts, blocks) = (Counts::Each(sendcount), Blocks::equal(block, me.size));
         Ok(Op::all_gather(counts, dtype, blocks, buffers))
     })
 }
@@ -152,20 +153,21 @@ pub unsafe extern "C" fn nexarReduceScatter(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarReduceScatter", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let reducer = arguments::reducer(datatype, op, comm)?;
-        let all = arguments::bytes(recvcount, reducer.dtype(), place.size)?;
-        let block = all / place.size;
+        let all = arguments::bytes(recvcount, reducer.dtype(), me.size)?;
+        let block = all / me.size;
         let (input, output) = (self::sendbuff(sendbuff, all), self::recvbuff(recvbuff, block));
-        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation ends.
-        let buffers = unsafe { Buffers::from_raw(input, output, place.rank.0 * block) }?;
-        let (counts, blocks) = (Counts::Each(recvcount), Blocks::equal(block, place.size));
+        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation
+        // ends.
+        let buffers = unsafe { Buffers::from_raw(input, output, me.rank.0 * block) }?;
+        let (counts, blocks) = (Counts::Each(recvcount), Blocks::equal(block, me.size));
         Ok(Op::reduce_scatter(counts, reducer, blocks, buffers))
     })
 }
 
-/// Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its recvbuff.
-/// Both have nranks * count elements. In place when sendbuff == recvbuff.
+/// Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its
+/// recvbuff. Both have nranks * count elements. In place when sendbuff == recvbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllToAll(
     sendbuff: *const c_void,
@@ -176,7 +178,7 @@ pub unsafe extern "C" fn nexarAllToAll(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarAllToAll", comm, stream, |communicator| {
-        let size = communicator.place().size;
+        let size = communicator.me().size;
         let dtype = arguments::dtype(datatype)?;
         let all = arguments::bytes(count, dtype, size)?;
         let (input, output) = (self::sendbuff(sendbuff, all), self::recvbuff(recvbuff, all));
@@ -201,17 +203,18 @@ pub unsafe extern "C" fn nexarGather(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarGather", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::rank("root", root, place)?;
-        let all = arguments::bytes(count, dtype, place.size)?;
-        let block = all / place.size;
-        let at_root = place.rank == root;
+        let root = arguments::rank("root", root, me)?;
+        let all = arguments::bytes(count, dtype, me.size)?;
+        let block = all / me.size;
+        let at_root = me.rank == root;
         let output = if at_root { self::recvbuff(recvbuff, all) } else { Region::UNUSED };
         let input = self::sendbuff(sendbuff, block);
-        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation ends.
+        // SAFETY: the caller's buffers have `block` and `all` bytes and live until the operation
+        // ends.
         let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
-        let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
+        let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, me.size));
         Ok(Op::gather(counts, dtype, root, blocks, buffers))
     })
 }
@@ -229,23 +232,24 @@ pub unsafe extern "C" fn nexarScatter(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarScatter", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::rank("root", root, place)?;
-        let all = arguments::bytes(count, dtype, place.size)?;
-        let block = all / place.size;
-        let at_root = place.rank == root;
+        let root = arguments::rank("root", root, me)?;
+        let all = arguments::bytes(count, dtype, me.size)?;
+        let block = all / me.size;
+        let at_root = me.rank == root;
         let input = if at_root { self::sendbuff(sendbuff, all) } else { Region::UNUSED };
         let output = self::recvbuff(recvbuff, block);
-        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation ends.
+        // SAFETY: the caller's buffers have `all` and `block` bytes and live until the operation
+        // ends.
         let buffers = unsafe { Buffers::from_raw(input, output, root.0 * block) }?;
-        let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, place.size));
+        let (counts, blocks) = (Counts::Each(count), Blocks::equal(block, me.size));
         Ok(Op::scatter(counts, dtype, root, blocks, buffers))
     })
 }
 
-/// Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when sendbuff
-/// == recvbuff. nexarAvg is nexarInvalidArgument.
+/// Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when
+/// sendbuff == recvbuff. nexarAvg is nexarInvalidArgument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarScan(
     sendbuff: *const c_void,
@@ -266,10 +270,10 @@ pub unsafe extern "C" fn nexarScan(
     })
 }
 
-/// As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets the
-/// identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum and the
-/// smallest for a maximum (infinities where the type has them). An operator of nexarRedOpCreate has
-/// none: rank 0's recvbuff is left alone.
+/// As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets
+/// the identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum
+/// and the smallest for a maximum (infinities where the type has them). An operator of
+/// nexarRedOpCreate has none: rank 0's recvbuff is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarExScan(
     sendbuff: *const c_void,
@@ -290,8 +294,8 @@ pub unsafe extern "C" fn nexarExScan(
     })
 }
 
-/// nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about the
-/// time of one buffer of the same total size. Every rank passes the same counts.
+/// nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about
+/// the time of one buffer of the same total size. Every rank passes the same counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllReduceBucketed(
     buffs: *const *mut c_void,

@@ -152,7 +152,7 @@ pub unsafe extern "C" fn nexarCommCount(comm: nexarComm_t, count: *mut c_int) ->
     on_communicator("nexarCommCount", comm, |communicator| {
         // SAFETY: the caller passes NULL or a place for an int.
         let count = unsafe { Out::new("count", count) }?;
-        count.set(communicator.place().size as c_int);
+        count.set(communicator.me().size as c_int);
         Ok(())
     })
 }
@@ -163,14 +163,14 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
     on_communicator("nexarCommUserRank", comm, |communicator| {
         // SAFETY: the caller passes NULL or a place for an int.
         let rank = unsafe { Out::new("rank", rank) }?;
-        rank.set(communicator.place().rank.0 as c_int);
+        rank.set(communicator.me().rank.0 as c_int);
         Ok(())
     })
 }
 
 /// Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
-/// NULL; otherwise the one that was current when it was made, or whose memory it was first used on. What
-/// is split off keeps it. -1 if there is none.
+/// NULL; otherwise the one that was current when it was made, or whose memory it was first used on.
+/// What is split off keeps it. -1 if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
     on_communicator("nexarCommCuDevice", comm, |communicator| {
@@ -245,11 +245,11 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     })
 }
 
-/// Ends this rank's operations at once, whatever thread is inside them, and frees the
-/// communicator. It waits at most 50 ms, until the other ranks know: the program may exit as soon as
-/// it returns. The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this
-/// one, unless the communicator had failed before. A communicator that is still being made is
-/// aborted as soon as it has been made. NULL is nexarSuccess.
+/// Ends this rank's operations at once, whatever thread is inside them, and frees the communicator.
+/// It waits at most 50 ms, until the other ranks know: the program may exit as soon as it returns.
+/// The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this one,
+/// unless the communicator had failed before. A communicator that is still being made is aborted as
+/// soon as it has been made. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::comm::{Communicator, Making};
 use crate::error::{Error, Result};
 
-use super::handle::{Kind, Table};
+use super::handle::{HandleKind, HandleTable};
 use super::types::nexarComm_t;
 
-static TABLE: Table<Entry> = Table::new(Kind::Communicator);
+static TABLE: HandleTable<CommEntry> = HandleTable::new(HandleKind::Communicator);
 
 #[derive(Clone)]
-struct Entry {
+struct CommEntry {
     handled: Handled,
     /// The CUDA device that the program named for this rank.
     device: Option<c_int>,
@@ -29,11 +29,11 @@ pub(super) enum Handled {
 }
 
 pub(super) fn insert(communicator: Arc<Communicator>, device: Option<c_int>) -> nexarComm_t {
-    TABLE.insert(Entry { handled: Handled::Created(communicator), device })
+    TABLE.insert(CommEntry { handled: Handled::Created(communicator), device })
 }
 
 pub(super) fn insert_in_creation(making: Arc<Making>) -> nexarComm_t {
-    TABLE.insert(Entry { handled: Handled::InCreation(making), device: None })
+    TABLE.insert(CommEntry { handled: Handled::InCreation(making), device: None })
 }
 
 /// The CUDA device that the program named for the rank of a handle.

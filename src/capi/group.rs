@@ -29,14 +29,14 @@ pub(super) struct Group {
     pub queued: Vec<Queued>,
     /// Whether the end of the group waits until they are made: the same for all of them.
     pub waits: Option<bool>,
-    pub splits: Vec<Splitting>,
+    pub splits: Vec<QueuedSplit>,
     pub requests: Vec<Request>,
     /// The last call that failed, and how.
     failed: Option<(&'static str, Error)>,
 }
 
 /// A communicator to be split, and where the handle of the new one goes.
-pub(super) struct Splitting {
+pub(super) struct QueuedSplit {
     pub request: SplitRequest,
     pub out: Out<nexarComm_t>,
     pub device: Option<c_int>,
@@ -60,16 +60,17 @@ pub extern "C" fn nexarGroupStart() -> Code {
 
 /// Ends a group. The outermost end first makes the communicators of the group, all at once; with
 /// config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it splits
-/// communicators, as if that had been called before the operations. Then it starts all
-/// operations of the group before it waits for any, and returns when those on stream NULL have their
-/// results and the others are queued on their streams. Operations on one communicator count as
-/// called in the order in which they were.
+/// communicators, as if that had been called before the operations. Then it starts all operations
+/// of the group before it waits for any, and returns when those on stream NULL have their results
+/// and the others are queued on their streams. Operations on one communicator count as called in
+/// the order in which they were.
 ///
-/// If an operation, an initialisation or a split inside the group was refused, that error is returned
-/// once more (of several, the last), and nothing of the group is begun; the communicators that it
-/// would have made have failed. Otherwise the result is the first failure: of an initialisation, of a
-/// split, of an operation on stream NULL. A handle that was written must be destroyed, also if its
-/// communicator could not be made. Without a nexarGroupStart it is nexarInvalidUsage.
+/// If an operation, an initialisation or a split inside the group was refused, that error is
+/// returned once more (of several, the last), and nothing of the group is begun; the communicators
+/// that it would have made have failed. Otherwise the result is the first failure: of an
+/// initialisation, of a split, of an operation on stream NULL. A handle that was written must be
+/// destroyed, also if its communicator could not be made. Without a nexarGroupStart it is
+/// nexarInvalidUsage.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupEnd() -> Code {
     boundary("nexarGroupEnd", || match end()? {
@@ -78,8 +79,8 @@ pub extern "C" fn nexarGroupEnd() -> Code {
     })
 }
 
-/// As nexarGroupEnd, but does nothing of the group: for a stand-in whose interface can simulate one.
-/// The outermost end is checked.
+/// As nexarGroupEnd, but does nothing of the group: for a stand-in whose interface can simulate
+/// one. The outermost end is checked.
 pub fn simulate_end(function: &'static str, check: impl FnOnce() -> Result<()>) -> Code {
     boundary(function, || {
         let Some(mut group) = end()? else { return Ok(()) };
@@ -101,8 +102,8 @@ fn end() -> Result<Option<Group>> {
     GROUP.try_with(|group| group.borrow_mut().end()).unwrap_or_else(|_| Ok(None))
 }
 
-/// Has `body` act on the group that this thread is inside. `None` if it is in none; a thread that is
-/// ending is in none.
+/// Has `body` act on the group that this thread is inside. `None` if it is in none; a thread that
+/// is ending is in none.
 pub(super) fn inside<T>(body: impl FnOnce(&mut Group) -> T) -> Option<T> {
     let acted = GROUP.try_with(|group| {
         let mut group = group.borrow_mut();
@@ -166,7 +167,7 @@ impl Group {
     }
 }
 
-pub(super) fn split_all(splits: Vec<Splitting>) -> Result<()> {
+pub(super) fn split_all(splits: Vec<QueuedSplit>) -> Result<()> {
     let (requests, answers): (Vec<_>, Vec<_>) =
         splits.into_iter().map(|one| (one.request, (one.out, one.device))).unzip();
     let mut result = Ok(());

@@ -19,19 +19,19 @@ use crate::error::{Error, Result};
 const KIND_SHIFT: u32 = 30;
 
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum HandleKind {
     Communicator = 0,
     Stream = 1,
     Registration = 2,
 }
 
-pub(super) struct Table<T> {
-    kind: Kind,
+pub(super) struct HandleTable<T> {
+    kind: HandleKind,
     slots: RwLock<Option<SlotMap<DefaultKey, T>>>,
 }
 
-impl<T: Clone> Table<T> {
-    pub const fn new(kind: Kind) -> Self {
+impl<T: Clone> HandleTable<T> {
+    pub const fn new(kind: HandleKind) -> Self {
         Self { kind, slots: RwLock::new(None) }
     }
 
@@ -94,9 +94,9 @@ impl<T: Clone> Table<T> {
     /// The parameter's name, and what it is.
     fn words(&self) -> (&'static str, &'static str) {
         match self.kind {
-            Kind::Communicator => ("comm", "communicator"),
-            Kind::Stream => ("stream", "stream"),
-            Kind::Registration => ("handle", "registration"),
+            HandleKind::Communicator => ("comm", "communicator"),
+            HandleKind::Stream => ("stream", "stream"),
+            HandleKind::Registration => ("handle", "registration"),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Memory for buffers, and registration of it.
 //!
-//! What is handed out lies in the process's arena, where other processes of the host can read it. It is known
-//! by its address, so that registration has nothing to add; programs written for NCCL call it.
+//! What is handed out lies in the process's arena, where other processes of the host can read it.
+//! It is known by its address, so that registration has nothing to add; programs written for NCCL
+//! call it.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -13,7 +14,7 @@ use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
 use super::boundary::{boundary, on_communicator};
-use super::handle::{Kind, Table};
+use super::handle::{HandleKind, HandleTable};
 use super::types::nexarComm_t;
 
 /// What nexarMemAlloc has handed out without the arena: address and length.
@@ -23,7 +24,7 @@ fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static REGISTERED: Table<Registration> = Table::new(Kind::Registration);
+static REGISTERED: HandleTable<Registration> = HandleTable::new(HandleKind::Registration);
 
 #[derive(Clone, Copy)]
 struct Registration {
@@ -32,9 +33,9 @@ struct Registration {
 }
 
 /// Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where
-/// a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the host
-/// read where it lies, which spares a copy of large buffers. It belongs to the process, not to a
-/// communicator. It is not inherited by a child process: a child that reads or writes it gets
+/// a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the
+/// host read where it lies, which spares a copy of large buffers. It belongs to the process, not to
+/// a communicator. It is not inherited by a child process: a child that reads or writes it gets
 /// SIGSEGV. A size of 0 gives NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {

@@ -15,10 +15,10 @@ use super::submit::{operation, operations};
 use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, nexarStream_t};
 
 /// Sends count elements to rank peer, which receives them with nexarRecv of the same count and
-/// datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one has
-/// met its receive. Messages to one peer are received in the order sent, whatever their sizes. A rank
-/// may send to itself; unless the message is short, its receive must be in the same group or made by
-/// another thread.
+/// datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one
+/// has met its receive. Messages to one peer are received in the order sent, whatever their sizes.
+/// A rank may send to itself; unless the message is short, its receive must be in the same group or
+/// made by another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarSend(
     sendbuff: *const c_void,
@@ -29,16 +29,16 @@ pub unsafe extern "C" fn nexarSend(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarSend", comm, stream, |communicator| {
-        let to = rank("peer", peer, communicator.place())?;
+        let to = rank("peer", peer, communicator.me())?;
         let envelope = envelope(count, datatype, Tag::None)?;
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
         unsafe { outgoing(sendbuff, to, envelope) }
     })
 }
 
-/// Receives count elements that rank peer has sent with nexarSend. Another count or datatype than the
-/// sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A count of
-/// 0 is received like any other.
+/// Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
+/// the sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A
+/// count of 0 is received like any other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRecv(
     recvbuff: *mut c_void,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn nexarRecv(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarRecv", comm, stream, |communicator| {
-        let source = Some(rank("peer", peer, communicator.place())?);
+        let source = Some(rank("peer", peer, communicator.me())?);
         let envelope = envelope(count, datatype, Tag::None)?;
         let wanted = Wanted { source, tag: WantedTag::This(Tag::None) };
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
@@ -69,16 +69,16 @@ pub unsafe extern "C" fn nexarSendTag(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarSendTag", comm, stream, |communicator| {
-        let to = rank("peer", peer, communicator.place())?;
+        let to = rank("peer", peer, communicator.me())?;
         let envelope = envelope(count, datatype, number(tag)?)?;
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
         unsafe { outgoing(sendbuff, to, envelope) }
     })
 }
 
-/// As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may be
-/// NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not taken.
-/// Which rank and tag it was is not told: where that matters, send it in the message.
+/// As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may
+/// be NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not
+/// taken. Which rank and tag it was is not told: where that matters, send it in the message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRecvTag(
     recvbuff: *mut c_void,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn nexarRecvTag(
     operation("nexarRecvTag", comm, stream, |communicator| {
         let source = match peer {
             NEXAR_ANY_SOURCE => None,
-            peer => Some(rank("peer", peer, communicator.place())?),
+            peer => Some(rank("peer", peer, communicator.me())?),
         };
         let tag = match tag {
             NEXAR_ANY_TAG => WantedTag::AnyNumber,
@@ -120,8 +120,8 @@ pub unsafe extern "C" fn nexarSendRecv(
     stream: nexarStream_t,
 ) -> Code {
     operations("nexarSendRecv", comm, stream, |communicator| {
-        let place = communicator.place();
-        let (to, from) = (rank("dest", dest, place)?, rank("source", source, place)?);
+        let me = communicator.me();
+        let (to, from) = (rank("dest", dest, me)?, rank("source", source, me)?);
         let sent = envelope(sendcount, datatype, Tag::None)?;
         let received = envelope(recvcount, datatype, Tag::None)?;
         let (input, output) =

@@ -10,8 +10,8 @@ use tracing::{error, info, warn};
 
 use crate::{comm, config, log, runtime};
 
-/// Points to a page whose first byte is true in the process that has used nexar. The kernel wipes the page
-/// in a child, however that was made: fork, _Fork or clone. Null before nexar is used.
+/// Points to a page whose first byte is true in the process that has used nexar. The kernel wipes
+/// the page in a child, however that was made: fork, _Fork or clone. Null before nexar is used.
 static IS_PARENT: AtomicPtr<AtomicBool> = AtomicPtr::new(null_mut());
 
 thread_local! {
@@ -54,16 +54,16 @@ pub(super) fn is_forked_child() -> bool {
     is_parent.is_some_and(|is_parent| !is_parent.load(Ordering::Relaxed))
 }
 
-/// Marks this thread as inside nexar while `body` runs, which is told whether a function of the program has
-/// called it.
+/// Marks this thread as inside nexar while `body` runs, which is told whether a function of the
+/// program has called it.
 #[inline]
 pub(super) fn inside<T>(body: impl FnOnce(bool) -> T) -> T {
     let there = Stay::begin(Where::Inside);
     body(there.before == Where::OutsideAgain)
 }
 
-/// Has pthread_cancel of this thread wait while `body` runs: what a call does may be full of points of
-/// cancellation, and nothing in it is prepared to end there.
+/// Has pthread_cancel of this thread wait while `body` runs: what a call does may be full of points
+/// of cancellation, and nothing in it is prepared to end there.
 pub(super) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
     let _uncancelled = Uncancelled::new();
     body()
@@ -140,7 +140,8 @@ fn watch_for_fork() {
     }
 }
 
-/// Where the kernel does not wipe the page, as in some sandboxes: a handler sees fork, but not clone.
+/// Where the kernel does not wipe the page, as in some sandboxes: a handler sees fork, but not
+/// clone.
 fn wipe_by_handler() {
     extern "C" fn in_child() {
         // SAFETY: null, or a page that is never unmapped.

@@ -46,11 +46,12 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
 }
 
 /// Creates an operator from a function of the program, for any datatype. The function folds count
-/// elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is 0,
-/// operands are folded in the order of ranks: in comes from lower ranks than inout. user is passed on
-/// to it. It runs in the thread of the call that uses it, or of its stream, in the floating-point
-/// environment of that thread, and must neither call nexar nor throw. It can be used with comm alone,
-/// whose other ranks must use an operator created with the same value of commutative.
+/// elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is
+/// 0, operands are folded in the order of ranks: in comes from lower ranks than inout. user is
+/// passed on to it. It runs in the thread of the call that uses it, or of its stream, in the
+/// floating-point environment of that thread, and must neither call nexar nor throw. It can be used
+/// with comm alone, whose other ranks must use an operator created with the same value of
+/// commutative.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRedOpCreate(
     op: *mut RedOpCode,
@@ -86,8 +87,8 @@ pub unsafe extern "C" fn nexarRedOpCreate(
 }
 
 /// Destroys an operator that was created for comm, as nexarCommDestroy does with all of them. Calls
-/// that use it already are not disturbed: the function, user and a scalar that is not immediate must
-/// outlive them.
+/// that use it already are not disturbed: the function, user and a scalar that is not immediate
+/// must outlive them.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarRedOpDestroy(op: RedOpCode, comm: nexarComm_t) -> Code {
     on_communicator("nexarRedOpDestroy", comm, |_| operators::destroy(op, comm))

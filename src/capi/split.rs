@@ -14,13 +14,13 @@ use super::{arguments, submit};
 /// newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
 /// comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL.
 ///
-/// The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two are
-/// independent: either may fail, be aborted or be destroyed without the other, and each must be
-/// destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config is
-/// NULL or its fields are not set, it has the settings of comm, but not its name. A split counts as an
-/// operation of comm; it is waited for, whatever config.blocking is. Once all ranks have called it, it
-/// takes NEXAR_INIT_TIMEOUT_MS at most; nexarCommAbort of comm by another thread ends it, and
-/// nexarCommDestroy of comm waits for it.
+/// The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two
+/// are independent: either may fail, be aborted or be destroyed without the other, and each must be
+/// destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config
+/// is NULL or its fields are not set, it has the settings of comm, but not its name. A split counts
+/// as an operation of comm; it is waited for, whatever config.blocking is. Once all ranks have
+/// called it, it takes NEXAR_INIT_TIMEOUT_MS at most; nexarCommAbort of comm by another thread ends
+/// it, and nexarCommDestroy of comm waits for it.
 ///
 /// Inside a group, newcomm is NULL until the end of the group.
 #[unsafe(no_mangle)]

@@ -7,10 +7,10 @@ use crate::error::{Code, Result};
 
 use super::arguments::Out;
 use super::boundary::boundary;
-use super::handle::{Kind, Table};
+use super::handle::{HandleKind, HandleTable};
 use super::types::nexarStream_t;
 
-static TABLE: Table<Arc<Stream>> = Table::new(Kind::Stream);
+static TABLE: HandleTable<Arc<Stream>> = HandleTable::new(HandleKind::Stream);
 
 /// The stream to queue an operation on; none for NULL.
 pub(super) fn find(stream: nexarStream_t) -> Result<Option<Arc<Stream>>> {
@@ -39,8 +39,8 @@ pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
 }
 
 /// Waits until all that was queued on the stream has ended, and returns the first error among it
-/// since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL). NULL
-/// is nexarSuccess: its operations have ended.
+/// since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL).
+/// NULL is nexarSuccess: its operations have ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamSynchronize(stream: nexarStream_t) -> Code {
     boundary("nexarStreamSynchronize", || match find(stream)? {
@@ -59,9 +59,9 @@ pub extern "C" fn nexarStreamQuery(stream: nexarStream_t) -> Code {
     })
 }
 
-/// Waits until all that was queued on the stream has ended, and frees it: its handle is dead from the
-/// beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL is
-/// nexarSuccess.
+/// Waits until all that was queued on the stream has ended, and frees it: its handle is dead from
+/// the beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL
+/// is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamDestroy(stream: nexarStream_t) -> Code {
     boundary("nexarStreamDestroy", || {

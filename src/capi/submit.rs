@@ -15,7 +15,7 @@ use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
 use super::boundary::{boundary, remembering, thin_boundary, with_communicator};
-use super::group::{Splitting, inside, is_inside, note_failure, split_all};
+use super::group::{QueuedSplit, inside, is_inside, note_failure, split_all};
 use super::types::{nexarComm_t, nexarStream_t};
 use super::{communicators, process, stream};
 
@@ -86,7 +86,7 @@ pub(super) fn splitting(
             let out = unsafe { Out::new("newcomm", newcomm) }?;
             let request = parse(&communicator)?;
             let mut splitting =
-                Some(Splitting { request, out, device: communicators::device(comm)? });
+                Some(QueuedSplit { request, out, device: communicators::device(comm)? });
             inside(|group| {
                 group.splits.extend(splitting.take().inspect(|one| one.out.set(null_mut())));
             });

@@ -24,9 +24,9 @@ pub struct nexarComm;
 /// Handle of a communicator. A destroyed, foreign or random one is nexarInvalidArgument.
 pub type nexarComm_t = *mut nexarComm;
 
-/// Handle of a stream that orders operations: of nexarStreamCreate, or of CUDA. NULL: the call returns when the
-/// result is there; with memory of a device, CUDA's default stream. A destroyed, foreign or random one is
-/// nexarInvalidArgument, where there is no CUDA.
+/// Handle of a stream that orders operations: of nexarStreamCreate, or of CUDA. NULL: the call
+/// returns when the result is there; with memory of a device, CUDA's default stream. A destroyed,
+/// foreign or random one is nexarInvalidArgument, where there is no CUDA.
 pub type nexarStream_t = *mut c_void;
 
 /// What the ranks of a future communicator share to find each other. Keep it as secret as the

@@ -14,12 +14,12 @@ use super::submit::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
 /// Counts and places of the blocks of a buffer, from two arrays of a C caller.
-struct Layout {
+struct VaryingBlocks {
     counts: Vec<usize>,
     blocks: Blocks,
 }
 
-impl Layout {
+impl VaryingBlocks {
     /// # Safety
     /// Each array is NULL or has `size` elements.
     unsafe fn new(
@@ -63,9 +63,9 @@ fn agree(one: (&str, usize), other: (&str, usize), rank: usize) -> Result<()> {
 const RECEIVED: [&str; 2] = ["recvcounts", "rdispls"];
 const SENT: [&str; 2] = ["sendcounts", "sdispls"];
 
-/// As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i] elements
-/// into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the blocks follow
-/// each other. In place when sendbuff == recvbuff + rdispls[rank].
+/// As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i]
+/// elements into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the
+/// blocks follow each other. In place when sendbuff == recvbuff + rdispls[rank].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllGatherV(
     sendbuff: *const c_void,
@@ -78,12 +78,13 @@ pub unsafe extern "C" fn nexarAllGatherV(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarAllGatherV", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
         // SAFETY: the caller's arrays have an element for each rank.
-        let layout = unsafe { Layout::new(RECEIVED, [recvcounts, rdispls], dtype, place.size) }?;
-        let Layout { counts, blocks } = layout.apart("rdispls")?;
-        let own = place.rank.0;
+        let layout =
+            unsafe { VaryingBlocks::new(RECEIVED, [recvcounts, rdispls], dtype, me.size) }?;
+        let VaryingBlocks { counts, blocks } = layout.apart("rdispls")?;
+        let own = me.rank.0;
         agree(("sendcount", sendcount), ("recvcounts", counts[own]), own)?;
         let input = self::sendbuff(sendbuff, blocks.get(own).len());
         let output = self::recvbuff(recvbuff, blocks.extent());
@@ -94,9 +95,9 @@ pub unsafe extern "C" fn nexarAllGatherV(
     })
 }
 
-/// As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other in
-/// sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block of
-/// sendbuff.
+/// As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other
+/// in sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block
+/// of sendbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarReduceScatterV(
     sendbuff: *const c_void,
@@ -108,13 +109,13 @@ pub unsafe extern "C" fn nexarReduceScatterV(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarReduceScatterV", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let reducer = arguments::reducer(datatype, op, comm)?;
         let arrays = [recvcounts, std::ptr::null()];
         // SAFETY: the caller's array has an element for each rank.
-        let layout = unsafe { Layout::new(RECEIVED, arrays, reducer.dtype(), place.size) }?;
-        let Layout { counts, blocks } = layout;
-        let own = blocks.get(place.rank.0);
+        let layout = unsafe { VaryingBlocks::new(RECEIVED, arrays, reducer.dtype(), me.size) }?;
+        let VaryingBlocks { counts, blocks } = layout;
+        let own = blocks.get(me.rank.0);
         let input = self::sendbuff(sendbuff, blocks.extent());
         let output = self::recvbuff(recvbuff, own.len());
         // SAFETY: the caller's buffers hold these blocks and live until the operation ends.
@@ -127,8 +128,8 @@ pub unsafe extern "C" fn nexarReduceScatterV(
 /// As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
 /// recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
 /// not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself.
-/// sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff == recvbuff
-/// and both have the same counts and displacements.
+/// sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff ==
+/// recvbuff and both have the same counts and displacements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllToAllV(
     sendbuff: *const c_void,
@@ -142,14 +143,15 @@ pub unsafe extern "C" fn nexarAllToAllV(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarAllToAllV", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
         // SAFETY: the caller's arrays have an element for each rank.
-        let sent = unsafe { Layout::new(SENT, [sendcounts, sdispls], dtype, place.size) }?;
+        let sent = unsafe { VaryingBlocks::new(SENT, [sendcounts, sdispls], dtype, me.size) }?;
         // SAFETY: as above.
-        let received = unsafe { Layout::new(RECEIVED, [recvcounts, rdispls], dtype, place.size) }?;
+        let received =
+            unsafe { VaryingBlocks::new(RECEIVED, [recvcounts, rdispls], dtype, me.size) }?;
         let received = received.apart("rdispls")?;
-        let own = place.rank.0;
+        let own = me.rank.0;
         agree(("sendcounts[rank]", sent.counts[own]), ("recvcounts", received.counts[own]), own)?;
         let (sent, received) = (sent.blocks, received.blocks);
         let input = self::sendbuff(sendbuff, sent.extent());
@@ -182,15 +184,15 @@ pub unsafe extern "C" fn nexarGatherV(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarGatherV", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::rank("root", root, place)?;
+        let root = arguments::rank("root", root, me)?;
         let input = self::sendbuff(sendbuff, arguments::bytes(sendcount, dtype, 1)?);
         let (mut blocks, mut output, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
-        if place.rank == root {
+        if me.rank == root {
             let arrays = [recvcounts, rdispls];
             // SAFETY: the root's arrays have an element for each rank.
-            let layout = unsafe { Layout::new(RECEIVED, arrays, dtype, place.size) }?;
+            let layout = unsafe { VaryingBlocks::new(RECEIVED, arrays, dtype, me.size) }?;
             let layout = layout.apart("rdispls")?;
             agree(("sendcount", sendcount), ("recvcounts", layout.counts[root.0]), root.0)?;
             blocks = layout.blocks;
@@ -221,14 +223,15 @@ pub unsafe extern "C" fn nexarScatterV(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarScatterV", comm, stream, |communicator| {
-        let place = communicator.place();
+        let me = communicator.me();
         let dtype = arguments::dtype(datatype)?;
-        let root = arguments::rank("root", root, place)?;
+        let root = arguments::rank("root", root, me)?;
         let output = self::recvbuff(recvbuff, arguments::bytes(recvcount, dtype, 1)?);
         let (mut blocks, mut input, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
-        if place.rank == root {
+        if me.rank == root {
             // SAFETY: the root's arrays have an element for each rank.
-            let layout = unsafe { Layout::new(SENT, [sendcounts, sdispls], dtype, place.size) }?;
+            let layout =
+                unsafe { VaryingBlocks::new(SENT, [sendcounts, sdispls], dtype, me.size) }?;
             agree(("recvcount", recvcount), ("sendcounts", layout.counts[root.0]), root.0)?;
             blocks = layout.blocks;
             (input, offset) = (self::sendbuff(sendbuff, blocks.extent()), blocks.get(root.0).start);

@@ -8,14 +8,14 @@ use std::cell::Cell;
 use smallvec::SmallVec;
 
 use super::passes;
-use super::select::Ground;
+use super::select::Topology;
 use crate::error::Result;
 use crate::op::{Call, Reducer};
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 use crate::reduce::{Side, Stores, copy};
 use crate::transport::{
-    Attempt, EPOCHS, Header, Hosts, Label, Land, Lane, Mesh, Past, Published, Readers, Started,
-    View,
+    Attempt, CallHistory, EPOCHS, EncodedHeader, Header, Hosts, Land, Lane, Mesh, Published,
+    Readers, Started, View,
 };
 
 /// One call under way on this rank.
@@ -23,19 +23,19 @@ pub struct Exchange<'a> {
     mesh: &'a Mesh,
     /// The ranks that take part, if not all do: what follows counts ranks among them.
     ranks: Option<&'a [Rank]>,
-    place: Place,
+    me: RankOf,
     lane: Lane,
     seq: u64,
     call: Call,
-    past: Past,
+    history: CallHistory,
     /// The only epoch of the call, if the fast path has begun it.
     started: Option<Started>,
 }
 
 impl<'a> Exchange<'a> {
     /// Call number `seq`, with those before it.
-    pub fn new(mesh: &'a Mesh, lane: Lane, seq: u64, call: Call, past: Past) -> Self {
-        Self { mesh, ranks: None, place: mesh.place, lane, seq, call, past, started: None }
+    pub fn new(mesh: &'a Mesh, lane: Lane, seq: u64, call: Call, history: CallHistory) -> Self {
+        Self { mesh, ranks: None, me: mesh.me, lane, seq, call, history, started: None }
     }
 
     /// Continues a call of one epoch that the fast path has begun.
@@ -43,16 +43,16 @@ impl<'a> Exchange<'a> {
         Self { started, ..self }
     }
 
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn me(&self) -> RankOf {
+        self.me
     }
 
     /// The part of the call that some ranks, this one among them, do among themselves.
     pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b> {
-        let me = ranks.iter().position(|rank| *rank == self.mesh.place.rank);
-        let place = Place::new(Rank(me.expect("this rank is one of them")), ranks.len());
-        let Self { mesh, lane, seq, call, past, started, .. } = *self;
-        Exchange { mesh, ranks: Some(ranks), place, lane, seq, call, past, started }
+        let me = ranks.iter().position(|rank| *rank == self.mesh.me.rank);
+        let me = RankOf::new(Rank(me.expect("this rank is one of them")), ranks.len());
+        let Self { mesh, lane, seq, call, history, started, .. } = *self;
+        Exchange { mesh, ranks: Some(ranks), me, lane, seq, call, history, started }
     }
 
     /// The part that the ranks of this host do, unless this one is alone there.
@@ -61,7 +61,7 @@ impl<'a> Exchange<'a> {
         (mine.len() > 1).then(|| self.among(mine))
     }
 
-    /// Who shares memory with whom.
+    /// Which ranks share memory.
     pub fn hosts(&self) -> &'a Hosts {
         self.mesh.hosts()
     }
@@ -72,8 +72,8 @@ impl<'a> Exchange<'a> {
     }
 
     /// Where the ranks are.
-    pub fn ground(&self) -> Ground {
-        Ground::of(self.mesh.hosts())
+    pub fn topology(&self) -> Topology {
+        Topology::of(self.mesh.hosts())
     }
 
     pub async fn send(&self, to: Rank, step: usize, bytes: &[u8]) -> Result<()> {
@@ -117,13 +117,13 @@ impl<'a> Exchange<'a> {
         own: &[u8],
         into: &mut [u8],
     ) -> Result<()> {
-        let place = self.place();
-        match place.rank {
+        let me = self.me();
+        match me.rank {
             Rank(0) => passes::copy(own, into).await,
             _ => self.recv(Rank(0), 0, into).await?,
         }
-        for peer in (1..place.size).map(Rank) {
-            if peer == place.rank {
+        for peer in (1..me.size).map(Rank) {
+            if peer == me.rank {
                 passes::fold(reducer, into, own, Side::Right).await;
             } else {
                 self.recv_fold(peer, 0, reducer, Side::Right, into).await?;
@@ -132,7 +132,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// What was seen in others' memory is what they had shown.
+    /// Fails if what was viewed in the memory of others may have changed since.
     pub async fn confirm(&self) -> Result<()> {
         let Some(host) = self.mesh.memory.host.as_deref() else { return Ok(()) };
         match host.confirm(self.lane) {
@@ -141,23 +141,23 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Begins rounds of this host, which all its ranks begin.
-    pub fn rounds(&self, step: usize, count: usize) -> Rounds<'_> {
+    /// Begins epochs of this host. All its ranks begin the same.
+    pub fn epochs(&self, step: usize, count: usize) -> Epochs<'_> {
         let begin = || self.mesh.host().begin_epochs(self.lane, count as u64);
         let first = self.started.map_or_else(begin, |started| started.epoch);
-        let (label, shown) = (Cell::new(None), SmallVec::new());
-        Rounds { exchange: self, step, first, label, last_shown: None, shown }
+        let (encoded, in_place) = (Cell::new(None), SmallVec::new());
+        Epochs { exchange: self, step, first, encoded, last_in_place: None, in_place }
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {
-        Header { seq: self.seq, call: self.call, past: self.past, step: step as u32, bytes }
+        Header { seq: self.seq, call: self.call, history: self.history, step: step as u32, bytes }
     }
 }
 
-/// Fewer bytes than these are read from a cache sooner than from memory, however far it is.
+/// Fewer bytes are read faster from another processor's cache than from memory.
 const STREAMED: usize = 8 << 10;
 
-/// How bytes are laid out for such readers.
+/// How bytes are written for these readers.
 fn stores_for(readers: Readers, bytes: usize) -> Stores {
     match readers {
         Readers::Far if bytes >= STREAMED => Stores::Streamed,
@@ -165,24 +165,28 @@ fn stores_for(readers: Readers, bytes: usize) -> Stores {
     }
 }
 
-/// Rounds of one step, in which ranks of this host see what the others lay out.
-pub struct Rounds<'a> {
+/// Epochs of one step, in which the ranks of this host view what the others publish.
+pub struct Epochs<'a> {
     exchange: &'a Exchange<'a>,
     step: usize,
     first: u64,
-    /// The last one that was used.
-    label: Cell<Option<Label>>,
-    /// The last round in which bytes stayed where they are.
-    last_shown: Option<u64>,
-    /// What keeps such bytes as they are, of as many rounds as anybody may still look at.
-    shown: SmallVec<[Published<'a>; EPOCHS]>,
+    /// The encoded header that was used last.
+    encoded: Cell<Option<EncodedHeader>>,
+    /// The last epoch in which bytes were published in place.
+    last_in_place: Option<u64>,
+    /// Keeps these bytes unchanged, for as many epochs as others may still view.
+    in_place: SmallVec<[Published<'a>; EPOCHS]>,
 }
 
-impl<'a> Rounds<'a> {
-    /// Lays out bytes, which `fill` writes, for all ranks of the host.
-    pub async fn lay(
+impl<'a> Epochs<'a> {
+    pub fn me(&self) -> RankOf {
+        self.exchange.me
+    }
+
+    /// Publishes bytes, which `fill` writes, for all ranks of the host.
+    pub async fn publish(
         &self,
-        round: usize,
+        index: usize,
         bytes: usize,
         fill: impl FnOnce(&mut [u8], Stores),
     ) -> Result<()> {
@@ -190,84 +194,87 @@ impl<'a> Rounds<'a> {
         if started.is_some_and(|started| started.published) {
             return Ok(());
         }
-        let (epoch, label, mut fill) = (self.first + round as u64, self.label(bytes), Some(fill));
+        let (epoch, encoded, mut fill) =
+            (self.first + index as u64, self.encoded(bytes), Some(fill));
         let mut fill_once = |slot: &mut [u8], readers| {
             if let Some(fill) = fill.take() {
                 fill(slot, stores_for(readers, bytes));
             }
         };
         loop {
-            match mesh.host().publish(*lane, epoch, &label, &mut fill_once)? {
+            match mesh.host().publish(*lane, epoch, &encoded, &mut fill_once)? {
                 Attempt::Done(()) => return Ok(()),
                 Attempt::Wait(room) => room.await?,
             }
         }
     }
 
-    /// As `lay`, with bytes that may stay where they are: they are not written while there are `Rounds`.
-    pub async fn show(&mut self, round: usize, bytes: &'a [u8]) -> Result<()> {
+    /// As `publish`, with bytes that may stay where they are. They are not written while `Epochs`
+    /// exists.
+    pub async fn publish_in_place(&mut self, index: usize, bytes: &'a [u8]) -> Result<()> {
         let Exchange { mesh, lane, started, .. } = self.exchange;
         if started.is_some_and(|started| started.published) {
             return Ok(());
         }
-        let (epoch, label) = (self.first + round as u64, self.label(bytes.len()));
-        let shown = loop {
-            match mesh.host().publish_in_place(*lane, epoch, &label, bytes)? {
-                Attempt::Done(shown) => break shown,
+        let (epoch, encoded) = (self.first + index as u64, self.encoded(bytes.len()));
+        let in_place = loop {
+            match mesh.host().publish_in_place(*lane, epoch, &encoded, bytes)? {
+                Attempt::Done(in_place) => break in_place,
                 Attempt::Wait(room) => room.await?,
             }
         };
-        if let Some(shown) = shown {
-            if self.shown.len() == EPOCHS {
-                // All have passed its round, or this one could not have been used yet.
-                self.shown.remove(0);
+        if let Some(in_place) = in_place {
+            if self.in_place.len() == EPOCHS {
+                // All ranks have released its epoch, or this one could not have been used yet.
+                self.in_place.remove(0);
             }
-            self.shown.push(shown);
-            self.last_shown = Some(epoch);
+            self.in_place.push(in_place);
+            self.last_in_place = Some(epoch);
             return Ok(());
         }
-        self.lay(round, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
+        self.publish(index, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
     }
 
-    /// Tells where bytes lie, which others `fetch`: they are not to be written until `passed` returns.
-    /// False if they cannot be read there.
-    pub async fn expose(&mut self, round: usize, bytes: &[u8]) -> Result<bool> {
+    /// Publishes the address of bytes, which others `read_remote`. The bytes must not be written
+    /// until `wait_released` returns. False if other processes cannot read them.
+    pub async fn publish_address(&mut self, index: usize, bytes: &[u8]) -> Result<bool> {
         let Exchange { mesh, lane, .. } = self.exchange;
-        let (epoch, label) = (self.first + round as u64, self.label(bytes.len()));
+        let (epoch, encoded) = (self.first + index as u64, self.encoded(bytes.len()));
         let can_be_read = loop {
-            match mesh.host().publish_address(*lane, epoch, &label, bytes)? {
+            match mesh.host().publish_address(*lane, epoch, &encoded, bytes)? {
                 Attempt::Done(can_be_read) => break can_be_read,
                 Attempt::Wait(room) => room.await?,
             }
         };
         if can_be_read {
-            self.last_shown = Some(epoch);
+            self.last_in_place = Some(epoch);
         }
         Ok(can_be_read)
     }
 
-    /// Copies what a rank has exposed, of so many bytes, from `offset` on.
-    pub async fn fetch(
+    /// Copies, from `offset` on, the bytes whose address a rank has published. `bytes`: all of
+    /// them.
+    pub async fn read_remote(
         &self,
-        round: usize,
+        index: usize,
         from: Rank,
         bytes: usize,
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
         let (Exchange { mesh, lane, .. }, from) = (self.exchange, self.exchange.in_mesh(from));
-        let (epoch, label) = (self.first + round as u64, self.label(bytes));
+        let (epoch, encoded) = (self.first + index as u64, self.encoded(bytes));
         loop {
-            match mesh.host().read_remote(*lane, epoch, from, &label, offset, into)? {
+            match mesh.host().read_remote(*lane, epoch, from, &encoded, offset, into)? {
                 Attempt::Done(()) => return Ok(()),
                 Attempt::Wait(published) => published.await?,
             }
         }
     }
 
-    /// Returns when nobody looks at what was shown any more.
-    pub async fn passed(&self) -> Result<()> {
-        let Some(epoch) = self.last_shown else { return Ok(()) };
+    /// Returns when all ranks have released what was published in place.
+    pub async fn wait_released(&self) -> Result<()> {
+        let Some(epoch) = self.last_in_place else { return Ok(()) };
         loop {
             match self.exchange.mesh.host().released(self.exchange.lane, epoch)? {
                 Attempt::Done(()) => return Ok(()),
@@ -276,37 +283,37 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// What a rank, maybe this one, has laid out.
-    pub async fn look(&self, round: usize, at: Rank, bytes: usize) -> Result<View<'_>> {
+    /// What a rank, maybe this one, has published.
+    pub async fn view(&self, index: usize, at: Rank, bytes: usize) -> Result<View<'_>> {
         loop {
-            match self.try_look(round, at, bytes)? {
+            match self.try_view(index, at, bytes)? {
                 Attempt::Done(view) => return Ok(view),
                 Attempt::Wait(published) => published.await?,
             }
         }
     }
 
-    /// The same, if it is there.
-    pub fn try_look(&self, round: usize, at: Rank, bytes: usize) -> Result<Attempt<'_, View<'_>>> {
+    /// As `view`, without waiting.
+    pub fn try_view(&self, index: usize, at: Rank, bytes: usize) -> Result<Attempt<'_, View<'_>>> {
         let (Exchange { mesh, lane, .. }, at) = (self.exchange, self.exchange.in_mesh(at));
-        mesh.host().view(*lane, self.first + round as u64, at, &self.label(bytes))
+        mesh.host().view(*lane, self.first + index as u64, at, &self.encoded(bytes))
     }
 
-    /// Most parts are as long as the one before.
-    fn label(&self, bytes: usize) -> Label {
-        match self.label.get() {
-            Some(label) if label.bytes() == bytes => label,
+    /// The header for this many bytes. Most parts are as long as the one before.
+    fn encoded(&self, bytes: usize) -> EncodedHeader {
+        match self.encoded.get() {
+            Some(encoded) if encoded.bytes() == bytes => encoded,
             _ => {
-                let label = Label::new(self.exchange.header(self.step, bytes));
-                self.label.set(Some(label));
-                label
+                let encoded = EncodedHeader::new(self.exchange.header(self.step, bytes));
+                self.encoded.set(Some(encoded));
+                encoded
             }
         }
     }
 
-    /// This rank has seen what it wants of this round and those before it.
-    pub fn pass(&mut self, round: usize) {
-        self.exchange.mesh.host().release(self.exchange.lane, self.first + round as u64);
+    /// This rank views nothing more of this epoch and those before it.
+    pub fn release(&mut self, index: usize) {
+        self.exchange.mesh.host().release(self.exchange.lane, self.first + index as u64);
     }
 }
 
@@ -325,26 +332,26 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_given_up_takes_back_all_that_it_has_shown() {
+    fn a_cancelled_call_withdraws_everything_that_it_has_published_in_place() {
         let world = MemWorld::new(2).unwrap();
         let (meshes, bytes) = (world.meshes(), vec![7; 3 * SLOT]);
         let exchange = |rank: usize| {
-            Exchange::new(&meshes[rank], Lane(0), 0, Call::barrier(), Past::default())
+            Exchange::new(&meshes[rank], Lane(0), 0, Call::barrier(), CallHistory::default())
         };
-        let (gives, looks) = (exchange(0), exchange(1));
+        let (publisher, viewer) = (exchange(0), exchange(1));
         let sees =
-            |rounds: &Rounds<'_>, part: usize| polled(rounds.look(part, Rank(0), SLOT)).is_ready();
-        let rounds = looks.rounds(0, 3);
+            |epochs: &Epochs<'_>, part: usize| polled(epochs.view(part, Rank(0), SLOT)).is_ready();
+        let epochs = viewer.epochs(0, 3);
         let mut call = Box::pin(async {
-            let mut rounds = gives.rounds(0, 3);
+            let mut epochs = publisher.epochs(0, 3);
             for part in 0..3 {
-                rounds.show(part, &bytes[part * SLOT..][..SLOT]).await?;
+                epochs.publish_in_place(part, &bytes[part * SLOT..][..SLOT]).await?;
             }
-            rounds.passed().await
+            epochs.wait_released().await
         });
         assert!(polled(call.as_mut()).is_pending());
-        assert!((0..3).all(|part| sees(&rounds, part)));
+        assert!((0..3).all(|part| sees(&epochs, part)));
         drop(call);
-        assert!(!(0..3).any(|part| sees(&rounds, part)));
+        assert!(!(0..3).any(|part| sees(&epochs, part)));
     }
 }

@@ -12,7 +12,7 @@
 use crate::collective::exchange::Exchange;
 use crate::error::Result;
 use crate::op::Reducer;
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 use crate::reduce::Side;
 
 pub struct Pairs {
@@ -31,9 +31,9 @@ pub enum Part {
 }
 
 impl Pairs {
-    pub fn new(place: Place) -> Self {
-        let numbers = 1 << place.size.ilog2();
-        Self { me: place.rank.0, numbers, pairs: place.size - numbers }
+    pub fn new(me: RankOf) -> Self {
+        let numbers = 1 << me.size.ilog2();
+        Self { me: me.rank.0, numbers, pairs: me.size - numbers }
     }
 
     fn part(&self) -> Part {
@@ -75,7 +75,7 @@ impl Pairs {
     }
 
     /// How many times the numbers can be halved.
-    pub fn rounds(&self) -> usize {
+    pub fn epochs(&self) -> usize {
         self.numbers.ilog2() as usize
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn every_rank_belongs_to_one_number_in_order() {
         for size in 1..40 {
-            let of = |rank| Pairs::new(Place::new(Rank(rank), size));
+            let of = |rank| Pairs::new(RankOf::new(Rank(rank), size));
             let mut next = 0;
             for number in 0..of(0).numbers {
                 let ranks = of(0).ranks(number);

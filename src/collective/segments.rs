@@ -22,12 +22,12 @@ pub fn segments(part: Range<usize>) -> impl DoubleEndedIterator<Item = Range<usi
 }
 
 pub struct Segments<'a> {
-    slots: RefCell<Vec<Slot<'a>>>,
+    slots: RefCell<Vec<SegmentSlot<'a>>>,
     /// The segments of each part.
     parts: Vec<Range<usize>>,
 }
 
-struct Slot<'a> {
+struct SegmentSlot<'a> {
     /// `None` while it is held.
     memory: Option<&'a mut [u8]>,
     turn: usize,
@@ -45,7 +45,7 @@ impl<'a> Segments<'a> {
             first..ranges.len()
         };
         let parts = parts.into_iter().map(number).collect();
-        let slot = |memory| Slot { memory: Some(memory), turn: 0, waiting: None };
+        let slot = |memory| SegmentSlot { memory: Some(memory), turn: 0, waiting: None };
         let slots = blocks::cut(buffer, &ranges).into_iter().map(slot).collect();
         Self { slots: RefCell::new(slots), parts }
     }

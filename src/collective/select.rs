@@ -23,12 +23,12 @@ pub struct Row<A = ()> {
     /// What the algorithm can do.
     able: Able,
     /// Where it can be used.
-    ground: Ground,
+    topology: Topology,
 }
 
 /// Where the ranks of a communicator are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum Topology {
     /// Anywhere.
     Links,
     /// All on one host, where they can read what others publish in shared memory.
@@ -39,7 +39,7 @@ pub enum Ground {
     Hosts,
 }
 
-impl Ground {
+impl Topology {
     pub fn of(hosts: &Hosts) -> Self {
         match (hosts.share(), hosts.are_one()) {
             (false, _) => Self::Links,
@@ -69,23 +69,23 @@ impl<A: Copy> Row<A> {
         algorithm: A,
         up_to: usize,
     ) -> Self {
-        let (most_ranks, able, ground) = (usize::MAX, Able::All, Ground::Links);
-        Self { collective, name, algorithm, up_to, most_ranks, able, ground }
+        let (most_ranks, able, topology) = (usize::MAX, Able::All, Topology::Links);
+        Self { collective, name, algorithm, up_to, most_ranks, able, topology }
     }
 
     /// Needs several hosts and an operator that commutes.
     pub const fn on_hosts(self) -> Self {
-        Self { ground: Ground::Hosts, able: Able::Commuting, ..self }
+        Self { topology: Topology::Hosts, able: Able::Commuting, ..self }
     }
 
     /// Needs all ranks on one host.
     pub const fn on_host(self) -> Self {
-        Self { ground: Ground::OneHost, ..self }
+        Self { topology: Topology::OneHost, ..self }
     }
 
     /// Needs all ranks on one host, each of which can read all memory of the others.
     pub const fn on_open_host(self) -> Self {
-        Self { ground: Ground::OpenHost, ..self }
+        Self { topology: Topology::OpenHost, ..self }
     }
 
     pub const fn most_ranks(self, most_ranks: usize) -> Self {
@@ -104,16 +104,16 @@ impl<A: Copy> Row<A> {
 
     /// The row without its algorithm.
     pub const fn named(&self) -> Row {
-        let Self { collective, name, up_to, most_ranks, able, ground, .. } = *self;
-        Row { collective, name, algorithm: (), up_to, most_ranks, able, ground }
+        let Self { collective, name, up_to, most_ranks, able, topology, .. } = *self;
+        Row { collective, name, algorithm: (), up_to, most_ranks, able, topology }
     }
 }
 
 impl<A> Row<A> {
     /// Whether the algorithm can be used where the ranks are.
-    pub fn stands_on(&self, ground: Ground) -> bool {
-        let is_wider = (self.ground, ground) == (Ground::OneHost, Ground::OpenHost);
-        self.ground == Ground::Links || self.ground == ground || is_wider
+    pub fn fits(&self, topology: Topology) -> bool {
+        let is_wider = (self.topology, topology) == (Topology::OneHost, Topology::OpenHost);
+        self.topology == Topology::Links || self.topology == topology || is_wider
     }
 
     /// Whether the algorithm can execute the call at all. Never inlined: the compiler would hoist
@@ -152,7 +152,7 @@ impl Selection {
         table: &'t [Row<A>],
         call: &Call,
         ranks: usize,
-        ground: Ground,
+        topology: Topology,
     ) -> &'t Row<A> {
         let bytes = match (call.collective(), call.counts()) {
             // The total of all blocks.
@@ -161,7 +161,7 @@ impl Selection {
             }
             _ => call.bytes(),
         };
-        let mut possible = table.iter().filter(|row| row.can(call) && row.stands_on(ground));
+        let mut possible = table.iter().filter(|row| row.can(call) && row.fits(topology));
         let is_named =
             |row: &&Row<A>, name: &Row| (row.collective, row.name) == (name.collective, name.name);
         let mut forced = self.forced.iter();

@@ -1,6 +1,6 @@
-//! Who is whose parent in a binomial tree: pure arithmetic on ranks counted from the root.
+//! Parents and children in a binomial tree: pure arithmetic on ranks counted from the root.
 
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
 #[derive(Debug)]
 pub struct Tree {
@@ -16,8 +16,8 @@ pub struct Tree {
 
 /// With ranks counted from the root, a rank's parent is itself without its lowest set bit, and
 /// its children are itself with one lower bit set.
-pub fn binomial(place: Place, root: Rank) -> Tree {
-    let Place { rank, size } = place;
+pub fn binomial(me: RankOf, root: Rank) -> Tree {
+    let RankOf { rank, size } = me;
     let from_root = (rank.0 + size - root.0) % size;
     let absolute = |from_root: usize| Rank((from_root + root.0) % size);
     let bits = size.next_power_of_two().trailing_zeros();
@@ -39,7 +39,7 @@ mod tests {
     fn every_rank_but_the_root_is_its_parents_child_exactly_once() {
         for size in 1..40 {
             for root in (0..size).map(Rank) {
-                let tree = |rank| binomial(Place::new(Rank(rank), size), root);
+                let tree = |rank| binomial(RankOf::new(Rank(rank), size), root);
                 let mut seen = vec![0; size];
                 for rank in 0..size {
                     for child in tree(rank).children {

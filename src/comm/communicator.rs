@@ -17,12 +17,12 @@ use crate::collective::select::Selection;
 use crate::collective::table;
 use crate::config::Config;
 use crate::error::{Doing, Error, Result};
-use crate::rank::Place;
-use crate::transport::{Demand, Mesh, Past, Waiting};
+use crate::rank::RankOf;
+use crate::transport::{CallHistory, Demand, Mesh, Waiting};
 
 use super::cuda::{CudaState, DEVICE_POLL, Ending, has_driver};
 use super::leave::deliver_faults;
-use super::run::{Lanes, StreamOrder, of_message, of_straggling, of_timeout};
+use super::run::{LaneQueues, StreamOrder, of_message, of_straggling, of_timeout};
 
 pub struct Communicator {
     /// Its name in the log: the one that its user gave it, or a number.
@@ -42,9 +42,9 @@ pub struct Communicator {
     /// The device that the program named for this rank.
     pub(super) wanted_device: OnceLock<i32>,
     pub(super) config: Config,
-    pub(super) lanes: Lanes,
+    pub(super) lanes: LaneQueues,
     /// Messages start in the order in which they were issued, on whichever threads.
-    pub(super) messages: Lanes<1>,
+    pub(super) messages: LaneQueues<1>,
     pub(super) stream_order: Arc<StreamOrder>,
     state: Mutex<CommState>,
     /// How many operations have completed.
@@ -60,7 +60,7 @@ pub(super) struct CommState {
     pub(super) next_seq: u64,
     pub(super) next_message: u64,
     /// The calls that have sequence numbers already.
-    pub(super) past: Past,
+    pub(super) history: CallHistory,
     /// How many operations have begun.
     pub(super) begun: u64,
     /// How many stream batches were submitted.
@@ -70,11 +70,11 @@ pub(super) struct CommState {
 }
 
 impl CommState {
-    /// A call has taken the next sequence number. `past`: the calls before the next one.
+    /// A call has taken the next sequence number. `history`: the calls before the next one.
     #[inline]
-    pub(super) fn count(&mut self, past: Past) {
+    pub(super) fn count(&mut self, history: CallHistory) {
         self.next_seq += 1;
-        self.past = past;
+        self.history = history;
     }
 }
 
@@ -101,14 +101,14 @@ impl Communicator {
             mesh,
             selection,
             config: config.clone(),
-            lanes: Lanes::default(),
-            messages: Lanes::default(),
+            lanes: LaneQueues::default(),
+            messages: LaneQueues::default(),
             stream_order: Arc::default(),
             state: Mutex::new(CommState {
                 stage: LifeStage::Open,
                 next_seq: 0,
                 next_message: 0,
-                past: Past::default(),
+                history: CallHistory::default(),
                 begun: 0,
                 stream_batches: 0,
                 last_error: None,
@@ -124,8 +124,8 @@ impl Communicator {
         &self.config
     }
 
-    pub fn place(&self) -> Place {
-        self.mesh.place
+    pub fn me(&self) -> RankOf {
+        self.mesh.me
     }
 
     /// How a thread waits for an operation of it.
@@ -164,7 +164,7 @@ impl Communicator {
     /// Fails the communicator on all ranks, because a call of this rank failed. Returns the error
     /// to report to the caller.
     pub(super) fn failed(&self, doing: Doing, cause: Error) -> Error {
-        let rank = self.place().rank;
+        let rank = self.me().rank;
         let fault = self.mesh.membership.fail(cause.during(rank, doing));
         // A fault that no operation saw, such as a lost connection, is reported with the operation
         // that it ended.
@@ -191,7 +191,7 @@ impl Communicator {
 
     /// Writes to the log which ranks an operation waits for.
     pub(super) fn report_stragglers(&self, doing: Doing) {
-        let (name, rank) = (&self.name, self.place().rank.0 as u64);
+        let (name, rank) = (&self.name, self.me().rank.0 as u64);
         match doing {
             Doing::Collective { seq, call } => {
                 let call = call.name().to_ascii_lowercase();
@@ -233,17 +233,17 @@ impl Communicator {
             cuda.close(Ending::Destroyed);
         }
         info!(
-            rank = self.place().rank.0 as u64,
+            rank = self.me().rank.0 as u64,
             "communicator {}: {} is closed",
             self.name,
-            self.place().rank
+            self.me().rank
         );
     }
 
     /// Ends running operations at once, here and on all ranks.
     pub fn abort(&self) {
         self.lock().stage = LifeStage::Aborted;
-        let rank = self.place().rank;
+        let rank = self.me().rank;
         self.mesh
             .membership
             .fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
@@ -267,7 +267,7 @@ impl Communicator {
     /// Fails it on all ranks because its device could not do `what`. Returns the error to report to
     /// the caller.
     pub(super) fn fail_on_device(&self, what: &str, cause: &Error) -> Error {
-        let rank = self.place().rank;
+        let rank = self.me().rank;
         let fault = self.mesh.membership.fail(Error::Cuda(format!("{rank}, {what}: {cause}")));
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.stream_order.dissolve();

@@ -13,10 +13,10 @@ use tracing::{Level, enabled};
 
 use crate::collective::fast_path;
 use crate::error::{Doing, Result};
-use crate::transport::{Header, LANES, Label, Started};
+use crate::transport::{EncodedHeader, Header, LANES, Started};
 
 use super::communicator::{CommState, Communicator};
-use super::run::{Lanes, Ticket, Work, run_begun};
+use super::run::{LaneQueues, Ticket, Work, run_begun};
 
 /// The outcome of an attempt.
 pub enum FastPath {
@@ -51,8 +51,8 @@ impl Communicator {
             // A write to the log is a cancellation point, and this thread is not protected here.
             return FastPath::NotEligible;
         }
-        let (mesh, place) = (&self.mesh, self.mesh.place);
-        let bytes = if self.has_fast_path { fast_path::bytes(op, place.size) } else { None };
+        let (mesh, me) = (&self.mesh, self.mesh.me);
+        let bytes = if self.has_fast_path { fast_path::bytes(op, me.size) } else { None };
         let (Some(host), Some(bytes)) = (&mesh.memory.fast, bytes) else {
             return FastPath::NotEligible;
         };
@@ -61,14 +61,16 @@ impl Communicator {
         let is_free = self.stream_order.has_completed(state.stream_batches)
             && self.lanes.has_come(seq)
             && self.check_open(&state, &call).is_ok();
-        let label = Label::new(Header { seq, call, past: state.past, step: 0, bytes });
-        let begun = if is_free { host.begin(Lanes::<LANES>::of(seq), &label) } else { None };
+        let encoded =
+            EncodedHeader::new(Header { seq, call, history: state.history, step: 0, bytes });
+        let begun = if is_free { host.begin(LaneQueues::<LANES>::of(seq), &encoded) } else { None };
         let Some(epoch) = begun else { return FastPath::NotEligible };
-        let past = state.past.then_words(label.call_words());
-        state.count(past);
-        let mut uncompleted = Uncompleted { communicator: self, label: &label, state: Some(state) };
-        host.record(seq, label.call_words());
-        if fast_path::execute(op, place, &epoch).is_none() {
+        let history = state.history.then_words(encoded.call_words());
+        state.count(history);
+        let mut uncompleted =
+            Uncompleted { communicator: self, encoded: &encoded, state: Some(state) };
+        host.record(seq, encoded.call_words());
+        if fast_path::execute(op, me, &epoch).is_none() {
             let pending = Pending { ticket: uncompleted.ticket(), started: epoch.started() };
             return FastPath::Pending(Box::new(pending));
         }
@@ -82,7 +84,7 @@ impl Communicator {
 /// fails the communicator and completes the call.
 struct Uncompleted<'a> {
     communicator: &'a Arc<Communicator>,
-    label: &'a Label,
+    encoded: &'a EncodedHeader,
     /// Until the call has completed or has its ticket.
     state: Option<MutexGuard<'a, CommState>>,
 }
@@ -93,8 +95,8 @@ impl Uncompleted<'_> {
         if let Some(mut state) = self.state.take() {
             state.begun += 1;
         }
-        let Header { seq, call, past, .. } = self.label.header();
-        Ticket::new(Arc::clone(self.communicator), Doing::Collective { seq, call }, past, 0)
+        let Header { seq, call, history, .. } = self.encoded.header();
+        Ticket::new(Arc::clone(self.communicator), Doing::Collective { seq, call }, history, 0)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::collective::select::Selection;
 use crate::collective::{self, Exchange};
 use crate::error::Result;
 use crate::op::{Call, Op};
-use crate::transport::{Lane, Mesh, Opened, Past};
+use crate::transport::{CallHistory, Lane, Mesh, Opened};
 
 /// Stands before the first call of a communicator.
 const BEFORE_ALL: u64 = u64::MAX;
@@ -21,10 +21,10 @@ pub(super) async fn form(mesh: &mut Mesh) -> Result<()> {
 pub(super) async fn meet(mesh: &mut Mesh) -> Result<()> {
     let Some(forming) = mesh.membership.forming() else { return Ok(()) };
     let Some(opened) = forming.open_host().await else { return Ok(()) };
-    let mut all = vec![0; mesh.place.size];
-    all[mesh.place.rank.0] = opened as u8;
-    let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::split(), Past::default());
-    let telling = Op::split(&mut all, mesh.place.size);
+    let mut all = vec![0; mesh.me.size];
+    all[mesh.me.rank.0] = opened as u8;
+    let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::split(), CallHistory::default());
+    let telling = Op::split(&mut all, mesh.me.size);
     collective::perform(&exchange, &Selection::default(), telling).await?;
     let opened: Vec<_> = all.into_iter().map(Opened::told).collect();
     mesh.memory = forming.settle(&opened);

@@ -101,7 +101,7 @@ impl Splitting<'_> {
         let mut colors_and_keys = self.request.colors_and_keys();
         // The parent is not left before the new communicator, which uses its links, is created.
         let _running = ticket.communicator.keep_running();
-        let split = Op::split(&mut colors_and_keys, ticket.communicator.place().size);
+        let split = Op::split(&mut colors_and_keys, ticket.communicator.me().size);
         let known = ticket.end(collective(ticket, split, None).await);
         if let (Err(fault), Some(color)) = (&known, self.request.color_key.color) {
             ticket.communicator.mesh.membership.renounce(seq, color, fault.clone());
@@ -121,9 +121,9 @@ impl SplitRequest {
 
     /// A buffer for the colors and keys of all ranks, with this rank's own.
     fn colors_and_keys(&self) -> Vec<u8> {
-        let place = self.communicator.place();
-        let mut all = vec![0; place.size * COLOR_KEY_BYTES];
-        let own = place.rank.0 * COLOR_KEY_BYTES;
+        let me = self.communicator.me();
+        let mut all = vec![0; me.size * COLOR_KEY_BYTES];
+        let own = me.rank.0 * COLOR_KEY_BYTES;
         all[own..own + COLOR_KEY_BYTES].copy_from_slice(&self.color_key.encode());
         all
     }
@@ -141,7 +141,7 @@ impl SplitRequest {
         let all = colors_and_keys.chunks_exact(COLOR_KEY_BYTES).map(ColorKey::decode);
         let members = members(&all.collect::<Vec<_>>(), color);
         let mut mesh = parent.mesh.membership.split(Split { seq, color, members })?;
-        if let Some(failure) = prepared.failure(mesh.place.rank) {
+        if let Some(failure) = prepared.failure(mesh.me.rank) {
             return Err(mesh.membership.fail(failure));
         }
         let limit = self.config.init_timeout;
@@ -176,9 +176,9 @@ impl SplitRequest {
         }
         let own_name = || format!("{}/{color}", parent.name);
         let name = self.config.name.clone().unwrap_or_else(own_name);
-        let place = mesh.place;
-        let rank = place.rank;
-        info!(rank = rank.0 as u64, "communicator {name}: {rank} of {}", place.size);
+        let me = mesh.me;
+        let rank = me.rank;
+        info!(rank = rank.0 as u64, "communicator {name}: {rank} of {}", me.size);
         let made = Communicator::new(&name, mesh, &self.config)?;
         Ok(Some(prepared.attach_to(made)))
     }

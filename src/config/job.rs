@@ -1,8 +1,8 @@
 //! The job that this process is a rank of, as `NEXAR_JOB_ID` or a launcher names it.
 //!
 //! Invariant: a launcher's name is the same on all ranks that it started. It may repeat in a later
-//! run. If launchers start each other, the innermost counts, because the outer ones may have started
-//! only some of its ranks.
+//! run. If launchers start each other, the innermost counts, because the outer ones may have
+//! started only some of its ranks.
 
 /// Variables of launchers, the innermost first.
 const NAMES: [&str; 4] =
@@ -24,7 +24,8 @@ pub(super) fn of_launcher(variables: &[(String, String)]) -> Option<Job> {
     let named = |source| value(source).map(|id| Job { id: id.to_owned(), source });
     NAMES.into_iter().find_map(named).or_else(|| {
         let job = named("SLURM_HET_JOB_ID").or_else(|| named("SLURM_JOB_ID"))?;
-        // MPICH's mpiexec starts remote ranks through srun, which sets a step, and local ones without.
+        // MPICH's mpiexec starts remote ranks through srun, which sets a step, and local ones
+        // without.
         let step = value("SLURM_STEP_ID").filter(|_| value("PMI_RANK").is_none());
         let id = step.map_or(job.id.clone(), |step| format!("{}.{step}", job.id));
         Some(Job { id, ..job })

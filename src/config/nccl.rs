@@ -1,7 +1,7 @@
 //! NCCL's names for settings of ours, for programs that were written for NCCL.
 //!
-//! Invariant: no value of theirs is malformed, as NCCL itself passes over what it does not know; and a
-//! name of ours goes before one of theirs, whichever comes first.
+//! Invariant: no value of theirs is malformed, as NCCL itself passes over what it does not know;
+//! and a name of ours goes before one of theirs, whichever comes first.
 
 use super::settings::{Config, Debug, Family};
 
@@ -36,8 +36,8 @@ fn debug(value: &str) -> Debug {
     }
 }
 
-/// Our modules that do what NCCL's subsystems do. All of them where there is none, or where some are
-/// to be left out.
+/// Our modules that do what NCCL's subsystems do. All of them where there is none, or where some
+/// are to be left out.
 fn subsystems(value: &str) -> Vec<String> {
     if value.starts_with('^') {
         return Vec::new();

@@ -29,7 +29,8 @@ pub enum Family {
 #[derive(Clone, Debug)]
 pub struct Config {
     pub advertise_addr: Option<String>,
-    /// Whether making a communicator with a config waits, whatever that says. For the stand-in of NCCL.
+    /// Whether making a communicator with a config waits, whatever that says. For the stand-in of
+    /// NCCL.
     pub blocking: Option<bool>,
     pub comm_id: Option<String>,
     pub comm_secret: Option<CommSecret>,

@@ -1,8 +1,8 @@
 //! The calls of the driver that are made, each once, and the handles that pass through them.
 //!
-//! Leaves to others when they are made and what follows if one fails. Invariant: what the driver writes goes
-//! into memory of the right size. Addresses on which a stream is to work are the caller's word: the driver
-//! checks them, or the work fails.
+//! Leaves to others when they are made and what follows if one fails. Invariant: what the driver
+//! writes goes into memory of the right size. Addresses on which a stream is to work are the
+//! caller's word: the driver checks them, or the work fails.
 #![expect(unsafe_code, reason = "functions of the driver are called")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -16,15 +16,15 @@ use cudarc::driver::sys::{
 use crate::device::driver::{Driver, Failed};
 use crate::error::{self, Error};
 
-type Result<T> = std::result::Result<T, Failed>;
+type DriverResult<T> = Result<T, Failed>;
 
-/// The error of who made the call. Not a `From`: with a second one for `Error`, `?` no longer says which
-/// type an `Ok` has.
+/// The error of who made the call. Not a `From`: with a second one for `Error`, `?` no longer says
+/// which type an `Ok` has.
 pub(super) trait Told<T> {
     fn told(self) -> error::Result<T>;
 }
 
-impl<T> Told<T> for Result<T> {
+impl<T> Told<T> for DriverResult<T> {
     fn told(self) -> error::Result<T> {
         self.map_err(|failed| Error::Cuda(failed.to_string()))
     }
@@ -55,16 +55,16 @@ unsafe impl Sync for Event {}
 
 /// A context of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Context(CUcontext);
+pub(super) struct DriverContext(CUcontext);
 
 // SAFETY: as for streams.
-unsafe impl Send for Context {}
+unsafe impl Send for DriverContext {}
 // SAFETY: as above.
-unsafe impl Sync for Context {}
+unsafe impl Sync for DriverContext {}
 
 /// Rows of memory, `pitch` bytes from the begin of one to that of the next.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct DriverRows {
     pub(super) address: u64,
     pub(super) pitch: usize,
 }
@@ -96,14 +96,14 @@ const PORTABLE: c_uint = 1;
 const DEVICE_MAP: c_uint = 2;
 
 impl Driver {
-    pub(super) fn device(&self, ordinal: i32) -> Result<CUdevice> {
+    pub(super) fn device(&self, ordinal: i32) -> DriverResult<CUdevice> {
         let mut device = 0;
         // SAFETY: writes the one number.
         let code = unsafe { (self.functions.cuDeviceGet)(&raw mut device, ordinal) };
         self.check("cuDeviceGet", code).map(|()| device)
     }
 
-    pub(super) fn primary_is_active(&self, device: CUdevice) -> Result<bool> {
+    pub(super) fn primary_is_active(&self, device: CUdevice) -> DriverResult<bool> {
         let (mut flags, mut active): (c_uint, c_int) = (0, 0);
         let call = self.functions.cuDevicePrimaryCtxGetState;
         // SAFETY: writes the two numbers.
@@ -111,41 +111,41 @@ impl Driver {
         self.check("cuDevicePrimaryCtxGetState", code).map(|()| active != 0)
     }
 
-    pub(super) fn retain_primary(&self, device: CUdevice) -> Result<Context> {
+    pub(super) fn retain_primary(&self, device: CUdevice) -> DriverResult<DriverContext> {
         let mut context = null_mut();
         // SAFETY: writes the one handle.
         let code = unsafe { (self.functions.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
-        self.check("cuDevicePrimaryCtxRetain", code).map(|()| Context(context))
+        self.check("cuDevicePrimaryCtxRetain", code).map(|()| DriverContext(context))
     }
 
-    pub(super) fn release_primary(&self, device: CUdevice) -> Result<()> {
+    pub(super) fn release_primary(&self, device: CUdevice) -> DriverResult<()> {
         // SAFETY: takes a number; one retain is given back.
         let code = unsafe { (self.functions.cuDevicePrimaryCtxRelease_v2)(device) };
         self.check("cuDevicePrimaryCtxRelease_v2", code)
     }
 
-    pub(super) fn current_context(&self) -> Result<Option<Context>> {
+    pub(super) fn current_context(&self) -> DriverResult<Option<DriverContext>> {
         let mut context: CUcontext = null_mut();
         // SAFETY: writes the one handle.
         let code = unsafe { (self.functions.cuCtxGetCurrent)(&raw mut context) };
         self.check("cuCtxGetCurrent", code)?;
-        Ok((!context.is_null()).then_some(Context(context)))
+        Ok((!context.is_null()).then_some(DriverContext(context)))
     }
 
-    pub(super) fn current_device(&self) -> Result<CUdevice> {
+    pub(super) fn current_device(&self) -> DriverResult<CUdevice> {
         let mut device = 0;
         // SAFETY: writes the one number.
         let code = unsafe { (self.functions.cuCtxGetDevice)(&raw mut device) };
         self.check("cuCtxGetDevice", code).map(|()| device)
     }
 
-    pub(super) fn push(&self, context: Context) -> Result<()> {
+    pub(super) fn push(&self, context: DriverContext) -> DriverResult<()> {
         // SAFETY: a handle that the driver gave; one that is too old it refuses.
         let code = unsafe { (self.functions.cuCtxPushCurrent_v2)(context.0) };
         self.check("cuCtxPushCurrent_v2", code)
     }
 
-    pub(super) fn pop(&self) -> Result<()> {
+    pub(super) fn pop(&self) -> DriverResult<()> {
         let mut popped = null_mut();
         // SAFETY: writes the one handle.
         let code = unsafe { (self.functions.cuCtxPopCurrent_v2)(&raw mut popped) };
@@ -153,13 +153,13 @@ impl Driver {
     }
 
     /// Gives this thread another mode of disturbing captures and returns the one it had.
-    pub(super) fn exchange_capture_mode(&self, mut mode: u32) -> Result<u32> {
+    pub(super) fn exchange_capture_mode(&self, mut mode: u32) -> DriverResult<u32> {
         // SAFETY: reads and writes the one number.
         let code = unsafe { (self.functions.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
         self.check("cuThreadExchangeStreamCaptureMode", code).map(|()| mode)
     }
 
-    pub(super) fn attributes(&self, address: u64) -> Result<Attributes> {
+    pub(super) fn attributes(&self, address: u64) -> DriverResult<Attributes> {
         let mut asked = [
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as u32,
@@ -178,7 +178,7 @@ impl Driver {
     }
 
     /// A number that no other memory of this process has or had; 0 if nothing is there.
-    pub(super) fn buffer_id(&self, host: NonNull<u8>) -> Result<u64> {
+    pub(super) fn buffer_id(&self, host: NonNull<u8>) -> DriverResult<u64> {
         let mut asked = CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as u32;
         let mut id = 0_u64;
         let mut place = (&raw mut id).cast::<c_void>();
@@ -190,7 +190,7 @@ impl Driver {
     }
 
     /// Memory of the device whose context is current.
-    pub(super) fn allocate_on_device(&self, bytes: usize) -> Result<u64> {
+    pub(super) fn allocate_on_device(&self, bytes: usize) -> DriverResult<u64> {
         let mut address = 0;
         // SAFETY: writes the one address.
         let code = unsafe { (self.functions.cuMemAlloc_v2)(&raw mut address, bytes) };
@@ -198,14 +198,14 @@ impl Driver {
     }
 
     /// Memory of `allocate_on_device` that neither the program nor a device uses any more.
-    pub(super) fn free_on_device(&self, address: u64) -> Result<()> {
+    pub(super) fn free_on_device(&self, address: u64) -> DriverResult<()> {
         // SAFETY: the caller answers for that nobody uses it; the driver checks that it is there.
         let code = unsafe { (self.functions.cuMemFree_v2)(address) };
         self.check("cuMemFree_v2", code)
     }
 
     /// Memory that the program and all devices reach.
-    pub(super) fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
+    pub(super) fn allocate_host(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
         let mut host = null_mut();
         let flags = PORTABLE | DEVICE_MAP;
         // SAFETY: writes the one address.
@@ -215,7 +215,7 @@ impl Driver {
     }
 
     /// Where the device finds it.
-    pub(super) fn device_address(&self, host: NonNull<u8>) -> Result<u64> {
+    pub(super) fn device_address(&self, host: NonNull<u8>) -> DriverResult<u64> {
         let mut address = 0;
         let call = self.functions.cuMemHostGetDevicePointer_v2;
         // SAFETY: writes the one address.
@@ -224,13 +224,19 @@ impl Driver {
     }
 
     /// Memory of `allocate_host` that neither the program nor a device uses any more.
-    pub(super) fn free_host(&self, host: NonNull<u8>) -> Result<()> {
+    pub(super) fn free_host(&self, host: NonNull<u8>) -> DriverResult<()> {
         // SAFETY: who gives it back answers for that nobody uses it; it is freed once.
         let code = unsafe { (self.functions.cuMemFreeHost)(host.as_ptr().cast()) };
         self.check("cuMemFreeHost", code)
     }
 
-    pub(super) fn copy(&self, to: u64, from: u64, bytes: usize, stream: CudaStream) -> Result<()> {
+    pub(super) fn copy(
+        &self,
+        to: u64,
+        from: u64,
+        bytes: usize,
+        stream: CudaStream,
+    ) -> DriverResult<()> {
         // SAFETY: the driver checks the addresses; who asks answers for what lies there.
         let code = unsafe { (self.functions.cuMemcpyAsync)(to, from, bytes, stream.handle()) };
         self.check("cuMemcpyAsync", code)
@@ -238,12 +244,12 @@ impl Driver {
 
     pub(super) fn copy_rows(
         &self,
-        to: Rows,
-        from: Rows,
+        to: DriverRows,
+        from: DriverRows,
         width: usize,
         rows: usize,
         stream: CudaStream,
-    ) -> Result<()> {
+    ) -> DriverResult<()> {
         let copy = description(to, from, width, rows);
         let call = self.functions.cuMemcpy2DAsync_v2;
         // SAFETY: the description is read before the call returns; else as above.
@@ -252,7 +258,7 @@ impl Driver {
     }
 
     /// A stream that waits for no other.
-    pub(super) fn create_stream(&self) -> Result<CudaStream> {
+    pub(super) fn create_stream(&self) -> DriverResult<CudaStream> {
         let mut stream: CUstream = null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
         // SAFETY: writes the one handle.
@@ -260,31 +266,31 @@ impl Driver {
         self.check("cuStreamCreate", code).map(|()| CudaStream(stream.cast()))
     }
 
-    pub(super) fn destroy_stream(&self, stream: CudaStream) -> Result<()> {
+    pub(super) fn destroy_stream(&self, stream: CudaStream) -> DriverResult<()> {
         // SAFETY: a handle that `create_stream` gave, which is not used again.
         let code = unsafe { (self.functions.cuStreamDestroy_v2)(stream.handle()) };
         self.check("cuStreamDestroy_v2", code)
     }
 
-    pub(super) fn synchronize(&self, stream: CudaStream) -> Result<()> {
+    pub(super) fn synchronize(&self, stream: CudaStream) -> DriverResult<()> {
         // SAFETY: a handle, which the driver checks.
         let code = unsafe { (self.functions.cuStreamSynchronize)(stream.handle()) };
         self.check("cuStreamSynchronize", code)
     }
 
     /// Whether the stream has done all that was put on it.
-    pub(super) fn is_idle(&self, stream: CudaStream) -> Result<bool> {
+    pub(super) fn is_idle(&self, stream: CudaStream) -> DriverResult<bool> {
         // SAFETY: as above.
         let code = unsafe { (self.functions.cuStreamQuery)(stream.handle()) };
         self.is_ready("cuStreamQuery", code)
     }
 
-    fn is_ready(&self, call: &'static str, code: u32) -> Result<bool> {
+    fn is_ready(&self, call: &'static str, code: u32) -> DriverResult<bool> {
         const NOT_READY: u32 = CUresult::CUDA_ERROR_NOT_READY as u32;
         if code == NOT_READY { Ok(false) } else { self.check(call, code).map(|()| true) }
     }
 
-    pub(super) fn capture(&self, stream: CudaStream) -> Result<Capture> {
+    pub(super) fn capture(&self, stream: CudaStream) -> DriverResult<Capture> {
         const IMPLICIT: u32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as u32;
         let mut status = 0;
         let call = self.functions.cuStreamIsCapturing;
@@ -299,7 +305,7 @@ impl Driver {
     }
 
     /// After all that was put on the stream before.
-    pub(super) fn write_value(&self, to: u64, value: u32, stream: CudaStream) -> Result<()> {
+    pub(super) fn write_value(&self, to: u64, value: u32, stream: CudaStream) -> DriverResult<()> {
         const CALL: &str = "cuStreamWriteValue32_v2";
         let Some(operations) = &self.memory_operations else { return self.lacks(CALL) };
         let flags = CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT as c_uint;
@@ -309,8 +315,9 @@ impl Driver {
         self.check(CALL, code)
     }
 
-    /// What is put on the stream later waits until the number there, counted cyclically, has come to the value.
-    pub(super) fn wait_value(&self, at: u64, value: u32, stream: CudaStream) -> Result<()> {
+    /// What is put on the stream later waits until the number there, counted cyclically, has come
+    /// to the value.
+    pub(super) fn wait_value(&self, at: u64, value: u32, stream: CudaStream) -> DriverResult<()> {
         const CALL: &str = "cuStreamWaitValue32_v2";
         let Some(operations) = &self.memory_operations else { return self.lacks(CALL) };
         let flags = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as c_uint;
@@ -321,11 +328,11 @@ impl Driver {
     }
 
     /// As if an older driver had said so itself.
-    fn lacks(&self, call: &'static str) -> Result<()> {
+    fn lacks(&self, call: &'static str) -> DriverResult<()> {
         self.check(call, CUresult::CUDA_ERROR_NOT_SUPPORTED as u32)
     }
 
-    pub(super) fn create_event(&self) -> Result<Event> {
+    pub(super) fn create_event(&self) -> DriverResult<Event> {
         let mut event = null_mut();
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
         // SAFETY: writes the one handle.
@@ -333,26 +340,26 @@ impl Driver {
         self.check("cuEventCreate", code).map(|()| Event(event))
     }
 
-    pub(super) fn destroy_event(&self, event: Event) -> Result<()> {
+    pub(super) fn destroy_event(&self, event: Event) -> DriverResult<()> {
         // SAFETY: a handle that `create_event` gave, which nobody has any more.
         let code = unsafe { (self.functions.cuEventDestroy_v2)(event.0) };
         self.check("cuEventDestroy_v2", code)
     }
 
-    pub(super) fn record(&self, event: &Event, stream: CudaStream) -> Result<()> {
+    pub(super) fn record(&self, event: &Event, stream: CudaStream) -> DriverResult<()> {
         // SAFETY: handles, which the driver checks.
         let code = unsafe { (self.functions.cuEventRecord)(event.0, stream.handle()) };
         self.check("cuEventRecord", code)
     }
 
     /// Whether the device has come to it.
-    pub(super) fn has_happened(&self, event: &Event) -> Result<bool> {
+    pub(super) fn has_happened(&self, event: &Event) -> DriverResult<bool> {
         // SAFETY: a handle, which the driver checks.
         let code = unsafe { (self.functions.cuEventQuery)(event.0) };
         self.is_ready("cuEventQuery", code)
     }
 
-    pub(super) fn wait_event(&self, stream: CudaStream, event: &Event) -> Result<()> {
+    pub(super) fn wait_event(&self, stream: CudaStream, event: &Event) -> DriverResult<()> {
         // SAFETY: as above.
         let code = unsafe { (self.functions.cuStreamWaitEvent)(stream.handle(), event.0, 0) };
         self.check("cuStreamWaitEvent", code)
@@ -360,7 +367,7 @@ impl Driver {
 }
 
 /// Both sides are given by address alone: the driver knows what lies there.
-fn description(to: Rows, from: Rows, width: usize, rows: usize) -> CUDA_MEMCPY2D {
+fn description(to: DriverRows, from: DriverRows, width: usize, rows: usize) -> CUDA_MEMCPY2D {
     CUDA_MEMCPY2D {
         srcXInBytes: 0,
         srcY: 0,

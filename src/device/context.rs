@@ -1,35 +1,36 @@
 //! A device and the context that calls about it are made in, current for as long as they need it.
 //!
-//! Leaves to `stream` what is done in it. Invariants: who has entered leaves on every path, so that the
-//! program finds its own context current as before; a primary context that is kept here is released; what
-//! is given back to a driver or a context that is gone is left as it is, without a word to the caller.
+//! Leaves to `stream` what is done in it. Invariants: who has entered leaves on every path, so that
+//! the program finds its own context current as before; a primary context that is kept here is
+//! released; what is given back to a driver or a context that is gone is left as it is, without a
+//! word to the caller.
 
 use std::marker::PhantomData;
 
 use cudarc::driver::sys::CUdevice;
 use tracing::debug;
 
-use crate::device::calls::{Context, Event, RELAXED, Told};
+use crate::device::calls::{DriverContext, Event, RELAXED, Told};
 use crate::device::driver::{Driver, Failed};
 use crate::device::pinned::Pinned;
 use crate::device::{driver, why_not};
 use crate::error::{Error, Result};
 
-/// The device of a communicator and the context its calls are made in. It is to be dropped by a thread of
-/// the program, since that may call the driver.
+/// The device of a communicator and the context its calls are made in. It is to be dropped by a
+/// thread of the program, since that may call the driver.
 pub struct Device {
     driver: &'static Driver,
     device: CUdevice,
     ordinal: i32,
-    context: Context,
+    context: DriverContext,
     /// The context is the primary one of the device, which stays at least as long as this.
     is_retained: bool,
 }
 
 impl Device {
-    /// The device of the calling thread: that of its current context. If it has none, device 0, if its
-    /// primary context is active: there the CUDA runtime works unless it is told otherwise. `None`: this
-    /// process has not used CUDA yet.
+    /// The device of the calling thread: that of its current context. If it has none, device 0, if
+    /// its primary context is active: there the CUDA runtime works unless it is told otherwise.
+    /// `None`: this process has not used CUDA yet.
     pub fn current() -> Result<Option<Self>> {
         let Some(driver) = driver() else { return Ok(None) };
         let Some(context) = driver.current_context().told()? else {
@@ -72,13 +73,13 @@ impl Device {
     }
 
     /// Makes the context current on this thread until the result is dropped.
-    pub fn enter(&self) -> Result<Entered<'_>> {
+    pub fn enter(&self) -> Result<EnteredContext<'_>> {
         self.try_enter().told()
     }
 
-    fn try_enter(&self) -> std::result::Result<Entered<'_>, Failed> {
+    fn try_enter(&self) -> std::result::Result<EnteredContext<'_>, Failed> {
         self.driver.push(self.context)?;
-        Ok(Entered { device: self, stays_in_its_thread: PhantomData })
+        Ok(EnteredContext { device: self, stays_in_its_thread: PhantomData })
     }
 
     /// Memory of this device, for the program. May wait for all work of the device.
@@ -109,7 +110,8 @@ impl Device {
         self.context == other.context
     }
 
-    /// Whether memory that was allocated here has not been freed, as it is when a program resets the device.
+    /// Whether memory that was allocated here has not been freed, as it is when a program resets
+    /// the device.
     pub fn still_has(&self, pinned: &Pinned) -> bool {
         let id = self.try_enter().and_then(|_entered| self.driver.buffer_id(pinned.host()));
         id.is_ok_and(|id| id == pinned.id())
@@ -128,7 +130,8 @@ impl Drop for Device {
     }
 }
 
-/// What cannot be given back stays: the context or the driver is gone, or will not do any more work.
+/// What cannot be given back stays: the context or the driver is gone, or will not do any more
+/// work.
 pub(super) fn forgive(ended: std::result::Result<(), Failed>) {
     if let Err(failed) = ended {
         debug!("{failed}; what was to be given back is left to the driver");
@@ -145,14 +148,14 @@ fn ordinal_of(driver: &Driver, device: CUdevice) -> Result<i32> {
     Err(Error::Cuda(format!("the current context is that of device {device}, which is none")))
 }
 
-/// A device whose context is current on this thread. Each thread has its own stack of contexts, so this
-/// stays in the thread where it was made.
-pub struct Entered<'a> {
+/// A device whose context is current on this thread. Each thread has its own stack of contexts, so
+/// this stays in the thread where it was made.
+pub struct EnteredContext<'a> {
     device: &'a Device,
     stays_in_its_thread: PhantomData<*mut ()>,
 }
 
-impl Entered<'_> {
+impl EnteredContext<'_> {
     pub(super) fn driver(&self) -> &'static Driver {
         self.device.driver
     }
@@ -165,7 +168,8 @@ impl Entered<'_> {
         self.driver().create_event().told()
     }
 
-    /// Memory that the program and the device reach, with anything in it. May wait for all work of the device.
+    /// Memory that the program and the device reach, with anything in it. May wait for all work of
+    /// the device.
     pub fn allocate(&self, bytes: usize) -> Result<Pinned> {
         let driver = self.driver();
         let _relaxed = self.relax().told()?;
@@ -177,8 +181,8 @@ impl Entered<'_> {
         described.inspect_err(|_| forgive(driver.free_host(host))).told()
     }
 
-    /// Lets this thread do, until the result is dropped, what a capture of another stream forbids all
-    /// threads, and what does not disturb it: memory that no stream uses is got and freed.
+    /// Lets this thread do, until the result is dropped, what a capture of another stream forbids
+    /// all threads, and what does not disturb it: memory that no stream uses is got and freed.
     pub(super) fn relax(&self) -> std::result::Result<Relaxed, Failed> {
         let driver = self.driver();
         let before = driver.exchange_capture_mode(RELAXED)?;
@@ -186,7 +190,7 @@ impl Entered<'_> {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for EnteredContext<'_> {
     fn drop(&mut self) {
         forgive(self.driver().pop());
     }

@@ -1,9 +1,9 @@
 //! The CUDA driver's library: found, its functions looked up, and begun.
 //!
-//! Leaves to `calls` what the functions are called with. Invariants: the library is never closed, so that
-//! its functions stay where they are; a driver that lacks one of them counts as none, except for those that
-//! older drivers lack and that there is another way without. Codes are numbers, never an enum: a driver
-//! may be newer than this file.
+//! Leaves to `calls` what the functions are called with. Invariants: the library is never closed,
+//! so that its functions stay where they are; a driver that lacks one of them counts as none,
+//! except for those that older drivers lack and that there is another way without. Codes are
+//! numbers, never an enum: a driver may be newer than this file.
 #![expect(unsafe_code, reason = "a library is opened, and addresses in it become functions")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -31,13 +31,10 @@ macro_rules! functions {
                     $($name: {
                         let name = concat!(stringify!($name), "\0");
                         let found = library.find(name).ok_or(stringify!($name))?;
-                        // SAFETY: the driver exports under this name what is called so, and returns a
-                        // 32-bit code.
-                        unsafe {
-                            transmute::<NonNull<c_void>, unsafe extern "C" fn($($argument),*) -> u32>(
-                                found,
-                            )
-                        }
+                        type Function = unsafe extern "C" fn($($argument),*) -> u32;
+                        // SAFETY: the driver exports under this name what is called so, and returns
+                        // a 32-bit code.
+                        unsafe { transmute::<NonNull<c_void>, Function>(found) }
                     },)*
                 })
             }
@@ -125,8 +122,8 @@ impl Driver {
         self.memops_work.len()
     }
 
-    /// Whether the driver has functions by which a stream writes and awaits numbers. Whether they work is
-    /// for `Entered::memops_work` to say.
+    /// Whether the driver has functions by which a stream writes and awaits numbers. Whether they
+    /// work is for `EnteredContext::memops_work` to say.
     pub fn has_memops(&self) -> bool {
         self.memory_operations.is_some()
     }
@@ -200,7 +197,8 @@ fn why_not_begun(functions: &Functions, code: u32) -> String {
 struct Library(NonNull<c_void>);
 
 impl Library {
-    /// The second name is of the toolkit and of some containers. If neither is there, the first is missed.
+    /// The second name is of the toolkit and of some containers. If neither is there, the first is
+    /// missed.
     fn open() -> Result<Self, String> {
         Self::open_as(c"libcuda.so.1").or_else(|why| Self::open_as(c"libcuda.so").map_err(|_| why))
     }

@@ -1,15 +1,16 @@
-//! Whether a stream of a device writes numbers that this process sees, and awaits those that it writes.
+//! Whether a stream of a device writes numbers that this process sees, and awaits those that it
+//! writes.
 //!
-//! Tried once for each device on a stream of its own, in the pinned memory of the first communicator there: a
-//! driver may wait for other streams when memory is freed. Invariant: the trial ends, also if the device does
-//! not do its work.
+//! Tried once for each device on a stream of its own, in the pinned memory of the first
+//! communicator there: a driver may wait for other streams when memory is freed. Invariant: the
+//! trial ends, also if the device does not do its work.
 
 use std::time::{Duration, Instant};
 
 use tracing::warn;
 
 use crate::device::calls::{CudaStream, Told};
-use crate::device::context::{Entered, forgive};
+use crate::device::context::{EnteredContext, forgive};
 use crate::device::pinned::Pinned;
 use crate::error::Result;
 
@@ -17,15 +18,15 @@ use crate::error::Result;
 const PATIENCE: Duration = Duration::from_secs(10);
 const NAP: Duration = Duration::from_micros(50);
 
-/// A number that the stream alone writes, and one that this process alone does: a stream writes whatever was
-/// there before, and would take back what lets it go on.
+/// A number that the stream alone writes, and one that this process alone does: a stream writes
+/// whatever was there before, and would take back what lets it go on.
 const QUESTION: usize = 0;
 const ANSWER: usize = 64;
 const ASKED: u32 = 2;
 const HEARD: u32 = 3;
 const ANSWERED: u32 = 1;
 
-impl Entered<'_> {
+impl EnteredContext<'_> {
     /// Whether `write_value` and `wait_value` work on this device. `None`: not tried yet.
     pub fn memops_work(&self) -> Option<bool> {
         let Some(known) = self.driver().memops_work.get(self.ordinal() as usize) else {
@@ -43,8 +44,9 @@ impl Entered<'_> {
         self.driver().create_stream().told()
     }
 
-    /// Finds out whether they work, with a stream of `trial_stream` and memory that nothing else uses. May wait
-    /// for other work of the device. `None` in place of the memory: the device may still write to it.
+    /// Finds out whether they work, with a stream of `trial_stream` and memory that nothing else
+    /// uses. May wait for other work of the device. `None` in place of the memory: the device may
+    /// still write to it.
     pub fn try_memops(&self, stream: Result<CudaStream>, pinned: Pinned) -> (bool, Option<Pinned>) {
         let (worked, is_settled) = match stream {
             Ok(stream) => self.try_with(&pinned, stream),
@@ -66,22 +68,23 @@ impl Entered<'_> {
 
     fn say_why_not(&self, why: &str) -> bool {
         warn!(
-            "device {}: streams cannot wait for the network, so calls on its memory return when they have ended: \
+            "device {}: streams cannot wait for the network, so calls on its memory return when \
+             they have ended: \
              {why}",
             self.ordinal()
         );
         false
     }
 
-    /// Whether the trial worked, and whether the device has done with the memory. If it has not, because it is
-    /// late or has failed, the memory stays there for what it may still write.
+    /// Whether the trial worked, and whether the device has done with the memory. If it has not,
+    /// because it is late or has failed, the memory stays there for what it may still write.
     fn try_with(&self, pinned: &Pinned, stream: CudaStream) -> (Result<bool>, bool) {
         let driver = self.driver();
         let _relaxed = self.relax().told();
         let deadline = Instant::now() + PATIENCE;
         let worked = self.converse(pinned, stream, deadline);
         // Lets the stream go on if it was to wait for an answer that did not follow.
-        pinned.cell(ANSWER).advance(ANSWERED);
+        pinned.semaphore(ANSWER).advance(ANSWERED);
         // One failed answer may be another's fault.
         let is_idle = || until(deadline, || self.is_idle(stream));
         let is_settled = is_idle().or_else(|_| is_idle()).unwrap_or(false);
@@ -93,7 +96,7 @@ impl Entered<'_> {
 
     /// The stream waits for what it has written itself, then for what this process writes.
     fn converse(&self, pinned: &Pinned, stream: CudaStream, deadline: Instant) -> Result<bool> {
-        let (question, answer) = (pinned.cell(QUESTION), pinned.cell(ANSWER));
+        let (question, answer) = (pinned.semaphore(QUESTION), pinned.semaphore(ANSWER));
         question.begin_at(0);
         answer.begin_at(0);
         self.write_value(&question, 1, stream)?;
@@ -102,12 +105,12 @@ impl Entered<'_> {
         self.wait_value(&answer, ANSWERED, stream)?;
         self.write_value(&question, HEARD, stream)?;
         // Whether the stream is idle is asked only because that fails if the device has failed.
-        let has_come = |value| self.is_idle(stream).map(|_| question.has_come_to(value));
-        if !until(deadline, || has_come(ASKED))? {
+        let has_reached = |value| self.is_idle(stream).map(|_| question.has_reached(value));
+        if !until(deadline, || has_reached(ASKED))? {
             return Ok(false);
         }
         answer.advance(ANSWERED);
-        until(deadline, || has_come(HEARD))
+        until(deadline, || has_reached(HEARD))
     }
 }
 

@@ -1,9 +1,10 @@
-//! The caller's CUDA memory and streams: what lies at an address, and copies, writes and waits in stream
-//! order.
+//! The caller's CUDA memory and streams: what lies at an address, and copies, writes and waits in
+//! stream order.
 //!
-//! The driver is loaded when it is first asked for; without one, all memory is plain and all else refused.
-//! Leaves to others which bytes are copied when, and what follows from a failure. Invariants: the driver is
-//! called by threads of the program, and by the one that makes communicators in the background, with the device's context current and popped again; a thread of
+//! The driver is loaded when it is first asked for; without one, all memory is plain and all else
+//! refused. Leaves to others which bytes are copied when, and what follows from a failure.
+//! Invariants: the driver is called by threads of the program, and by the one that makes
+//! communicators in the background, with the device's context current and popped again; a thread of
 //! ours learns from the device, and tells it, by numbers in pinned memory.
 //!
 //! ```text
@@ -17,10 +18,10 @@
 pub mod calls;
 pub mod context;
 pub mod driver;
-pub mod gate;
 pub mod kind;
 mod memops;
 pub mod pinned;
+pub mod poller;
 pub mod staging;
 mod stream;
 
@@ -29,11 +30,11 @@ use std::sync::OnceLock;
 use tracing::info;
 
 pub use calls::{CudaStream, Event};
-pub use context::{Device, Entered};
+pub use context::{Device, EnteredContext};
 pub use driver::Driver;
-pub use gate::come_to;
-pub use kind::{Kind, kind_of};
-pub use pinned::{Cell, Pinned};
+pub use kind::{MemoryKind, kind_of};
+pub use pinned::{Pinned, TimelineSemaphore};
+pub use poller::reach;
 
 static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
 
@@ -74,7 +75,7 @@ mod tests {
         assert!(why_not().starts_with("CUDA is not available: "), "{}", why_not());
         let bytes = [0_u8; 8];
         let start = bytes.as_ptr().addr();
-        assert_eq!(kind_of("sendbuff", &(start..start + 8), None).unwrap(), Kind::Plain);
+        assert_eq!(kind_of("sendbuff", &(start..start + 8), None).unwrap(), MemoryKind::Plain);
         assert!(Device::current().unwrap().is_none());
         let refused = Device::primary(0).err().expect("there is no device");
         assert_eq!(refused.to_string(), why_not());

@@ -1,23 +1,24 @@
-//! The pinned memory of a communicator: rooms for the data of a device, and the cells by which the device and
-//! this process tell each other how far they are.
+//! The pinned memory of a communicator: rooms for the data of a device, and the cells by which the
+//! device and this process tell each other how far they are.
 //!
 //! ```text
 //! caller's stream    copy in | start = n | wait: done >= n | copy out | ... | retired = last
 //! this process                 start >= n: its turn -> work -> done = n
 //! ```
 //!
-//! Whatever is enqueued gets the next *number* of its track: pieces have one, what is made at once another, since a
-//! message may wait for what its receiver does only behind the pieces. The device writes `start` in the order of
-//! numbers; numbers end in any order, and `done` follows those that have ended without a gap. Leaves to its user
-//! what is enqueued. Invariants: a room is lent only while its number has come and has not ended, and until then the
-//! device does not touch it, unless all was released; `done` never goes back.
+//! Whatever is enqueued gets the next *number* of its track: pieces have one, what is made at once
+//! another, since a message may wait for what its receiver does only behind the pieces. The device
+//! writes `start` in the order of numbers; numbers end in any order, and `done` follows those that
+//! have ended without a gap. Leaves to its user what is enqueued. Invariants: a room is lent only
+//! while its number has come and has not ended, and until then the device does not touch it, unless
+//! all was released; `done` never goes back.
 #![expect(unsafe_code, reason = "parts of pinned memory are lent as slices")]
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Cell, Pinned, come_to};
+use super::{Pinned, TimelineSemaphore, reach};
 use crate::error::Result;
 
 /// So many pieces of a call are under way at once, each in a room of its own.
@@ -25,21 +26,22 @@ pub const SLOTS: usize = 4;
 /// For what is not cut into pieces.
 pub const WHOLE: usize = 16 << 20;
 
-/// Numbers begin behind this, shortly before they wrap around: so every program passes that, not the longest alone.
+/// Numbers begin behind this, shortly before they wrap around: so every program passes that, not
+/// the longest alone.
 const FIRST: u32 = u32::MAX - 16;
 
 /// Cells stand on lines of their own, before all rooms.
-const CELL: usize = 64;
-const ROOMS: usize = 4096;
+const SEMAPHORE: usize = 64;
+const BUFFERS: usize = 4096;
 
 pub struct Staging {
     /// `None`: it was given back.
     pinned: Mutex<Option<Pinned>>,
-    memory: Memory,
+    memory: StagingMemory,
     slot: usize,
-    pieces: Numbered,
-    whole: Numbered,
-    retired: Cell,
+    pieces: TimelineState,
+    whole: TimelineState,
+    retired: TimelineSemaphore,
     /// What `retired` will come to, as far as it was put on a stream.
     expected: AtomicU32,
     /// Something was put on a stream, but not what says that it has ended.
@@ -51,13 +53,13 @@ pub struct Staging {
 }
 
 /// Numbers of one track, and the cells they are told by.
-struct Numbered {
-    start: Cell,
-    done: Cell,
-    numbers: Mutex<Numbers>,
+struct TimelineState {
+    start: TimelineSemaphore,
+    done: TimelineSemaphore,
+    numbers: Mutex<Issued>,
 }
 
-struct Numbers {
+struct Issued {
     issued: u32,
     /// All up to here have ended.
     ended: u32,
@@ -66,21 +68,21 @@ struct Numbers {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Track {
+pub enum Timeline {
     Pieces,
     Whole,
 }
 
 /// A number and where it is told.
 #[derive(Clone, Copy)]
-pub struct Mark {
-    track: Track,
+pub struct TimelineValue {
+    timeline: Timeline,
     pub value: u32,
 }
 
-impl Numbered {
-    fn new(start: Cell, done: Cell) -> Self {
-        let numbers = Numbers { issued: FIRST, ended: FIRST, ended_early: Vec::new() };
+impl TimelineState {
+    fn new(start: TimelineSemaphore, done: TimelineSemaphore) -> Self {
+        let numbers = Issued { issued: FIRST, ended: FIRST, ended_early: Vec::new() };
         Self { start, done, numbers: Mutex::new(numbers) }
     }
 
@@ -111,44 +113,44 @@ impl Numbered {
         numbers.issued != numbers.ended
     }
 
-    fn lock(&self) -> MutexGuard<'_, Numbers> {
+    fn lock(&self) -> MutexGuard<'_, Issued> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Where all rooms begin, as this process and as the device know it.
 #[derive(Clone, Copy)]
-struct Memory {
+struct StagingMemory {
     host: *mut u8,
     device: u64,
 }
 
 // SAFETY: plain addresses; who may use what lies there is said by numbers.
-unsafe impl Send for Memory {}
+unsafe impl Send for StagingMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for StagingMemory {}
 
 impl Staging {
     /// How much pinned memory is needed for pieces of at most `slot` bytes.
     pub fn bytes_of(slot: usize) -> usize {
-        ROOMS + SLOTS * slot + WHOLE
+        BUFFERS + SLOTS * slot + WHOLE
     }
 
     /// Uses as much pinned memory as `slot` needs, which nothing else uses any more.
     pub fn new(pinned: Pinned, slot: usize) -> Arc<Self> {
-        let cells = [0, 1, 2, 3, 4].map(|index| pinned.cell(index * CELL));
-        cells.iter().for_each(|cell| cell.begin_at(FIRST));
-        let [start, done, start_whole, done_whole, retired] = cells;
-        let memory = Memory {
-            host: pinned.host().as_ptr().wrapping_add(ROOMS),
-            device: pinned.device_address(ROOMS),
+        let semaphores = [0, 1, 2, 3, 4].map(|index| pinned.semaphore(index * SEMAPHORE));
+        semaphores.iter().for_each(|semaphore| semaphore.begin_at(FIRST));
+        let [start, done, start_whole, done_whole, retired] = semaphores;
+        let memory = StagingMemory {
+            host: pinned.host().as_ptr().wrapping_add(BUFFERS),
+            device: pinned.device_address(BUFFERS),
         };
         Arc::new(Self {
             pinned: Mutex::new(Some(pinned)),
             memory,
             slot,
-            pieces: Numbered::new(start, done),
-            whole: Numbered::new(start_whole, done_whole),
+            pieces: TimelineState::new(start, done),
+            whole: TimelineState::new(start_whole, done_whole),
             retired,
             expected: AtomicU32::new(FIRST),
             is_lost: AtomicBool::new(false),
@@ -180,27 +182,27 @@ impl Staging {
     }
 
     /// The next number: of what is enqueued next. It ends when the last of these is dropped.
-    pub fn issue(self: &Arc<Self>, track: Track) -> Arc<Number> {
+    pub fn issue(self: &Arc<Self>, timeline: Timeline) -> Arc<Number> {
         self.in_use.fetch_add(1, Ordering::SeqCst);
-        let mark = Mark { track, value: self.numbered(track).issue() };
-        Arc::new(Number { staging: Arc::clone(self), mark, is_held: AtomicBool::new(false) })
+        let point = TimelineValue { timeline, value: self.numbered(timeline).issue() };
+        Arc::new(Number { staging: Arc::clone(self), point, is_held: AtomicBool::new(false) })
     }
 
-    fn numbered(&self, track: Track) -> &Numbered {
-        match track {
-            Track::Pieces => &self.pieces,
-            Track::Whole => &self.whole,
+    fn numbered(&self, timeline: Timeline) -> &TimelineState {
+        match timeline {
+            Timeline::Pieces => &self.pieces,
+            Timeline::Whole => &self.whole,
         }
     }
 
     /// Where the device says that it has come to the number.
-    pub fn start(&self, mark: Mark) -> &Cell {
-        &self.numbered(mark.track).start
+    pub fn start(&self, point: TimelineValue) -> &TimelineSemaphore {
+        &self.numbered(point.timeline).start
     }
 
     /// Where it awaits that the number has ended.
-    pub fn done(&self, mark: Mark) -> &Cell {
-        &self.numbered(mark.track).done
+    pub fn done(&self, point: TimelineValue) -> &TimelineSemaphore {
+        &self.numbered(point.timeline).done
     }
 
     /// Lets the device go on with all that was issued, with whatever lies in its rooms.
@@ -221,8 +223,9 @@ impl Staging {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Has the device say, with `tell`, when it has done all that was enqueued so far. One thread at a time.
-    pub fn retire(&self, tell: impl FnOnce(&Cell, u32) -> Result<()>) -> Result<()> {
+    /// Has the device say, with `tell`, when it has done all that was enqueued so far. One thread
+    /// at a time.
+    pub fn retire(&self, tell: impl FnOnce(&TimelineSemaphore, u32) -> Result<()>) -> Result<()> {
         let next = self.expected.load(Ordering::SeqCst).wrapping_add(1);
         tell(&self.retired, next)?;
         self.expected.store(next, Ordering::SeqCst);
@@ -244,11 +247,12 @@ impl Staging {
         if pinned.is_none() {
             return true;
         }
-        let has_retired = self.retired.has_come_to(self.expected.load(Ordering::SeqCst));
+        let has_retired = self.retired.has_reached(self.expected.load(Ordering::SeqCst));
         has_retired && !self.is_lost() && self.in_use.load(Ordering::SeqCst) == 0
     }
 
-    /// Takes the memory out, for whoever frees it or uses it anew. It is idle, and nothing is issued any more.
+    /// Takes the memory out, for whoever frees it or uses it anew. It is idle, and nothing is
+    /// issued any more.
     pub fn take(&self) -> Option<Pinned> {
         self.pinned().take()
     }
@@ -267,7 +271,7 @@ impl Staging {
 /// Something enqueued that has not ended.
 pub struct Number {
     staging: Arc<Staging>,
-    pub mark: Mark,
+    pub point: TimelineValue,
     is_held: AtomicBool,
 }
 
@@ -276,17 +280,18 @@ impl Number {
         &self.staging
     }
 
-    /// Waits until the device has copied in what this needs, and lends its room. `None` if `is_over` or the
-    /// memory was released first. Whoever shares the number is lent another part.
+    /// Waits until the device has copied in what this needs, and lends its room. `None` if
+    /// `is_over` or the memory was released first. Others that share the value are lent other
+    /// parts.
     pub async fn lend(
         self: &Arc<Self>,
-        room: Range<usize>,
+        buffer: Range<usize>,
         is_over: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Option<Lent> {
         let staging = Arc::clone(&self.staging);
         let over = move || staging.is_over() || is_over();
-        let has_come = come_to(*self.staging.start(self.mark), self.mark.value, over).await;
-        (has_come && !self.staging.is_over()).then(|| Lent { number: Arc::clone(self), room })
+        let has_reached = reach(*self.staging.start(self.point), self.point.value, over).await;
+        (has_reached && !self.staging.is_over()).then(|| Lent { number: Arc::clone(self), buffer })
     }
 
     /// It will never end by itself: the device is held until all is released.
@@ -298,7 +303,7 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         if !self.is_held.load(Ordering::SeqCst) {
-            self.staging.numbered(self.mark.track).end(self.mark.value);
+            self.staging.numbered(self.point.timeline).end(self.point.value);
         }
         self.staging.in_use.fetch_sub(1, Ordering::SeqCst);
     }
@@ -307,19 +312,21 @@ impl Drop for Number {
 /// A room between its number's beginning and end.
 pub struct Lent {
     number: Arc<Number>,
-    room: Range<usize>,
+    buffer: Range<usize>,
 }
 
 impl Lent {
     pub fn memory(&mut self) -> &mut [u8] {
-        let Memory { host, .. } = self.number.staging.memory;
-        let Range { start, end } = self.room;
-        // SAFETY: rooms lie behind the beginning of the pinned block, which is freed when none is lent.
+        let StagingMemory { host, .. } = self.number.staging.memory;
+        let Range { start, end } = self.buffer;
+        // SAFETY: rooms lie behind the beginning of the pinned block, which is freed when none is
+        // lent.
         let begin = unsafe { host.add(start) };
-        // SAFETY: the number has come, so that the device has written the room and touches it again when the
-        // number has ended; until then nobody else is lent this part. If all was released meanwhile, because the
-        // communicator was aborted, the device may copy from and to these bytes at any time: no Rust code
-        // does, they are numbers of which any pattern is one, and nobody takes the result for one.
+        // SAFETY: the number has come, so that the device has written the room and touches it again
+        // when the number has ended; until then nobody else is lent this part. If all was released
+        // meanwhile, because the communicator was aborted, the device may copy from and to these
+        // bytes at any time: no Rust code does, they are numbers of which any pattern is one, and
+        // nobody takes the result for one.
         unsafe { std::slice::from_raw_parts_mut(begin, end - start) }
     }
 }

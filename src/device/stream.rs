@@ -1,24 +1,25 @@
 //! Work that is put on a stream of the caller's, done in its order.
 //!
-//! Leaves to others what the work is part of. Invariant: each call returns before its work is done, except
-//! `synchronize`, and a copy from or to plain memory, for which the driver may wait.
+//! Leaves to others what the work is part of. Invariant: each call returns before its work is done,
+//! except `synchronize`, and a copy from or to plain memory, for which the driver may wait.
 
-use crate::device::calls::{Capture, CudaStream, Event, Rows, Told};
-use crate::device::context::Entered;
-use crate::device::pinned::Cell;
+use crate::device::calls::{Capture, CudaStream, DriverRows, Event, Told};
+use crate::device::context::EnteredContext;
+use crate::device::pinned::TimelineSemaphore;
 use crate::error::{Error, Result};
 
 /// The driver takes rows that are less far apart than this.
 const PITCH_LIMIT: usize = 1 << 31;
 
-impl Entered<'_> {
+impl EnteredContext<'_> {
     /// A graph would replay the numbers that a call writes and awaits, by then long passed.
     pub fn check_not_capturing(&self, stream: CudaStream) -> Result<()> {
         let text = match self.driver().capture(stream).told()? {
             Capture::None => return Ok(()),
             Capture::Active => "the stream is being captured into a CUDA graph",
             Capture::Implicit => {
-                "the default stream cannot be used while another stream, for which it would wait, is being \
+                "the default stream cannot be used while another stream, for which it would wait, \
+                 is being \
                  captured into a CUDA graph"
             }
         };
@@ -33,7 +34,8 @@ impl Entered<'_> {
         self.driver().copy(to, from, bytes, stream).told()
     }
 
-    /// As `copy`, of `rows` rows of `width` bytes; a pitch is how far apart two rows begin, in bytes.
+    /// As `copy`, of `rows` rows of `width` bytes; a pitch is how far apart two rows begin, in
+    /// bytes.
     #[expect(clippy::too_many_arguments, reason = "two sides, a size and a stream")]
     pub fn copy_rows(
         &self,
@@ -52,8 +54,8 @@ impl Entered<'_> {
             return self.copy(to, from, width * rows, stream);
         }
         if to_pitch < PITCH_LIMIT && from_pitch < PITCH_LIMIT {
-            let to = Rows { address: to, pitch: to_pitch };
-            let from = Rows { address: from, pitch: from_pitch };
+            let to = DriverRows { address: to, pitch: to_pitch };
+            let from = DriverRows { address: from, pitch: from_pitch };
             return self.driver().copy_rows(to, from, width, rows, stream).told();
         }
         let row = |start: u64, pitch: usize, row: usize| start + (pitch * row) as u64;
@@ -62,17 +64,28 @@ impl Entered<'_> {
         })
     }
 
-    /// Who sees the value in the cell sees all that the stream did before.
-    pub fn write_value(&self, cell: &Cell, value: u32, stream: CudaStream) -> Result<()> {
-        self.driver().write_value(cell.device_address(), value, stream).told()
+    /// A reader that sees the value sees everything that the stream did before.
+    pub fn write_value(
+        &self,
+        semaphore: &TimelineSemaphore,
+        value: u32,
+        stream: CudaStream,
+    ) -> Result<()> {
+        self.driver().write_value(semaphore.device_address(), value, stream).told()
     }
 
     /// Waits in stream order until the cell, counted cyclically, has come to the value.
-    pub fn wait_value(&self, cell: &Cell, value: u32, stream: CudaStream) -> Result<()> {
-        self.driver().wait_value(cell.device_address(), value, stream).told()
+    pub fn wait_value(
+        &self,
+        semaphore: &TimelineSemaphore,
+        value: u32,
+        stream: CudaStream,
+    ) -> Result<()> {
+        self.driver().wait_value(semaphore.device_address(), value, stream).told()
     }
 
-    /// Waits here until the stream has done all that was put on it, also while another is being captured.
+    /// Waits here until the stream has done all that was put on it, also while another is being
+    /// captured.
     pub fn synchronize(&self, stream: CudaStream) -> Result<()> {
         let _relaxed = self.relax().told()?;
         self.driver().synchronize(stream).told()
@@ -94,7 +107,8 @@ impl Entered<'_> {
         self.driver().has_happened(event).told()
     }
 
-    /// What is put on the stream later waits for what was before the event when it was last recorded.
+    /// What is put on the stream later waits for what was before the event when it was last
+    /// recorded.
     pub fn wait_event(&self, stream: CudaStream, event: &Event) -> Result<()> {
         self.driver().wait_event(stream, event).told()
     }

@@ -10,9 +10,10 @@ use crate::dtype::DataType;
 use crate::error::{Error, Result};
 
 /// Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
-/// Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at every
-/// fold. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a thread
-/// (rounding, flushed subnormals, traps) changes no result; a reduction may raise exception flags.
+/// Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at
+/// every fold. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a
+/// thread (rounding, flushed subnormals, traps) changes no result; a reduction may raise exception
+/// flags.
 /// cbindgen:rename-all=prefix:nexar
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@
 
 use bytemuck::{Pod, bytes_of, pod_read_unaligned};
 
-use super::element::{Code, Small};
+use super::element::{FloatCode, Small};
 
 /// Bytes of a word, which holds two or four small floats.
 pub(super) const WORD: usize = 4;

@@ -19,9 +19,9 @@ pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
     elements(fold.dtype()).fold(Isa::best(), fold.redop(), Arrays::InPlace { into, from });
 }
 
-/// As `fold`, with the instructions that every CPU has. Only where `Reducer::can_fold_few`.
+/// As `fold`, with the instructions that every CPU has. Only where `Reducer::can_fold_inline`.
 #[inline]
-pub fn fold_few(fold: Fold, into: &mut [u8], from: &[u8]) {
+pub fn fold_inline(fold: Fold, into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "folded arrays are equally long");
     elements(fold.dtype()).fold_here(Isa::Baseline, fold.redop(), Arrays::InPlace { into, from });
 }
@@ -34,7 +34,7 @@ pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {
 
 /// As `prepare`, with the instructions that every CPU has.
 #[inline]
-pub fn prepare_few(fold: Fold, data: &mut [u8], size: usize) {
+pub fn prepare_inline(fold: Fold, data: &mut [u8], size: usize) {
     elements(fold.dtype()).prepare(Isa::Baseline, fold.redop(), data, size);
 }
 

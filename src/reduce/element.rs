@@ -131,7 +131,7 @@ real!(f32, f64);
 
 /// Floats smaller than f32. Their arithmetic is done in f32; their order is that of their codes.
 pub(super) trait Small {
-    type Code: Code;
+    type Code: FloatCode;
     /// The code of infinity, or of the largest number if there is no infinity.
     const LARGEST: u32;
     /// The code of the canonical NaN.
@@ -163,12 +163,12 @@ pub(super) trait Small {
 }
 
 /// The bits of a small float as a signed integer.
-pub(super) trait Code: Integer {
+pub(super) trait FloatCode: Integer {
     const BITS: u32;
     fn lowest(bits: u32) -> Self;
 }
 
-impl Code for i8 {
+impl FloatCode for i8 {
     const BITS: u32 = 8;
     #[inline(always)]
     fn lowest(bits: u32) -> Self {
@@ -176,7 +176,7 @@ impl Code for i8 {
     }
 }
 
-impl Code for i16 {
+impl FloatCode for i16 {
     const BITS: u32 = 16;
     #[inline(always)]
     fn lowest(bits: u32) -> Self {

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use bytemuck::pod_read_unaligned;
 
 use super::array::{WORD, each, pairs, word_each, word_pairs};
-use super::element::{Code, Real, Small};
+use super::element::{FloatCode, Real, Small};
 use super::elements::Elements;
 use super::environment::in_default;
 use super::isa::{Arrays, Isa, Sums};
@@ -16,7 +16,7 @@ use crate::op::RedOp;
 
 pub(super) struct Floats<L>(pub(super) PhantomData<L>);
 
-impl<L: Layout> Elements for Floats<L> {
+impl<L: FloatFormat> Elements for Floats<L> {
     fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
         in_default(|| fold::<L>(isa, redop, arrays));
     }
@@ -54,7 +54,7 @@ impl<L: Layout> Elements for Floats<L> {
 // None of the following is inlined: `in_default` says why.
 
 #[inline(never)]
-fn fold<L: Layout>(isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
+fn fold<L: FloatFormat>(isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
     match redop {
         RedOp::Sum | RedOp::Avg => L::sum(isa, arrays),
         RedOp::Prod => L::pairs(isa, arrays, L::Wide::multiply),
@@ -65,19 +65,19 @@ fn fold<L: Layout>(isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
 }
 
 #[inline(never)]
-fn divide<L: Layout>(isa: Isa, data: &mut [u8], size: usize) {
+fn divide<L: FloatFormat>(isa: Isa, data: &mut [u8], size: usize) {
     let factor = L::Wide::one_over(size);
     L::each(isa, data, |x| x.multiply(factor));
 }
 
 #[inline(never)]
-fn premultiply<L: Layout>(isa: Isa, scalar: &[u8], data: &mut [u8]) {
+fn premultiply<L: FloatFormat>(isa: Isa, scalar: &[u8], data: &mut [u8]) {
     let scalar = L::read(scalar);
     L::each(isa, data, |x| x.multiply(scalar));
 }
 
 #[inline(never)]
-fn identity<L: Layout>(isa: Isa, redop: RedOp, data: &mut [u8]) {
+fn identity<L: FloatFormat>(isa: Isa, redop: RedOp, data: &mut [u8]) {
     let identity = match redop {
         RedOp::Sum => L::Wide::ZERO,
         RedOp::Prod => L::Wide::ONE,
@@ -90,7 +90,7 @@ fn identity<L: Layout>(isa: Isa, redop: RedOp, data: &mut [u8]) {
 }
 
 /// How floats lie in an array, and in what precision they are computed.
-pub(super) trait Layout {
+pub(super) trait FloatFormat {
     type Wide: Real;
 
     fn pairs(
@@ -110,7 +110,7 @@ pub(super) trait Layout {
 /// f32 and f64, computed in their own precision.
 pub(super) struct Own<W>(PhantomData<W>);
 
-impl<W: Sums> Layout for Own<W> {
+impl<W: Sums> FloatFormat for Own<W> {
     type Wide = W;
 
     fn pairs(isa: Isa, arrays: Arrays<'_>, op: impl Fn(W, W) -> W + Copy) {
@@ -198,7 +198,7 @@ impl AtOnce for F16 {
 /// Small floats, several to a word.
 pub(super) struct Packed<S>(PhantomData<S>);
 
-impl<S: AtOnce> Layout for Packed<S> {
+impl<S: AtOnce> FloatFormat for Packed<S> {
     type Wide = f32;
 
     fn pairs(isa: Isa, arrays: Arrays<'_>, op: impl Fn(f32, f32) -> f32 + Copy) {

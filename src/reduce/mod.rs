@@ -21,7 +21,7 @@ mod stores;
 mod x86;
 
 pub use dispatch::{
-    finish, finishes, fold, fold_few, identity, premultiply, prepare, prepare_few, prepares,
+    finish, finishes, fold, fold_inline, identity, premultiply, prepare, prepare_inline, prepares,
 };
 pub use reducer::Side;
 pub use stores::{Stores, copy, fold_into};

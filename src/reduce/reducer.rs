@@ -1,10 +1,10 @@
 //! What a rank does with its elements in a reduction: before, while and after they are folded.
 
 use super::dispatch::{
-    finish, finishes, fold, fold_few, identity, premultiply, prepare, prepare_few, prepares,
+    finish, finishes, fold, fold_inline, identity, premultiply, prepare, prepare_inline, prepares,
 };
 use super::environment::is_default;
-use super::stores::{Stores, fold_into};
+use super::stores::{Stores, copy, fold_into};
 use crate::op::{Reducer, Scalar, UserFunction};
 
 /// Which operand the elements are that arrive.
@@ -45,9 +45,9 @@ impl Reducer {
 
     /// As `prepare`, for few bytes: which instructions are the best ones is not worth asking.
     #[inline]
-    pub fn prepare_few(&self, data: &mut [u8], size: usize) {
+    pub fn prepare_inline(&self, data: &mut [u8], size: usize) {
         match self {
-            Self::Known(fold) => prepare_few(*fold, data, size),
+            Self::Known(fold) => prepare_inline(*fold, data, size),
             _ => self.prepare(data, size),
         }
     }
@@ -102,18 +102,18 @@ impl Reducer {
         }
     }
 
-    /// Whether this thread may call `fold_few`, which does not check the floating-point
+    /// Whether this thread may call `fold_inline`, which does not check the floating-point
     /// environment: a read between two folds stalls the pipeline for some 15 ns.
     #[inline(always)]
-    pub fn can_fold_few(&self) -> bool {
+    pub fn can_fold_inline(&self) -> bool {
         self.dtype().is_integer() || is_default()
     }
 
     /// As `fold`, for few bytes: which instructions are the best ones is not worth asking.
     #[inline]
-    pub fn fold_few(&self, into: &mut [u8], from: &[u8], side: Side) {
+    pub fn fold_inline(&self, into: &mut [u8], from: &[u8], side: Side) {
         match self {
-            Self::Known(known) => fold_few(*known, into, from),
+            Self::Known(known) => fold_inline(*known, into, from),
             _ => self.fold(into, from, side),
         }
     }
@@ -126,6 +126,31 @@ impl Reducer {
             Self::User { function, .. } => {
                 into.copy_from_slice(right);
                 user_fold(function.as_ref(), into, left, Side::Left);
+            }
+        }
+    }
+
+    /// `into` becomes the fold of all operands in their order. Nothing is written if there are
+    /// none.
+    pub fn fold_all(&self, into: &mut [u8], operands: &[&[u8]], stores: Stores) {
+        match operands {
+            [] => {}
+            [only] => copy(into, only, stores),
+            [left, right] => self.fold_into(into, left, right, stores),
+            [left, right, middle @ .., last] => {
+                // A block stays in the first-level cache from one operand to the next.
+                let mut folded = [0_u64; AT_ONCE / 8];
+                let folded = bytemuck::bytes_of_mut(&mut folded);
+                for (number, into) in into.chunks_mut(AT_ONCE).enumerate() {
+                    let part = number * AT_ONCE..number * AT_ONCE + into.len();
+                    let folded = &mut folded[..into.len()];
+                    let first = &left[part.clone()];
+                    self.fold_into(folded, first, &right[part.clone()], Stores::Cached);
+                    for operand in middle {
+                        self.fold(folded, &operand[part.clone()], Side::Right);
+                    }
+                    self.fold_into(into, folded, &last[part], stores);
+                }
             }
         }
     }

@@ -12,7 +12,7 @@
 //! but for bf16, whose subnormals are those of f32, no result depends on subnormal f32, so all is
 //! right even where the host program lets the CPU flush them to zero.
 
-use super::element::{Code, Small};
+use super::element::{FloatCode, Small};
 
 pub(super) struct Bf16;
 pub(super) struct F16;
@@ -41,7 +41,7 @@ impl Small for Bf16 {
 
 /// A format with a range of exponents of its own.
 pub(super) trait Format {
-    type Code: Code;
+    type Code: FloatCode;
     const MANTISSA: u32;
     const BIAS: u32;
     const INFINITY: bool;

@@ -88,7 +88,7 @@ impl Avx2 {
         unsafe { stream(into, left, right, work) }
     }
 
-    /// Of as many as there are whole steps; the bytes of these.
+    /// Processes the whole steps. Returns their bytes.
     pub(super) fn bf16_sums(self, into: &mut [u8], from: &[u8]) -> usize {
         let whole = whole(into, STEP);
         // SAFETY: self proves that the CPU has what `bf16_sums` is compiled for.
@@ -96,7 +96,7 @@ impl Avx2 {
         whole
     }
 
-    /// Of as many as there are whole steps; the bytes of these.
+    /// Processes the whole steps. Returns their bytes.
     pub(super) fn f16_sums(self, into: &mut [u8], from: &[u8]) -> usize {
         let whole = whole(into, STEP);
         // SAFETY: self proves that the CPU has what `f16_sums` is compiled for.
@@ -104,7 +104,7 @@ impl Avx2 {
         whole
     }
 
-    /// Of as many as there are whole blocks of eight; the bytes of these.
+    /// Processes the whole blocks of eight. Returns their bytes.
     pub(super) fn f16_pairs(
         self,
         into: &mut [u8],

@@ -25,7 +25,7 @@ pub type HeaderWords = [u64; HEADER_BYTES / 8];
 pub struct Header {
     pub seq: u64,
     pub call: Call,
-    pub past: Past,
+    pub history: CallHistory,
     /// The step of the algorithm. The segments of a step, which arrive in order, share it.
     pub step: u32,
     pub bytes: usize,
@@ -34,14 +34,14 @@ pub struct Header {
 /// The calls before one. A difference that no message has shown, because no rank received one,
 /// shows in the next message. The last call before is sent whole, so that an error can name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct CallHistory {
     /// Call number `seq - 1`, or `NO_CALL`.
     pub previous: CallWords,
     /// Digest of all calls before.
     pub digest: u32,
 }
 
-impl Past {
+impl CallHistory {
     pub fn then(self, call: &Call) -> Self {
         self.then_words(call_words(call))
     }
@@ -65,12 +65,12 @@ impl Past {
 
 /// An encoded header, with a check number that distinguishes it from others without decoding.
 #[derive(Clone, Copy, Debug)]
-pub struct Label {
+pub struct EncodedHeader {
     pub words: HeaderWords,
     pub check: u64,
 }
 
-impl Label {
+impl EncodedHeader {
     #[inline(always)]
     pub fn new(header: Header) -> Self {
         let words = header.words();
@@ -121,9 +121,9 @@ fn check(words: &HeaderWords) -> u64 {
 impl Header {
     #[inline(always)]
     pub fn words(&self) -> HeaderWords {
-        let steps = u64::from(self.step) | u64::from(self.past.digest) << 32;
+        let steps = u64::from(self.step) | u64::from(self.history.digest) << 32;
         let ([count, kind], [previous_count, previous_kind]) =
-            (call_words(&self.call), self.past.previous);
+            (call_words(&self.call), self.history.previous);
         [self.seq, self.bytes as u64, steps, count, kind, previous_count, previous_kind]
     }
 
@@ -144,11 +144,11 @@ impl Header {
         let [seq, bytes, steps, count, kind, previous_count, previous_kind] = words;
         let (bytes, call) = (usize::try_from(bytes).ok()?, call_of_words([count, kind])?);
         let previous = [previous_count, previous_kind];
-        let past = Past { previous, digest: (steps >> 32) as u32 };
+        let history = CallHistory { previous, digest: (steps >> 32) as u32 };
         if previous != NO_CALL {
-            past.previous()?;
+            history.previous()?;
         }
-        Some(Self { seq, call, past, step: steps as u32, bytes })
+        Some(Self { seq, call, history, step: steps as u32, bytes })
     }
 
     /// Compares what arrived from `peer` with what `me` expects.
@@ -162,14 +162,15 @@ impl Header {
             Err(Error::Mismatch { seq, one: sides[0], other: sides[1] })
         };
         if self.seq == arrived.seq {
-            if let (Some(mine), Some(theirs)) = (self.past.previous(), arrived.past.previous())
+            if let (Some(mine), Some(theirs)) =
+                (self.history.previous(), arrived.history.previous())
                 && mine != theirs
             {
                 return mismatch(self.seq - 1, mine, theirs);
             }
-            if self.past != arrived.past && self.seq > 0 {
+            if self.history != arrived.history && self.seq > 0 {
                 let (one, other) = (me.min(peer), me.max(peer));
-                return Err(Error::Past { seq: self.seq, one, other });
+                return Err(Error::CallHistory { seq: self.seq, one, other });
             }
             if self.call != arrived.call {
                 return mismatch(self.seq, self.call, arrived.call);
@@ -208,8 +209,9 @@ mod tests {
     use crate::op::{Fold, Operator, RedOp, Reduction};
 
     const BARRIER: CallWords = [0, 6 << 32];
-    const PAST: Past = Past { previous: BARRIER, digest: 7 };
-    const HEADER: Header = Header { seq: 3, call: Call::barrier(), past: PAST, step: 1, bytes: 8 };
+    const HISTORY: CallHistory = CallHistory { previous: BARRIER, digest: 7 };
+    const HEADER: Header =
+        Header { seq: 3, call: Call::barrier(), history: HISTORY, step: 1, bytes: 8 };
 
     #[test]
     fn the_expected_header_passes() {
@@ -234,8 +236,8 @@ mod tests {
     fn another_call_before_this_one_is_a_mismatch_too() {
         let dtype = DataType::Int8;
         let previous = call_words(&Call::all_gather(Counts::Each(2), dtype));
-        let past = Past { previous, digest: 8 };
-        let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
+        let history = CallHistory { previous, digest: 8 };
+        let error = HEADER.check(Rank(1), Rank(0), &Header { history, ..HEADER }).unwrap_err();
         assert_eq!(
             error.to_string(),
             "ranks disagree on call #2: rank 0 called AllGather(2 x int8), rank 1 called Barrier()"
@@ -244,8 +246,8 @@ mod tests {
 
     #[test]
     fn another_call_long_before_is_a_mismatch_too() {
-        let past = Past { digest: 8, ..PAST };
-        let error = HEADER.check(Rank(1), Rank(0), &Header { past, ..HEADER }).unwrap_err();
+        let history = CallHistory { digest: 8, ..HISTORY };
+        let error = HEADER.check(Rank(1), Rank(0), &Header { history, ..HEADER }).unwrap_err();
         assert_eq!(error.code(), Code::InvalidUsage);
         assert_eq!(error.to_string(), "rank 0 and rank 1 disagree on a call before #2");
     }
@@ -255,7 +257,8 @@ mod tests {
         let dtype = DataType::Int8;
         let gather = |count| Call::all_gather(Counts::Each(count), dtype);
         let calls = (0..1000).map(gather).chain([Call::barrier(), Call::split()]);
-        let digest = |calls: &[Call]| calls.iter().fold(Past::default(), Past::then).digest;
+        let digest =
+            |calls: &[Call]| calls.iter().fold(CallHistory::default(), CallHistory::then).digest;
         let mut digests: Vec<_> = calls.map(|call| digest(&[call])).collect();
         digests.push(digest(&[]));
         digests.push(digest(&[gather(1), gather(2)]));
@@ -275,7 +278,8 @@ mod tests {
         assert_eq!(error.code(), Code::InvalidUsage);
         assert_eq!(
             error.to_string(),
-            "ranks disagree on call #3, AllToAllV(int8): rank 1 sends 7 bytes to rank 0, which expects 8"
+            "ranks disagree on call #3, AllToAllV(int8): rank 1 sends 7 bytes to rank 0, \
+             which expects 8"
         );
     }
 
@@ -342,7 +346,8 @@ mod tests {
             bytes: usize,
         ) {
             let previous = previous.as_ref().map_or(NO_CALL, call_words);
-            let header = Header { seq, call, past: Past { previous, digest }, step, bytes };
+            let history = CallHistory { previous, digest };
+            let header = Header { seq, call, history, step, bytes };
             prop_assert_eq!(Header::decode(&header.encode()), Some(header));
         }
 

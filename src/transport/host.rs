@@ -1,9 +1,9 @@
 //! Memory of one host: bytes that a rank publishes once and the other ranks of its host view.
 //!
-//! The ranks of a host count *epochs* in each lane, all alike. In an epoch a rank may publish bytes,
-//! view what the others have published, and then release the epoch. Implemented for threads by
-//! `mem` and for processes by `process`. No operation waits by itself: one that cannot be done yet
-//! returns what to wait for. Invariants:
+//! The ranks of a host count *epochs* in each lane, all alike. In an epoch a rank may publish
+//! bytes, view what the others have published, and then release the epoch. Implemented for threads
+//! by `mem` and for processes by `process`. No operation waits by itself: one that cannot be done
+//! yet returns what to wait for. Invariants:
 //! - what was published stays until every rank of the host has released its epoch: that is the
 //!   back-pressure;
 //! - lengths are those that the viewing rank expects, never the publisher's.
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::rank::Rank;
 
 use super::slot::{InPlace, Locked};
-use super::{Io, Label, Lane};
+use super::{EncodedHeader, Io, Lane};
 
 /// Epochs by which a rank may be ahead of the slowest of its host, if what it publishes needs a
 /// slot: at most.
@@ -22,8 +22,8 @@ pub const EPOCHS: usize = 12;
 /// The same in shared memory, of more than two ranks.
 const EPOCHS_OF_MANY: usize = 8;
 
-/// Slots that a lane has in shared memory. What one of two ranks publishes has left its own cache by
-/// the time the other views it, from which it would be read more slowly; the slots of more ranks
+/// Slots that a lane has in shared memory. What one of two ranks publishes has left its own cache
+/// by the time the other views it, from which it would be read more slowly; the slots of more ranks
 /// must all fit the cache that they share.
 pub fn slots(ranks: usize) -> usize {
     if ranks <= 2 { EPOCHS } else { EPOCHS_OF_MANY }
@@ -84,7 +84,7 @@ pub trait HostMemory: Send + Sync {
         &self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>>;
 
@@ -95,18 +95,18 @@ pub trait HostMemory: Send + Sync {
         &'a self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>>;
 
-    /// Publishes where bytes of this rank lie: others `read_remote` what they want of them, and this
-    /// rank does not write them until the epoch is `released`. False, and nothing is done, if the
-    /// system reads such memory for nobody. Only where `Hosts::are_open`.
+    /// Publishes where bytes of this rank lie: others `read_remote` what they want of them, and
+    /// this rank does not write them until the epoch is `released`. False, and nothing is done, if
+    /// the system reads such memory for nobody. Only where `Hosts::are_open`.
     fn publish_address(
         &self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         bytes: &[u8],
     ) -> Result<Attempt<'_, bool>>;
 
@@ -117,7 +117,7 @@ pub trait HostMemory: Send + Sync {
         lane: Lane,
         epoch: u64,
         at: Rank,
-        label: &Label,
+        encoded: &EncodedHeader,
     ) -> Result<Attempt<'_, View<'_>>>;
 
     /// Copies the bytes from `offset` on that a rank has published by their address.
@@ -126,7 +126,7 @@ pub trait HostMemory: Send + Sync {
         lane: Lane,
         epoch: u64,
         from: Rank,
-        label: &Label,
+        encoded: &EncodedHeader,
         offset: usize,
         into: &mut [u8],
     ) -> Result<Attempt<'_, ()>>;

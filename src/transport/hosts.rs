@@ -2,7 +2,8 @@
 
 use crate::rank::Rank;
 
-/// Invariant: every rank is in one group; groups come in the order of their first ranks, ranks in order.
+/// Invariant: every rank is in one group; groups come in the order of their first ranks, ranks in
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
     groups: Vec<Vec<Rank>>,

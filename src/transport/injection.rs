@@ -1,5 +1,6 @@
-//! Fault injection for tests: delays, a kill at a chosen moment, a cut link, and counted traffic, the
-//! same in every run. Wraps the ends of a world of threads; the world itself knows nothing of it.
+//! Fault injection for tests: delays, a kill at a chosen moment, a cut link, and counted traffic,
+//! the same in every run. Wraps the ends of a world of threads; the world itself knows nothing of
+//! it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use super::mem::{MemEnd, MemWorld};
 use super::membership::{Missing, Split};
 use super::mesh::{Forming, Membership, Mesh};
 use super::messages::Messages;
-use super::{Header, Inbox, Io, Label, Lane, Note};
+use super::{ControlMessage, EncodedHeader, Header, Io, Lane, MessageQueues};
 
 /// What is to go wrong.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,8 +97,8 @@ impl FaultyWorld {
     /// Breaks the link between two ranks in both directions.
     pub fn cut(&self, a: Rank, b: Rank) {
         let how = "cannot be reached";
-        self.world.inbox(a).gone(b, how);
-        self.world.inbox(b).gone(a, how);
+        self.world.message_queues(a).gone(b, how);
+        self.world.message_queues(b).gone(a, how);
         self.world.close(a, b, how);
         self.world.close(b, a, how);
     }
@@ -106,7 +107,7 @@ impl FaultyWorld {
     pub fn kill(&self, rank: Rank) {
         self.ranks[rank.0].dead.store(true, Ordering::Relaxed);
         self.world.rank_gone(rank, "was killed");
-        self.world.inbox(rank).fail(killed(rank));
+        self.world.message_queues(rank).fail(killed(rank));
     }
 
     /// How many polls to hold back the next operation.
@@ -133,7 +134,7 @@ impl FaultyEnd {
     fn into_mesh(self: Arc<Self>) -> Mesh {
         let memory = self.inner.memory(Arc::clone(&self) as Arc<dyn HostMemory>);
         Mesh {
-            place: self.inner.place(),
+            me: self.inner.me(),
             lanes: Arc::clone(&self) as Arc<dyn Lanes>,
             messages: Arc::clone(&self) as Arc<dyn Messages>,
             membership: self,
@@ -143,7 +144,7 @@ impl FaultyEnd {
     }
 
     fn rank(&self) -> Rank {
-        self.inner.place().rank
+        self.inner.me().rank
     }
 
     fn is_dead(&self) -> bool {
@@ -230,36 +231,36 @@ impl HostMemory for FaultyEnd {
         &self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>> {
         if let Some(wait) = self.hold_back(lane, epoch, self.rank())? {
             return Ok(Attempt::Wait(wait));
         }
-        self.inner.publish(lane, epoch, label, fill)
+        self.inner.publish(lane, epoch, encoded, fill)
     }
 
     fn publish_in_place<'a>(
         &'a self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>> {
         if let Some(wait) = self.hold_back(lane, epoch, self.rank())? {
             return Ok(Attempt::Wait(wait));
         }
-        self.inner.publish_in_place(lane, epoch, label, bytes)
+        self.inner.publish_in_place(lane, epoch, encoded, bytes)
     }
 
     fn publish_address(
         &self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         bytes: &[u8],
     ) -> Result<Attempt<'_, bool>> {
-        self.inner.publish_address(lane, epoch, label, bytes)
+        self.inner.publish_address(lane, epoch, encoded, bytes)
     }
 
     fn view(
@@ -267,12 +268,12 @@ impl HostMemory for FaultyEnd {
         lane: Lane,
         epoch: u64,
         at: Rank,
-        label: &Label,
+        encoded: &EncodedHeader,
     ) -> Result<Attempt<'_, View<'_>>> {
         if let Some(wait) = self.hold_back(lane, epoch, at)? {
             return Ok(Attempt::Wait(wait));
         }
-        self.inner.view(lane, epoch, at, label)
+        self.inner.view(lane, epoch, at, encoded)
     }
 
     fn read_remote(
@@ -280,11 +281,11 @@ impl HostMemory for FaultyEnd {
         lane: Lane,
         epoch: u64,
         from: Rank,
-        label: &Label,
+        encoded: &EncodedHeader,
         offset: usize,
         into: &mut [u8],
     ) -> Result<Attempt<'_, ()>> {
-        self.inner.read_remote(lane, epoch, from, label, offset, into)
+        self.inner.read_remote(lane, epoch, from, encoded, offset, into)
     }
 
     fn release(&self, lane: Lane, epoch: u64) {
@@ -301,19 +302,19 @@ impl HostMemory for FaultyEnd {
 }
 
 impl Messages for FaultyEnd {
-    fn inbox(&self) -> &Inbox {
-        self.inner.inbox()
+    fn message_queues(&self) -> &MessageQueues {
+        self.inner.message_queues()
     }
 
     fn connect(&self, peer: Rank) {
         self.inner.connect(peer);
     }
 
-    fn send_control(&self, to: Rank, note: Note) -> Io<'_, Result<()>> {
+    fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
         Box::pin(async move {
             self.begin()?;
             self.delay().await;
-            self.inner.send_control(to, note).await
+            self.inner.send_control(to, message).await
         })
     }
 

@@ -1,4 +1,4 @@
-//! Who a peer is: Ed25519 keys, carried as raw public keys (RFC 7250) with no certificate.
+//! The identity of a peer: Ed25519 keys, carried as raw public keys (RFC 7250) with no certificate.
 //!
 //! Invariant: a `PublicKey` that came from outside is none of the few points for which anybody
 //! can forge a signature.

@@ -1,5 +1,5 @@
-//! What ranks of a communicator know of each other: who has not come to a call, who belongs to a part
-//! of it, how far the memory of a host is open.
+//! What ranks of a communicator know of each other: who has not come to a call, who belongs to a
+//! part of it, how far the memory of a host is open.
 //!
 //! The contract itself is `Membership` in `mesh`, because a split makes a mesh.
 

@@ -3,7 +3,8 @@
 //! It is composed of four contracts: ordered lanes, the memory of a host, messages, and membership.
 //! A collective knows nothing of it but these; which link carries what is decided where a mesh is
 //! made (`mem` for threads, `process` for processes). Leaves to `Waiting` how a thread waits.
-//! Invariant: all ranks of a communicator know the same `Hosts`, because algorithms are chosen by it.
+//! Invariant: all ranks of a communicator know the same `Hosts`, because algorithms are chosen by
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use futures_util::future::BoxFuture;
 
 use crate::error::{Error, Result};
 use crate::op::Call;
-use crate::rank::Place;
+use crate::rank::RankOf;
 
 use super::host::HostMemory;
 use super::lanes::Lanes;
@@ -23,7 +24,7 @@ use super::wait::{Demand, Waiting};
 use super::{Hosts, Io};
 
 pub struct Mesh {
-    pub place: Place,
+    pub me: RankOf,
     pub lanes: Arc<dyn Lanes>,
     pub messages: Arc<dyn Messages>,
     pub membership: Arc<dyn Membership>,
@@ -46,8 +47,8 @@ pub struct Settled {
 
 impl Settled {
     /// No two ranks share memory.
-    pub fn apart(place: Place) -> Self {
-        let hosts = Hosts::apart(place.size, place.rank);
+    pub fn apart(me: RankOf) -> Self {
+        let hosts = Hosts::apart(me.size, me.rank);
         Self { hosts, host: None, fast: None, is_crowded: None }
     }
 }
@@ -103,8 +104,8 @@ pub trait Membership: Send + Sync {
     /// Ranks that have not announced call number `seq` yet, and those of which nothing is known.
     fn missing(&self, seq: u64) -> Missing;
 
-    /// This rank has found that ranks disagree. Fails the communicator on all of them, with the same
-    /// words, which it returns: others may have found other ones.
+    /// This rank has found that ranks disagree. Fails the communicator on all of them, with the
+    /// same words, which it returns: others may have found other ones.
     fn agree(&self, disagreement: Error) -> Io<'_, Error>;
 
     /// What to wait for if ranks are known to disagree and the fault that says so is yet to come.
@@ -122,16 +123,16 @@ pub trait Membership: Send + Sync {
     /// that have made the mesh of that color are told, so that they do not wait for this one.
     fn renounce(&self, seq: u64, color: u32, fault: Error);
 
-    /// What is left to do for a new communicator of processes. `None` where ranks are threads, which
-    /// know everything from the beginning.
+    /// What is left to do for a new communicator of processes. `None` where ranks are threads,
+    /// which know everything from the beginning.
     fn forming(&self) -> Option<&dyn Forming>;
 
     /// This rank sends and receives no more. What it has sent still arrives.
     fn leave(&self);
 }
 
-/// How a new communicator of processes becomes complete: its ranks connect, try to share memory with
-/// those of their host, and tell all where that worked.
+/// How a new communicator of processes becomes complete: its ranks connect, try to share memory
+/// with those of their host, and tell all where that worked.
 pub trait Forming: Send + Sync {
     /// Connects the ranks that watch each other.
     fn connect_neighbours(&self) -> BoxFuture<'_, Result<()>>;

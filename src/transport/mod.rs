@@ -1,16 +1,16 @@
 //! Bytes to a rank, or an error that says which peer failed.
 //!
 //! A `Mesh` joins the ranks of one communicator. It is composed of four contracts: `Lanes` (ordered
-//! messages of collectives), `HostMemory` (what ranks of one host publish for each other), `Messages`
-//! (what programs send to one rank) and `Membership` (calls, faults, splits, leaving). `mem` implements
-//! them for threads; `process` composes them of `quic` between processes and `shm` between those of
-//! one host. A further kind of link is added there and touches no collective.
+//! messages of collectives), `HostMemory` (what ranks of one host publish for each other),
+//! `Messages` (what programs send to one rank) and `Membership` (calls, faults, splits, leaving).
+//! `mem` implements them for threads; `process` composes them of `quic` between processes and `shm`
+//! between those of one host. A further kind of link is added there and touches no collective.
 
-mod board;
+mod call_table;
+mod control_message;
 mod header;
 mod host;
 mod hosts;
-mod inbox;
 #[cfg(feature = "testing")]
 pub mod injection;
 pub mod key;
@@ -18,8 +18,8 @@ mod lanes;
 pub mod mem;
 mod membership;
 mod mesh;
+mod message_queues;
 mod messages;
-mod note;
 mod payloads;
 pub mod process;
 mod queue;
@@ -33,20 +33,20 @@ pub mod wire;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use header::{HEADER_BYTES, Header, HeaderWords, Label, Past};
+#[cfg(feature = "testing")]
+pub use control_message::EAGER;
+pub use control_message::{CONTROL_HEAD_BYTES, ControlMessage, Protocol};
+pub use header::{CallHistory, EncodedHeader, HEADER_BYTES, Header, HeaderWords};
 pub use host::{Attempt, EPOCHS, Published, Readers, SLOT, View, slots};
 pub use hosts::Hosts;
-#[cfg(feature = "testing")]
-pub use inbox::{CREDIT, OVERHEAD};
-pub use inbox::{Inbox, Permit};
 pub use lanes::{LANES, Land, Lane};
 pub use membership::{Absent, Missing, Opened, Split};
 pub use mesh::Mesh;
 #[cfg(feature = "testing")]
-pub use note::EAGER;
-pub use note::{Form, NOTE_HEAD_BYTES, Note};
+pub use message_queues::{CREDIT, OVERHEAD};
+pub use message_queues::{MessageQueues, Permit};
 pub use quic::{is_delivering_faults, leave_all};
-pub use shm::{FEW, FastEpoch, Few, Started, prepare as prepare_shared_memory};
+pub use shm::{FastEpoch, INLINE_BYTES, Inline, Started, prepare as prepare_shared_memory};
 pub use wait::{Demand, Waiting};
 
 /// What a peer that left in good order has done.

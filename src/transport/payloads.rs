@@ -1,5 +1,5 @@
-//! The payloads of messages between ranks of one process, and of those that a rank sends to itself: a
-//! bounded queue for each.
+//! The payloads of messages between ranks of one process, and of those that a rank sends to itself:
+//! a bounded queue for each.
 //!
 //! Leaves to the caller when a peer is lost, and to the inbox to wake both ends when that changes.
 
@@ -11,7 +11,7 @@ use crate::buffer;
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 
-use super::queue::{Parcel, Queue, Reason};
+use super::queue::{Parcel, ParcelQueue, Reason};
 
 /// Longest part of a payload that is copied at once; a multiple of every element's size.
 pub const PART: usize = 128 << 10;
@@ -27,7 +27,7 @@ pub struct Key {
 #[derive(Default)]
 pub struct Payloads {
     /// Made by the end that comes first, removed when the receiver has everything.
-    queues: Mutex<HashMap<Key, Arc<Queue>>>,
+    queues: Mutex<HashMap<Key, Arc<ParcelQueue>>>,
 }
 
 impl Payloads {
@@ -91,11 +91,11 @@ impl Payloads {
         self.lock().values().for_each(|queue| queue.wake_both());
     }
 
-    fn queue(&self, key: Key) -> Arc<Queue> {
+    fn queue(&self, key: Key) -> Arc<ParcelQueue> {
         Arc::clone(self.lock().entry(key).or_default())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Queue>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<ParcelQueue>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

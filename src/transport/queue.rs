@@ -31,7 +31,7 @@ impl Parcel {
 pub type Reason = &'static str;
 
 #[derive(Default)]
-pub struct Queue {
+pub struct ParcelQueue {
     state: Mutex<State>,
 }
 
@@ -45,7 +45,7 @@ struct State {
     receiver: Option<Waker>,
 }
 
-impl Queue {
+impl ParcelQueue {
     /// Puts the parcel in once there is room. `failed` ends a wait, not what can be done without
     /// one: an operation whose messages are all there completes. It is asked under the lock, so
     /// that a failure is either seen here or finds the waker.

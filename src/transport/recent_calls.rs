@@ -1,5 +1,5 @@
-//! The latest calls of this rank, recorded without a lock, read by the threads that compare calls with
-//! those of other ranks.
+//! The latest calls of this rank, recorded without a lock, read by the threads that compare calls
+//! with those of other ranks.
 //!
 //! A seqlock per entry. One thread at a time writes, in the order of numbers, while it holds the
 //! communicator's lock. Invariant: an entry that is being written over is not read: meanwhile its
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::op::Call;
 use crate::sync::{AtomicU64, fence};
-use crate::transport::board::REMEMBERED;
+use crate::transport::call_table::REMEMBERED;
 use crate::transport::wire::{CallWords, call_of_words};
 
 /// How many calls are kept: as many as a board compares.
@@ -17,13 +17,13 @@ const KEPT: usize = REMEMBERED;
 
 pub struct RecentCalls {
     /// Call number `seq` is in entry `seq % KEPT`.
-    entries: Box<[Entry; KEPT]>,
+    entries: Box<[RecentCall; KEPT]>,
     /// One more than the latest number.
     end: AtomicU64,
 }
 
 #[derive(Default)]
-struct Entry {
+struct RecentCall {
     /// One more than the number of the call.
     stamp: AtomicU64,
     words: [AtomicU64; 2],
@@ -32,7 +32,7 @@ struct Entry {
 impl Default for RecentCalls {
     fn default() -> Self {
         Self {
-            entries: Box::new(std::array::from_fn(|_| Entry::default())),
+            entries: Box::new(std::array::from_fn(|_| RecentCall::default())),
             end: AtomicU64::new(0),
         }
     }

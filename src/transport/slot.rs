@@ -1,11 +1,11 @@
 //! One slot of a thread's published memory: bytes that were copied there, or bytes of the rank's
 //! caller that are viewed where they are.
 //!
-//! Leaves to the users of the slot who waits for what. Invariants, on which the only `unsafe` rests:
-//! bytes published in place are in the slot only while their `InPlace` is there, which keeps them
-//! borrowed; they are viewed through a `Locked` alone, which holds the slot's lock; and the end of an
-//! `InPlace`, in whatever way its call ends, takes them out under the same lock. So it waits for the
-//! views, and there are none afterwards. An `InPlace` must not be leaked.
+//! Leaves to the users of the slot who waits for what. Invariants, on which the only `unsafe`
+//! rests: bytes published in place are in the slot only while their `InPlace` is there, which keeps
+//! them borrowed; they are viewed through a `Locked` alone, which holds the slot's lock; and the
+//! end of an `InPlace`, in whatever way its call ends, takes them out under the same lock. So it
+//! waits for the views, and there are none afterwards. An `InPlace` must not be leaked.
 //!
 //! That wait is short, and ends on a single thread too, because nothing is awaited while a view is
 //! held.
@@ -17,7 +17,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::op::Call;
 
-use super::{Header, Past};
+use super::{CallHistory, Header};
 
 #[derive(Default)]
 pub struct Slot {
@@ -35,14 +35,19 @@ struct Contents {
 
 impl Default for Contents {
     fn default() -> Self {
-        let header =
-            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 0 };
+        let header = Header {
+            seq: 0,
+            call: Call::barrier(),
+            history: CallHistory::default(),
+            step: 0,
+            bytes: 0,
+        };
         Self { header, bytes: Vec::new(), in_place: None }
     }
 }
 
-/// A slot while it is viewed. Not to be held while something is awaited: the rank that has published
-/// the bytes may wait for its end, on the same thread.
+/// A slot while it is viewed. Not to be held while something is awaited: the rank that has
+/// published the bytes may wait for its end, on the same thread.
 pub struct Locked<'a>(RwLockReadGuard<'a, Contents>);
 
 impl Locked<'_> {
@@ -128,7 +133,7 @@ mod tests {
     const BYTES: usize = 64 << 10;
 
     fn header(bytes: usize) -> Header {
-        Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes }
+        Header { seq: 0, call: Call::barrier(), history: CallHistory::default(), step: 0, bytes }
     }
 
     #[test]

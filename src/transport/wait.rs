@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::{parker, runtime};
 
-use super::shm::bell;
+use super::shm::doorbell;
 
 /// What an operation asks of its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Waiting {
     ) -> Option<()> {
         match self.mode() {
             WaitMode::Local => parker::block_on(future, deadline),
-            WaitMode::SharedMemory { crowded } => bell::block_on(future, deadline, crowded),
+            WaitMode::SharedMemory { crowded } => doorbell::block_on(future, deadline, crowded),
             WaitMode::DriveNetwork { leaves_work } => runtime::drive(future, deadline, leaves_work),
             WaitMode::NetworkThread => runtime::wait(future, deadline),
         }

@@ -1,4 +1,4 @@
-//! Ranks and roots that are played here, byte by byte: of other builds, and with a false table.
+//! Ranks and roots that the test imitates byte by byte: of other builds, and with a forged table.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use super::stranger::{Id, PATIENCE, open_endpoint, runtime};
 use super::{Case, report};
 
 pub const CASES: [Case; 4] = [
-    ("a_rank_of_another_build_is_named_to_all_ranks_at_once", other_rank),
-    ("a_rank_of_a_build_without_a_fingerprint_is_refused_to_all_ranks_at_once", older_rank),
-    ("a_root_that_cannot_read_a_join_is_told_to_be_of_another_build", older_root),
-    ("a_root_whose_table_has_another_in_the_place_of_a_rank_is_not_believed", foreign_table),
+    ("all_ranks_report_a_rank_of_another_build", other_rank),
+    ("all_ranks_report_a_rank_of_a_build_without_a_fingerprint", older_rank),
+    ("a_rank_reports_a_root_of_a_build_that_cannot_parse_its_join", older_root),
+    ("a_rank_rejects_a_table_that_has_another_key_for_it", foreign_table),
 ];
 
 const HELLO: u8 = 1;
 const JOIN: u8 = 2;
 const REFUSED: u8 = 3;
 const TABLE: u8 = 4;
-/// Where the entry of a rank stands in its Join, and how long it is.
+/// The bytes of a rank's entry in its Join.
 const ENTRY: std::ops::Range<usize> = 48..48 + 114;
 
-/// A frame of the bootstrap, as `src/bootstrap/message.rs` draws it.
+/// A frame of the bootstrap; `src/bootstrap/message.rs` draws its layout.
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind, 0, 0, 0][..], &(body.len() as u32).to_le_bytes(), body].concat()
 }
@@ -43,7 +43,8 @@ async fn read_frame(recv: &mut RecvStream) -> (u8, Vec<u8>) {
     (head[0], body)
 }
 
-/// Two ranks of three wait; the third sends this as its Join. Its refusal, after those of the two.
+/// Two ranks of three wait; the test sends `body` as the Join of the third. Checks that the two
+/// ranks fail with `words`, and returns the text of the refusal that the third receives.
 fn joined_by(body: &[u8], words: &[&str]) -> String {
     let mut ranks: Vec<_> = (0..2).map(|_| Process::start(&[])).collect();
     let hex = ranks[0].id();
@@ -55,7 +56,7 @@ fn joined_by(body: &[u8], words: &[&str]) -> String {
         let endpoint = open_endpoint();
         let key = id.join_identity();
         let dialled = endpoint.dial(root, &id.service(), &key, id.root(), Some(PATIENCE)).await;
-        let connection = dialled.expect("the key of the id is taken");
+        let connection = dialled.expect("the root accepts the join key");
         let (mut send, mut recv) = connection.accept_bi().await.unwrap();
         assert_eq!(read_frame(&mut recv).await, (HELLO, vec![]));
         send.write_all(&frame(JOIN, body)).await.unwrap();
@@ -81,7 +82,7 @@ fn other_rank() {
     assert!(words.iter().all(|word| told.contains(word)), "{told}");
 }
 
-/// Its Join began with rank and number of ranks.
+/// The Join of an older build began with the rank and the number of ranks.
 fn older_rank() {
     let body = [&[2, 0, 0, 0, 3, 0, 0, 0][..], &[0xee; 190]].concat();
     let ours = Build::of_this().to_string();
@@ -90,7 +91,7 @@ fn older_rank() {
     assert!(words.iter().all(|word| told.contains(word)), "{told}");
 }
 
-/// A root of the test's own, for one rank.
+/// A root that the test serves, for one rank.
 struct Root {
     service: Service,
     hex: String,
@@ -115,7 +116,7 @@ impl Root {
         Self { service, hex, _endpoint: endpoint }
     }
 
-    /// A rank that has sent its Join.
+    /// Accepts a rank and reads its Join, which is the last field of the result.
     async fn joined(&mut self) -> (Connection, SendStream, RecvStream, Vec<u8>) {
         let connection = self.service.arrivals.recv().await.unwrap().connection;
         let (mut send, mut recv) = connection.open_bi().await.unwrap();
@@ -139,7 +140,7 @@ fn older_root() {
         report(format!("after {:.0} ms: {}", answer.ms, answer.text));
         join
     });
-    // Where every build looks for it.
+    // Every build looks for the fingerprint at the beginning.
     let introduction = Introduction { rank: 1, build: Build::of_this() };
     assert!(join.starts_with(&introduction.encode()));
 }
@@ -150,7 +151,7 @@ fn foreign_table() {
         let mut root = Root::new();
         rank.tell(&format!("join {} 1 2", root.hex));
         let (_connection, mut send, _recv, join) = root.joined().await;
-        // The rank's own entry, with keys of which the root has the other half.
+        // The rank's own entry twice, but with keys whose private halves the root has.
         let mut table = join[ENTRY].repeat(2);
         for at in [0, ENTRY.len()] {
             let key = Identity::random().unwrap().public();

@@ -1,4 +1,4 @@
-//! A dialler that shows one key and signs with another.
+//! A client that presents one public key and signs with another.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// What stands before a seed in PKCS#8, and before a public key in its SubjectPublicKeyInfo.
+/// The DER prefix of an Ed25519 seed in PKCS#8, and of a public key in SubjectPublicKeyInfo.
 const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
 
-/// Whether a service takes a connection that shows `shown` and signs with the key of `seed`. The
-/// first stream an accepting rank opens is its welcome.
+/// Whether a service accepts a connection that presents `shown` and signs with the key of `seed`.
+/// The first stream that an accepting rank opens carries its Welcome.
 pub async fn taken(address: SocketAddr, service: &str, seed: [u8; 32], shown: PublicKey) -> bool {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let pkcs8 = [&PKCS8[..], &seed].concat();
@@ -28,7 +28,7 @@ pub async fn taken(address: SocketAddr, service: &str, seed: [u8; 32], shown: Pu
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyServer))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified)));
     crypto.alpn_protocols = vec![b"nexar/1".to_vec()];
     let crypto = QuicClientConfig::try_from(crypto).unwrap();
@@ -39,14 +39,14 @@ pub async fn taken(address: SocketAddr, service: &str, seed: [u8; 32], shown: Pu
         connection.accept_uni().await.ok()
     };
     let welcomed = tokio::time::timeout(Duration::from_secs(30), welcomed).await;
-    welcomed.expect("a verdict comes in time").is_some()
+    welcomed.expect("the service accepts or refuses in time").is_some()
 }
 
-/// Believes every server.
+/// Accepts every server.
 #[derive(Debug)]
-struct Anybody;
+struct AcceptAnyServer;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! Garbage at every port: how much longer ranks take to find each other and to reduce.
+//! Garbage datagrams at every port: how much they slow down initialisation and all-reduce.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use super::relay::{Dice, Relay};
 use super::wire::behind;
 use super::{Case, report, row, times};
 
-pub const CASES: [Case; 1] = [("garbage_at_every_port_disturbs_nobody", garbage)];
+pub const CASES: [Case; 1] = [("garbage_at_every_port_does_not_slow_ranks_down", garbage)];
 
-/// Where datagrams of nobody go.
+/// The target of the garbage.
 #[derive(Clone, Copy, PartialEq)]
 enum Flood {
     None,
-    /// To a port that nobody reads: what sending them costs the machine.
+    /// A socket that no process reads: shows what sending costs the machine.
     Elsewhere,
     AtRanks,
 }
 
-/// Datagrams a second, to all ports in turn.
+/// Datagrams per second, to all ports in turn.
 const FLOOD: f64 = 10_000.0;
 
-/// Quiet and flooded rounds in turn: how long it takes to find each other, and to reduce.
+/// Alternates rounds without and with a flood, and measures joining and reducing.
 fn garbage() {
     let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
-    // Making an id opens the socket.
+    // Creating an id opens the socket.
     ranks.iter_mut().for_each(|rank| drop(rank.id()));
     let ports: Vec<_> = ranks.iter_mut().map(Process::address).collect();
     let unread = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -46,7 +46,7 @@ fn garbage() {
             };
             let (joined, reduced) = join_and_reduce(&mut ranks);
             sent += flooder.map_or(0, Flooder::end);
-            // The first round is for the memory that a rank has anyway.
+            // The first round only allocates the memory that a rank needs without a flood.
             if round > 0 {
                 joins[flood as usize].push(joined);
                 reductions[flood as usize].push(reduced);
@@ -64,7 +64,7 @@ fn garbage() {
     report(format!("to join, quiet, flooded elsewhere, flooded: {:.1?} ms", medians(&joins)));
     report(format!("4 MB all-reduce, as well: {:.1?} ms", medians(&reductions)));
     for (name, against) in [("the same flood elsewhere", 1), ("quiet", 0)] {
-        // Of each round by itself: what else the machine does changes slowly.
+        // The ratio is taken within each round, because other load of the machine changes slowly.
         let ratio = |values: &[Vec<f64>; 3]| {
             let pairs = values[2].iter().zip(&values[against]);
             median(pairs.map(|(flooded, other)| flooded / other).collect())
@@ -81,8 +81,8 @@ fn garbage() {
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 
-/// Three ranks make a communicator, reduce 4 MB four times, and destroy it. How long the slowest took
-/// to join and, as a median, for a reduction, in ms.
+/// Three ranks create a communicator, reduce 4 MB four times, and destroy it. Returns, in ms, the
+/// slowest rank's time to join and the median of the slowest rank's times to reduce.
 pub fn join_and_reduce(ranks: &mut [Process]) -> (f64, f64) {
     let hex = ranks[0].id();
     for (number, rank) in ranks.iter_mut().enumerate() {
@@ -104,7 +104,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Sends garbage at a steady pace until it is ended.
+/// Sends garbage at a constant rate until `end`.
 struct Flooder {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<usize>,
@@ -137,13 +137,13 @@ impl Flooder {
     }
 }
 
-/// Random bytes, real packets of another communicator, and such packets cut short.
+/// Random bytes, real packets of another communicator, and truncated packets of it.
 fn garbage_of_all_kinds() -> Vec<Vec<u8>> {
     let relays = [(); 2].map(|()| Relay::watching());
     let (mut ranks, _) = behind(&relays);
     ask_all(&mut ranks, "allreduce 10000").into_iter().for_each(|answer| drop(answer.succeeded()));
     let mut dice = Dice::new(3);
-    let mut garbage: Vec<_> = (0..1000).map(|_| rubbish(&mut dice)).collect();
+    let mut garbage: Vec<_> = (0..1000).map(|_| random_datagram(&mut dice)).collect();
     for packet in relays.iter().flat_map(|relay| relay.captured().to_target) {
         let cut = packet[..dice.below(packet.len() as u64) as usize].to_vec();
         garbage.extend([cut, packet]);
@@ -151,8 +151,8 @@ fn garbage_of_all_kinds() -> Vec<Vec<u8>> {
     garbage
 }
 
-/// Random bytes; half of them begin as a QUIC packet would.
-fn rubbish(dice: &mut Dice) -> Vec<u8> {
+/// Random bytes. Five of six datagrams begin like a QUIC packet.
+fn random_datagram(dice: &mut Dice) -> Vec<u8> {
     let length = dice.below(1500) as usize;
     let mut bytes: Vec<u8> = (0..length).map(|_| dice.below(256) as u8).collect();
     let begin: &[u8] = match dice.below(6) {
@@ -160,7 +160,7 @@ fn rubbish(dice: &mut Dice) -> Vec<u8> {
         1 => &[0xe3, 0, 0, 0, 1, 20],         // Handshake
         2 => &[0xf0, 0, 0, 0, 1, 8],          // Retry
         3 => &[0x80, 0, 0, 0, 0, 8],          // version negotiation
-        4 => &[0xc0, 0xfa, 0xce, 0xb0, 0x0c], // a version nobody speaks
+        4 => &[0xc0, 0xfa, 0xce, 0xb0, 0x0c], // an unknown version
         _ => &[],
     };
     let shared = begin.len().min(length);

@@ -1,5 +1,6 @@
-//! Handshakes that strangers begin and do not go on with: well-formed QUIC Initials, each with the first
-//! bytes of a long ClientHello. They need no key, and each takes a place among the handshakes.
+//! Handshakes that an unauthenticated host begins and never completes: well-formed QUIC Initials,
+//! each with the first bytes of a long ClientHello. They need no key, and each of them occupies one
+//! of the limited number of pending handshakes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -19,21 +20,21 @@ use super::relay::Dice;
 use super::{Case, report, row, times};
 
 pub const CASES: [Case; 2] = [
-    ("handshakes_that_do_not_go_on_disturb_nobody", one_address),
-    ("handshakes_of_many_addresses_that_do_not_go_on_disturb_nobody", many_addresses),
+    ("handshakes_that_do_not_go_on_do_not_delay_joins", one_address),
+    ("handshakes_of_many_addresses_that_do_not_go_on_do_not_delay_joins", many_addresses),
 ];
 
-/// Initials a second, all to the port of the root.
+/// Initials per second, all to the port of the root.
 const FLOOD: f64 = 10_000.0;
-/// Where the strangers' other addresses are, in a network namespace of their own.
+/// Set in the process that runs inside a network namespace with the addresses of the senders.
 const SOURCES: &str = "HOSTILE_SOURCES";
 
 fn one_address() {
     flooded("Initials from the same host", &[Ipv4Addr::LOCALHOST.into()]);
 }
 
-/// As root this program starts itself again in a network that has 13 addresses: one of the ranks, the
-/// rest of strangers.
+/// As root, this program starts itself again in a network namespace that has 13 addresses: one for
+/// the ranks, the others for the senders of Initials.
 fn many_addresses() {
     const NAME: &str = "handshakes_of_many_addresses";
     if std::env::var_os(SOURCES).is_some() {
@@ -55,10 +56,11 @@ fn many_addresses() {
     assert!(ran.status.success(), "{text}");
 }
 
-/// Quiet and flooded rounds in turn: how long three ranks take to find each other and to reduce.
+/// Alternates rounds without and with a flood, and measures how long three ranks take to join and
+/// to reduce.
 fn flooded(name: &str, sources: &[IpAddr]) {
     let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
-    // Making an id opens the socket.
+    // Creating an id opens the socket.
     ranks.iter_mut().for_each(|rank| drop(rank.id()));
     let target = ranks[0].address();
     let mut joins: [Vec<f64>; 2] = Default::default();
@@ -83,26 +85,26 @@ fn flooded(name: &str, sources: &[IpAddr]) {
         median(joins[1].iter().zip(&joins[0]).map(|(flooded, quiet)| flooded / quiet).collect());
     row(&format!("{name}, 10,000 a second: time to join"), rounds, 200.0, "%", &[100.0 * ratio]);
     row(&format!("{name}, 10,000 a second: longest time to join"), rounds, 1000.0, "ms", &joins[1]);
-    // Generous, because a busy machine is slow: it was 20 s before there was a bound.
+    // Generous, because a busy machine is slow. Without a bound on handshakes it was 20 s.
     assert!(longest < 5000.0, "{longest} ms to join");
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 
-/// Made before they are sent, so that making them takes no time from the ranks. Two seconds of them: each is
-/// forgotten before it comes again.
+/// Initials for two seconds, created in advance so that their encryption takes no CPU time from the
+/// ranks. The target forgets each of them before it is sent again.
 static INITIALS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let mut dice = Dice::new(7);
     (0..2 * FLOOD as usize).map(|_| initial(&mut dice, None)).collect()
 });
 
-/// Strangers that send Initials at a steady pace until they are ended.
+/// Sends Initials at a constant rate until `end`.
 struct Flood {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<usize>,
 }
 
 impl Flood {
-    /// Returns when the first 2,000 are under way: more than there are places.
+    /// Returns when 2,000 were sent: more than the limit of pending handshakes.
     fn start(target: SocketAddr, sources: &[IpAddr]) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
@@ -143,7 +145,7 @@ impl Flood {
     }
 }
 
-/// Answers what the target has sent so far: a Retry asks for a token back, from that very address.
+/// Answers the Retry packets that the target has sent, each with its token from the same address.
 fn prove_address(socket: &UdpSocket, target: SocketAddr, dice: &mut Dice) {
     let mut datagram = [0; 2048];
     while let Ok(length) = socket.recv(&mut datagram) {
@@ -153,7 +155,7 @@ fn prove_address(socket: &UdpSocket, target: SocketAddr, dice: &mut Dice) {
     }
 }
 
-/// RFC 9000, 17.2.5: what the server calls itself, and the token it wants back.
+/// RFC 9000, 17.2.5: the server's connection id, and the token that the client sends back.
 struct Retry<'a> {
     server: &'a [u8],
     token: &'a [u8],
@@ -170,7 +172,7 @@ impl<'a> Retry<'a> {
     }
 }
 
-/// A datagram of 1,200 bytes that begins a handshake, as RFC 9000, 17.2.2 and RFC 9001, 5 say.
+/// A datagram of 1,200 bytes that begins a handshake, as in RFC 9000, 17.2.2 and RFC 9001, 5.
 fn initial(dice: &mut Dice, retry: Option<Retry<'_>>) -> Vec<u8> {
     const NUMBER_BYTES: usize = 4;
     const TAG_BYTES: usize = 16;
@@ -187,7 +189,8 @@ fn initial(dice: &mut Dice, retry: Option<Retry<'_>>) -> Vec<u8> {
     packet.extend((0x4000 | rest as u16).to_be_bytes());
     let number = packet.len();
     packet.extend([0; NUMBER_BYTES]);
-    // A CRYPTO frame of 38 bytes: a ClientHello of 1,024, its version and its random number.
+    // A CRYPTO frame of 38 bytes: the header of a ClientHello of 1,024 bytes, its version and its
+    // random number.
     let mut payload = vec![6, 0, 38, 1, 0, 4, 0, 3, 3];
     payload.extend(random(32));
     payload.resize(rest - NUMBER_BYTES - TAG_BYTES, 0);

@@ -1,4 +1,4 @@
-//! Finding each other when somebody is wrong, late, missing or there twice.
+//! Initialisation with a rank that is wrong, late, missing or duplicated.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use super::stranger::{Id, open_endpoint, runtime};
 
 pub const CASES: [Case; 14] = [
     ("a_changed_id_is_refused_before_any_packet", changed_id),
-    ("a_rank_with_another_secret_is_refused_and_the_others_wait_for_the_right_one", wrong_secret),
-    ("a_rank_that_has_a_secret_refuses_an_id_that_was_made_without_it", ignored_secret),
+    ("a_rank_with_another_secret_is_refused_while_the_others_keep_waiting", wrong_secret),
+    ("a_rank_that_has_a_secret_refuses_an_id_created_without_it", ignored_secret),
     ("a_rank_of_another_job_at_the_same_address_is_refused", another_job),
-    ("initialisation_ends_at_its_deadline_in_whichever_part_it_is", one_deadline),
+    ("all_phases_of_initialisation_share_one_deadline", one_deadline),
     ("a_root_holds_one_table_for_all_ranks", one_table),
-    ("a_rank_that_comes_twice_ends_the_initialisation_for_all", duplicate),
-    ("ranks_that_disagree_on_their_number_are_all_told", different_nranks),
-    ("ranks_that_differ_in_their_algorithms_are_all_told", different_algorithms),
-    ("ranks_that_never_come_are_named_to_all_at_the_deadline", missing),
-    ("an_id_makes_one_communicator", reused_id),
-    ("an_environment_makes_a_communicator_and_another_secret_is_refused", environment),
-    ("an_id_whose_process_has_gone_is_a_timeout", root_gone),
-    ("ranks_that_wait_learn_that_the_root_was_killed", root_killed),
+    ("a_duplicate_rank_fails_initialisation_on_all_ranks", duplicate),
+    ("different_numbers_of_ranks_fail_initialisation_on_all_ranks", different_nranks),
+    ("different_algorithms_fail_initialisation_on_all_ranks", different_algorithms),
+    ("all_ranks_name_missing_ranks_at_the_deadline", missing),
+    ("an_id_creates_one_communicator", reused_id),
+    ("initialisation_from_the_environment_refuses_another_secret", environment),
+    ("joining_times_out_if_the_process_of_the_id_has_exited", root_gone),
+    ("waiting_ranks_report_that_the_root_was_killed", root_killed),
 ];
 
-/// One order to each rank, all at once.
+/// Sends each rank its order, then collects the answers.
 fn ask_each(ranks: &mut [Process], orders: &[String]) -> Vec<Answer> {
     ranks.iter_mut().zip(orders).for_each(|(rank, order)| rank.tell(order));
     ranks.iter_mut().map(Process::hear).collect()
@@ -111,7 +111,7 @@ fn another_job() {
     ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
 }
 
-/// The last rank comes late, and then says nothing where the others ask which memory they share.
+/// The last rank joins late and then does not answer the shared-memory handshake.
 fn one_deadline() {
     let limits = [("NEXAR_INIT_TIMEOUT_MS", "8000"), ("NEXAR_SHM_DISABLE", "0")];
     let mut ranks = start(OTHERS, &limits);
@@ -120,21 +120,21 @@ fn one_deadline() {
     for (number, rank) in ranks.iter_mut().enumerate() {
         rank.tell(&format!("join {hex} {} {}", number + 1, OTHERS + 1));
     }
-    // What the first part of the initialisation takes.
+    // The duration of the first phase of initialisation.
     std::thread::sleep(Duration::from_secs(6));
     runtime().block_on(async {
         let _silent = Member::join(&Id::parse(&hex), root).await;
         for rank in &mut ranks {
             let answer = rank.hear().failed(Code::Timeout, &["whether it shares memory"]);
             report(format!("{:.0} ms: {}", answer.ms, answer.text));
-            // With a limit for each part it were 14 s.
+            // With a deadline for each phase it would take 14 s.
             assert!(answer.ms < 12_000.0, "{} ms", answer.ms);
             answer.within(9000.0);
         }
     });
 }
 
-/// None of the ranks takes what the root has for it, until all are in.
+/// No rank reads its table until all ranks have joined.
 fn one_table() {
     const RANKS: usize = 400;
     const COPIES_KIB: i64 = (RANKS * RANKS * ENTRY_BYTES / 1024) as i64;
@@ -195,7 +195,7 @@ fn different_algorithms() {
 }
 
 fn missing() {
-    // Long enough for those that do come.
+    // Long enough for the ranks that do join.
     let mut ranks = start(3, &[("NEXAR_INIT_TIMEOUT_MS", "5000")]);
     let id = ranks[0].id();
     let orders = [0, 2, 4].map(|rank| format!("join {id} {rank} 5"));
@@ -205,7 +205,7 @@ fn missing() {
         assert!(answer.ms > 4000.0, "{} ms is early", answer.ms);
         answer.failed(Code::Timeout, &["ranks 1, 3 of 5"]).within(5500.0);
     }
-    // One alone, and rank 0 itself among the missing.
+    // A single rank joins, and rank 0 is missing.
     let mut ranks = start(2, &[("NEXAR_INIT_TIMEOUT_MS", "1000")]);
     let id = ranks[0].id();
     let answer = ranks[1].ask(&format!("join {id} 1 2"));
@@ -229,7 +229,7 @@ fn reused_id() {
 }
 
 fn environment() {
-    // Nobody takes the port of a socket that was closed a moment ago.
+    // The kernel does not reuse the port of a socket that was closed just now.
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let rank = |number: &str, secret: &str| {
         Process::start(&[
@@ -262,16 +262,16 @@ fn root_gone() {
     let answer = ranks[0].ask(&format!("join {id} 1 2"));
     let answer = answer.failed(Code::Timeout, &["127.0.0.1", "does not answer"]).within(2500.0);
     report(format!("{:.0} ms: {}", answer.ms, answer.text));
-    // A process that could not join still can join others.
+    // After the failure other communicators can be created.
     drop(ranks);
     drop(world(2, &[]));
 }
 
 fn root_killed() {
-    // Its log on its output tells when a rank has come.
+    // The root logs to stdout, which tells the test when a rank has joined.
     let mut root = Process::start(&[("NEXAR_DEBUG", "TRACE"), ("NEXAR_DEBUG_FILE", "/dev/stdout")]);
     root.tell("id");
-    // Ids begin with these letters: NXR1.
+    // An id begins with NXR1.
     let id = root.line_with(" 4e585231").rsplit(' ').next().unwrap().to_owned();
     let mut ranks = start(2, &[]);
     for (number, rank) in ranks.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Ranks that are lost, stop, abort, panic or leave while others need them.
+//! Ranks that are killed, stop, abort, panic or leave while other ranks need them.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use super::process::{Answer, Process, ask_all, slowest, world};
 use super::{check_time, report, row, times};
 
 pub const CASES: [Case; 12] = [
-    ("a_rank_killed_inside_an_all_reduce_is_named_by_the_others", killed),
+    ("all_ranks_name_a_rank_killed_inside_an_all_reduce", killed),
     ("a_rank_that_stops_is_lost_after_the_peer_timeout", stopped),
-    ("a_short_stop_is_no_loss", stopped_shortly),
+    ("a_rank_that_stops_shorter_than_the_peer_timeout_is_not_lost", stopped_shortly),
     ("an_abort_ends_the_operations_of_the_others", aborted),
     ("a_panic_inside_an_operation_is_an_internal_error_on_every_rank", panicked),
-    ("a_panic_inside_is_named_by_ranks_that_exit_at_once", panicked_and_exited),
-    ("a_rank_that_left_is_named_by_who_still_needs_it", left),
-    ("a_process_that_ends_after_its_last_collective_takes_no_result_with_it", ended_together),
-    ("a_result_outlives_the_process_that_sent_it", ended_first),
-    ("a_process_that_ends_before_its_peers_need_it_is_named", ended_early),
-    ("a_process_ends_though_its_peer_hangs", ended_beside_a_stopped_peer),
-    ("a_rank_that_leaves_right_after_its_init_spoils_nobodys", left_at_once),
+    ("a_panic_inside_is_blamed_on_its_rank_if_all_exit_at_once", panicked_and_exited),
+    ("a_call_that_needs_a_rank_that_has_left_names_it", left),
+    ("processes_that_exit_after_a_collective_lose_no_result", ended_together),
+    ("data_arrives_though_its_sender_has_exited", ended_first),
+    ("a_call_that_needs_a_process_that_has_exited_names_it", ended_early),
+    ("a_process_exits_though_its_peer_is_stopped", ended_beside_a_stopped_peer),
+    ("a_rank_that_leaves_right_after_init_does_not_fail_the_init_of_others", left_at_once),
 ];
 
-/// What waits until a peer is lost takes so long that it is found out.
-const PATIENT: [(&str, &str); 1] = [("NEXAR_PEER_TIMEOUT_MS", "60000")];
+/// A peer timeout so long that a case which waits for it exceeds its time limit.
+const LONG_PEER_TIMEOUT: [(&str, &str); 1] = [("NEXAR_PEER_TIMEOUT_MS", "60000")];
 
-/// The answer that ends a loop of rounds.
+/// The answer that ends the order `rounds`: the first that is not a correct result.
 fn last_round(rank: &mut Process) -> Answer {
     loop {
         let answer = rank.hear();
@@ -47,7 +47,7 @@ fn killed() {
             .iter_mut()
             .for_each(|rank| rank.tell(&format!("rounds {}", times(16 << 20, 64 << 20))));
         ranks[victim].hear().succeeded();
-        // Another moment of the all-reduce in each repetition.
+        // Each repetition kills the rank at another point of the all-reduce.
         sleep(Duration::from_millis(40 * repetition as u64));
         ranks[victim].signal(9);
         let began = Instant::now();
@@ -87,7 +87,7 @@ fn stopped() {
         report(format!("rank {rank} after {seconds:.2} s: {}", answer.text));
         check_time(&answer.text, seconds * 1e3, 4500.0);
     }
-    // Continued, it learns that it was given up.
+    // When it continues, it learns that the others have failed the communicator.
     ranks[1].signal(18); // SIGCONT
     last_round(&mut ranks[1]).failed(Code::RemoteError, &[]);
 }
@@ -97,7 +97,7 @@ fn stopped_shortly() {
     ranks.iter_mut().for_each(|rank| rank.tell("rounds 1000000"));
     ranks[1].hear().succeeded();
     ranks[1].signal(19);
-    sleep(Duration::from_secs(2)); // what is tested is this very span
+    sleep(Duration::from_secs(2)); // shorter than the peer timeout
     ranks[1].signal(18);
     for _ in 0..10 {
         for rank in &mut ranks {
@@ -107,7 +107,7 @@ fn stopped_shortly() {
 }
 
 fn aborted() {
-    let mut ranks = world(4, &PATIENT);
+    let mut ranks = world(4, &LONG_PEER_TIMEOUT);
     for rank in [0, 2, 3] {
         ranks[rank].tell("allreduce 100000");
     }
@@ -138,7 +138,7 @@ fn panicked() {
     row("a panic inside an operation, 4 ranks", tries, 100.0, "ms", &times_of_all);
 }
 
-/// A rank that exits after its error is no culprit.
+/// No rank blames a rank that has exited because of the error.
 fn panicked_and_exited() {
     for size in [2, 4, 8] {
         let tries = times(4, 100);
@@ -165,7 +165,7 @@ fn panicked_and_exited() {
 
 fn left() {
     for size in [2, 4] {
-        let mut ranks = world(size, &PATIENT);
+        let mut ranks = world(size, &LONG_PEER_TIMEOUT);
         for answer in ask_all(&mut ranks, "allreduce 1000") {
             answer.succeeded();
         }
@@ -184,7 +184,7 @@ fn ended_together() {
     let repetitions = times(20, 200);
     for size in [2, 4] {
         for repetition in 0..repetitions {
-            // Small and large results; with and without a farewell.
+            // Small and large results; with and without destroying the communicator.
             let count = [1, 1 << 17][repetition % 2];
             let farewell = repetition % 4 == 3;
             let mut ranks = world(size, &[]);
@@ -212,11 +212,11 @@ fn ended_first() {
     for size in [2, 4] {
         for count in [64, 3 << 20] {
             let mut ranks = world(size, &[]);
-            // In the binomial tree the root sends to its children and is done.
+            // In the binomial tree the root only sends to its children.
             ranks[0].tell(&format!("broadcast {count} 0\nexit"));
             ranks[0].hear().succeeded();
             let root = ranks.remove(0);
-            // The others come when the root is already on its way out.
+            // The others call it while the root already exits.
             ranks.iter_mut().for_each(|rank| rank.tell(&format!("broadcast {count} 0")));
             for (number, rank) in ranks.iter_mut().enumerate() {
                 let answer = rank.hear();
@@ -227,7 +227,7 @@ fn ended_first() {
             assert!(root.ended().success());
         }
     }
-    // The root has ended for good before the others ask for what it sent.
+    // The root's process has exited before the other rank receives.
     let mut ranks = world(2, &[]);
     ranks[0].ask("broadcast 100000 0").succeeded();
     assert!(ranks.remove(0).end().success());
@@ -236,7 +236,7 @@ fn ended_first() {
 }
 
 fn ended_early() {
-    let mut ranks = world(3, &PATIENT);
+    let mut ranks = world(3, &LONG_PEER_TIMEOUT);
     ranks[1..].iter_mut().for_each(|rank| rank.tell("allreduce 1000"));
     let began = Instant::now();
     assert!(ranks.remove(0).end().success());
@@ -248,7 +248,7 @@ fn ended_early() {
 
 fn ended_beside_a_stopped_peer() {
     for order in ["exit", "destroy\nexit", "abort\nexit"] {
-        let mut ranks = world(2, &PATIENT);
+        let mut ranks = world(2, &LONG_PEER_TIMEOUT);
         ask_all(&mut ranks, "allreduce 1000")
             .into_iter()
             .for_each(|answer| drop(answer.succeeded()));

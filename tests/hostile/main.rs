@@ -1,14 +1,15 @@
-//! Communicators of real processes in a bad world: strangers, liars, losses and a broken network.
+//! Communicators of real processes under attack and faults: unauthenticated peers, malicious
+//! members, lost ranks and a faulty network.
 //!
-//! Every rank is a process of its own: this very program, started again by a case and told what to
-//! call line by line (`rank.rs`, `process.rs`). Cases run one after another, because most of them
-//! promise a time (`check_time`). A case waits for what it is told; it lets time pass only where that is
-//! the trouble itself. It ends by itself.
+//! Every rank is a process: a case starts this program again and sends it commands, one per line
+//! (`rank.rs`, `process.rs`). Cases run one after another, because most of them check a time
+//! (`check_time`). A case waits for events; it sleeps only where elapsed time is the fault under
+//! test. Every case terminates.
 //!
-//! `cargo test --test hostile [-- words]` runs the cases whose name contains one of the words;
-//! with `HOSTILE_FULL=1` as often as `make fault` asks. With `HOSTILE_ROWS=1` there are lines for
-//! `capi-tests/fault/hostile.py`, which makes rows of its table of them. `hostile relay` is a relay for
-//! the processes of others.
+//! `cargo test --test hostile [-- words]` runs the cases whose name contains one of the words.
+//! `HOSTILE_FULL=1` repeats each case as often as `make fault` requires. `HOSTILE_ROWS=1` prints
+//! the lines that `capi-tests/fault/hostile.py` turns into rows of its table. `hostile relay` is a
+//! relay for processes that other tests start.
 
 mod builds;
 mod forger;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
         &split::CASES,
         &user::CASES,
     ];
-    // One line says where a case failed.
+    // A failure prints one line with its location.
     std::panic::set_hook(Box::new(|panic| println!("{panic}")));
     let cases: Vec<_> = modules.concat().into_iter().filter(|(name, _)| wanted(name)).collect();
     println!("\nrunning {} tests", cases.len());
@@ -86,13 +87,14 @@ fn main() -> ExitCode {
 
 static FIGURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// A measurement, shown under the name of the case.
+/// Records a measurement, which is printed below the name of the case.
 fn report(figure: String) {
     FIGURES.lock().unwrap().push(figure);
 }
 
-/// A row of the table of `make fault`: what a number of tries gave. Counts and memory must keep the bound
-/// in every run; times and shares need many tries, and are judged there.
+/// Reports a row of the table of `make fault`: the values of `tries` tries. Counts and memory are
+/// checked against `bound` in every run. Times (ms) and ratios (%) need many tries; `make fault`
+/// checks them.
 fn row(name: &str, tries: usize, bound: f64, unit: &str, values: &[f64]) {
     let worst = values.iter().copied().fold(0.0, f64::max);
     report(format!("{name}: {tries} tries, at most {worst:.1} {unit}"));
@@ -103,12 +105,11 @@ fn row(name: &str, tries: usize, bound: f64, unit: &str, values: &[f64]) {
     assert!(matches!(unit, "ms" | "%") || worst <= bound, "{name}: {worst} {unit}, not {bound}");
 }
 
-/// Ranks that give up waiting by themselves do so later, after 30 s or more.
+/// Below the timeouts of the ranks, the shortest of which is 30 s.
 const NOBODY_GIVES_UP_MS: f64 = 25_000.0;
 
-/// What took so long was over before anything gave up waiting. That it took no longer than promised is
-/// checked with `HOSTILE_TIMES` in the environment, as by `make fault`: a promise of time needs a machine
-/// that does nothing else.
+/// Asserts that `what` ended before any timeout of a rank. With `HOSTILE_TIMES` in the environment,
+/// as `make fault` sets it, asserts `promised_ms`: that needs an otherwise idle machine.
 #[track_caller]
 fn check_time(what: &str, ms: f64, promised_ms: f64) {
     let is_strict = std::env::var_os("HOSTILE_TIMES").is_some();
@@ -116,12 +117,12 @@ fn check_time(what: &str, ms: f64, promised_ms: f64) {
     assert!(ms <= most, "{ms} ms, not {most}: {what}");
 }
 
-/// The seed of everything that is drawn at random.
+/// The seed of all random numbers.
 fn seed() -> u64 {
     std::env::var("HOSTILE_SEED").map_or(1, |seed| seed.parse().expect("a number"))
 }
 
-/// How often: `few` in every run, `many` if asked for.
+/// The number of repetitions: `few`, or `many` with `HOSTILE_FULL`.
 fn times(few: usize, many: usize) -> usize {
     if std::env::var_os("HOSTILE_FULL").is_some() { many } else { few }
 }

@@ -1,6 +1,6 @@
-//! A member that joined in good order and then breaks the protocol on its own connections.
+//! A member that joins normally and then breaks the protocol on its own connections.
 //!
-//! It is rank 0 and dials all others, so that everything it sends is written here, byte by byte.
+//! The member is rank 0 and dials all others; this file writes every byte that it sends.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use nexar::op::Call;
 use nexar::rank::Rank;
 use nexar::transport::key::{Identity, PublicKey};
 use nexar::transport::quic::endpoint::Endpoint;
-use nexar::transport::{Header, Note, Past};
+use nexar::transport::{CallHistory, ControlMessage, Header};
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::time::timeout;
 
@@ -25,21 +25,22 @@ use super::{Case, row, times};
 pub const CASES: [Case; 3] = [
     ("a_member_that_breaks_the_protocol_is_named_at_once", expelled),
     ("a_member_takes_no_more_memory_of_the_others_than_its_window", memory),
-    ("a_member_that_reads_nothing_is_waited_for_and_takes_little_memory", never_reads),
+    ("a_member_that_reads_nothing_times_out_and_takes_little_memory", never_reads),
 ];
 
 /// Ranks besides the member. Each of them is its neighbour.
 pub const OTHERS: usize = 3;
-/// A rank in the table: its key, how many addresses it has, room for two, its process, its host, and whether it has CUDA.
+/// A rank in the table: its key, how many addresses it has, room for two, its process, its host,
+/// and whether it has CUDA.
 pub const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16 + 1;
-/// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as much of
-/// the control stream, and a sixth more.
+/// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as
+/// much of the control stream, and a sixth more.
 const WINDOW_KIB: f64 = ((8 * 4096 + 2 * 64) * 7 / 6) as f64;
 /// The most that it may take, whatever it sends.
 const MEMORY_KIB: f64 = WINDOW_KIB + 1024.0;
 
 pub struct Member {
-    /// By rank, beginning with 1. The control stream of the peer is open, but not read.
+    /// By rank, beginning with rank 1. The peer's control stream is open, but not read.
     links: Vec<Link>,
     context: u64,
     dice: Dice,
@@ -75,7 +76,7 @@ impl Member {
             let service = format!("r{rank}.{context:016x}.nexar");
             let connection =
                 endpoint.dial(address, &service, &me, key, Some(PATIENCE)).await.unwrap();
-            // Their first stream is the control stream, and its first frame the welcome.
+            // The peer's first stream is its control stream, whose first frame is Welcome.
             let mut theirs = connection.accept_uni().await.unwrap();
             theirs.read_exact(&mut [0; 20]).await.unwrap();
             let control = connection.open_uni().await.unwrap();
@@ -86,7 +87,7 @@ impl Member {
         Self { links, context, dice: Dice::new(context), _endpoint: endpoint }
     }
 
-    /// One of the others.
+    /// The link to a random other rank.
     fn victim(&mut self) -> &mut Link {
         let one = self.dice.below(OTHERS as u64) as usize;
         &mut self.links[one]
@@ -96,34 +97,36 @@ impl Member {
         (0..bytes).map(|_| self.dice.below(256) as u8).collect()
     }
 
-    /// Writes to a new stream of every other, and leaves it open.
+    /// Opens a stream to every other rank, writes `bytes` to it and leaves it open.
     async fn open(&mut self, bytes: &[u8]) {
         for link in &self.links {
             let Ok(mut stream) = link.connection.open_uni().await else { continue };
             let _ = stream.write_all(bytes).await;
-            // Dropping it would end it.
+            // Dropping the stream would finish it.
             std::mem::forget(stream);
         }
     }
 
+    /// Writes to the control stream of a random other rank.
     async fn say(&mut self, frame: &[u8]) {
         let _ = self.victim().control.write_all(frame).await;
     }
 
-    /// The header of a barrier's message in place of the one that is expected.
+    /// Sends `header` where the others expect that of a barrier's message.
     async fn barrier(&mut self, header: Header) {
         let lane = (header.seq % 4) as u8;
         let bytes = [&preamble(DATA, lane, self.context)[..], &header.encode()].concat();
         self.open(&bytes).await;
     }
 
-    async fn note(&mut self, head: &[u8]) {
-        let bytes = [&preamble(NOTES, 0, self.context)[..], head].concat();
+    async fn message(&mut self, head: &[u8]) {
+        let bytes = [&preamble(MESSAGES, 0, self.context)[..], head].concat();
         self.open(&bytes).await;
     }
 }
 
-/// Dials the root and says who wants in, as `src/bootstrap/message.rs` draws it. What follows is the table.
+/// Dials the root and says who wants in, as `src/bootstrap/message.rs` draws it. What follows is
+/// the table.
 pub async fn present(
     endpoint: &Endpoint,
     me: &Identity,
@@ -134,7 +137,7 @@ pub async fn present(
 ) -> (Connection, SendStream, RecvStream) {
     let key = id.join_identity();
     let dialled = endpoint.dial(root, &id.service(), &key, id.root(), Some(PATIENCE)).await;
-    let connection = dialled.expect("the key of the id is taken");
+    let connection = dialled.expect("the root accepts the join key");
     let (mut send, mut recv) = connection.accept_bi().await.unwrap();
     assert_eq!(message(&mut recv).await.0, 1, "Hello");
     let mut fields = Introduction { rank, build: Build::of_this() }.encode().to_vec();
@@ -158,8 +161,8 @@ pub async fn present(
 
 const CONTROL: u8 = 1;
 const DATA: u8 = 2;
-const NOTES: u8 = 3;
-const BODY: u8 = 4;
+const MESSAGES: u8 = 3;
+const PAYLOAD: u8 = 4;
 
 fn preamble(kind: u8, lane: u8, context: u64) -> Vec<u8> {
     [&[kind, lane, 0, 0, 0, 0, 0, 0][..], &context.to_le_bytes()].concat()
@@ -187,41 +190,44 @@ fn sha256(bytes: &[u8]) -> Vec<u8> {
     ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().to_vec()
 }
 
-/// The others' call before the one that is disturbed. It needs no message.
+/// The others' call before the one under attack. It sends no message.
 const FIRST: Call = Call::broadcast(0, DataType::Uint8, Rank(0));
 
-/// What the member does.
+/// How the member breaks the protocol.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     WrongLength,
     WrongStep,
-    NumberOfThePast,
-    NumberOfTheFuture,
+    SequenceNumberOfThePast,
+    SequenceNumberOfTheFuture,
     GarbledHeader,
     GarbledFrame,
     LongFrame,
     ReservedBitOfAFrame,
     SecondWelcome,
     ReservedBitOfAStream,
-    StreamOfNoKind,
-    LaneThatIsNone,
+    StreamOfUnknownKind,
+    LaneOutOfRange,
     LaneTwice,
     ControlTwice,
-    GarbledNote,
-    ReservedBitOfANote,
+    GarbledControlMessage,
+    ReservedBitOfAControlMessage,
     MessageOutOfOrder,
     MessagesBeyondCredit,
-    ReadyForNothing,
-    CreditForNothing,
-    BytesUnasked,
-    CommunicatorsWithoutEnd,
-    CommunicatorsBehindHalfAStream,
+    UnexpectedClearToSend,
+    UnexpectedCredit,
+    UnexpectedPayload,
+    LeavesOfManyCommunicators,
+    LeavesBehindATruncatedPreamble,
 }
 
 use Deed::*;
 
 const KINDS: [(&str, &[Deed]); 4] = [
-    ("wrong lengths and numbers", &[WrongLength, WrongStep, NumberOfThePast, NumberOfTheFuture]),
+    (
+        "wrong lengths and numbers",
+        &[WrongLength, WrongStep, SequenceNumberOfThePast, SequenceNumberOfTheFuture],
+    ),
     (
         "garbage and reserved bits",
         &[
@@ -231,43 +237,46 @@ const KINDS: [(&str, &[Deed]); 4] = [
             ReservedBitOfAFrame,
             SecondWelcome,
             ReservedBitOfAStream,
-            StreamOfNoKind,
-            LaneThatIsNone,
-            GarbledNote,
-            ReservedBitOfANote,
+            StreamOfUnknownKind,
+            LaneOutOfRange,
+            GarbledControlMessage,
+            ReservedBitOfAControlMessage,
         ],
     ),
     (
         "messages nobody asked for",
-        &[MessageOutOfOrder, ReadyForNothing, CreditForNothing, BytesUnasked],
+        &[MessageOutOfOrder, UnexpectedClearToSend, UnexpectedCredit, UnexpectedPayload],
     ),
     (
-        "streams opened twice, floods of notes and frames",
+        "streams opened twice, floods of control messages and frames",
         &[
             LaneTwice,
             ControlTwice,
             MessagesBeyondCredit,
-            CommunicatorsWithoutEnd,
-            CommunicatorsBehindHalfAStream,
+            LeavesOfManyCommunicators,
+            LeavesBehindATruncatedPreamble,
         ],
     ),
 ];
 
 impl Deed {
-    /// The others are in a barrier, which is their second call.
+    /// Executes the deed. The others are in a barrier, which is their second call.
     async fn done_by(self, member: &mut Member) {
         let context = member.context;
-        let past = Past::default().then(&FIRST);
-        let right = Header { seq: 1, call: Call::barrier(), past, step: 0, bytes: 0 };
+        let history = CallHistory::default().then(&FIRST);
+        let right = Header { seq: 1, call: Call::barrier(), history, step: 0, bytes: 0 };
         match self {
             WrongLength => member.barrier(Header { bytes: 1 << 40, ..right }).await,
             WrongStep => member.barrier(Header { step: 7, ..right }).await,
-            NumberOfThePast => {
-                let first = Header { seq: 0, past: Past::default(), call: FIRST, ..right };
+            SequenceNumberOfThePast => {
+                let first =
+                    Header { seq: 0, history: CallHistory::default(), call: FIRST, ..right };
                 let lane = preamble(DATA, 1, context);
                 member.open(&[&lane[..], &first.encode()].concat()).await;
             }
-            NumberOfTheFuture => member.barrier(Header { seq: 1 + (4 << 20), ..right }).await,
+            SequenceNumberOfTheFuture => {
+                member.barrier(Header { seq: 1 + (4 << 20), ..right }).await
+            }
             GarbledHeader => {
                 let garbage = member.garbage(200);
                 let lane = preamble(DATA, 1, context);
@@ -285,38 +294,40 @@ impl Deed {
                 lane[5] = 0x40;
                 member.open(&lane).await;
             }
-            StreamOfNoKind => member.open(&preamble(77, 0, context)).await,
-            LaneThatIsNone => member.open(&preamble(DATA, 4, context)).await,
+            StreamOfUnknownKind => member.open(&preamble(77, 0, context)).await,
+            LaneOutOfRange => member.open(&preamble(DATA, 4, context)).await,
             LaneTwice => {
                 member.open(&preamble(DATA, 2, context)).await;
                 member.open(&preamble(DATA, 2, context)).await;
             }
             ControlTwice => member.open(&preamble(CONTROL, 0, 0)).await,
-            GarbledNote => {
+            GarbledControlMessage => {
                 let garbage = member.garbage(24);
-                member.note(&garbage).await;
+                member.message(&garbage).await;
             }
-            ReservedBitOfANote => {
-                let mut head = Note::Ready { id: 0 }.encode();
+            ReservedBitOfAControlMessage => {
+                let mut head = ControlMessage::ClearToSend { id: 0 }.encode();
                 head[3] = 1;
-                member.note(&head).await;
+                member.message(&head).await;
             }
-            MessageOutOfOrder => member.note(&eager(5)).await,
+            MessageOutOfOrder => member.message(&eager(5)).await,
             MessagesBeyondCredit => {
-                let notes: Vec<_> = (0..20).flat_map(eager).collect();
-                member.note(&notes).await;
+                let messages: Vec<_> = (0..20).flat_map(eager).collect();
+                member.message(&messages).await;
             }
-            ReadyForNothing => member.note(&Note::Ready { id: 0 }.encode()).await,
-            CreditForNothing => member.note(&Note::Credit { bytes: 1 }.encode()).await,
-            BytesUnasked => {
-                let bytes = [preamble(BODY, 0, context), vec![0; 8 + 4096]].concat();
+            UnexpectedClearToSend => {
+                member.message(&ControlMessage::ClearToSend { id: 0 }.encode()).await
+            }
+            UnexpectedCredit => member.message(&ControlMessage::Credit { bytes: 1 }.encode()).await,
+            UnexpectedPayload => {
+                let bytes = [preamble(PAYLOAD, 0, context), vec![0; 8 + 4096]].concat();
                 member.open(&bytes).await;
             }
-            CommunicatorsWithoutEnd => {
+            LeavesOfManyCommunicators => {
                 let leaves: Vec<_> = (1..1 << 17).flat_map(|one| leave(context ^ one)).collect();
                 member.say(&leaves).await;
             }
-            CommunicatorsBehindHalfAStream => {
+            LeavesBehindATruncatedPreamble => {
                 member.open(&preamble(DATA, 2, context)[..7]).await;
                 let leaves: Vec<_> = (1..1 << 20).flat_map(|one| leave(context ^ one)).collect();
                 member.say(&leaves).await;
@@ -325,7 +336,7 @@ impl Deed {
     }
 }
 
-/// A message of 16 KiB with its envelope.
+/// An eager message of 16 KiB with its envelope.
 fn eager(id: u64) -> Vec<u8> {
     let mut head = [0; 24];
     (head[0], head[1]) = (1, DataType::Uint8 as u8);
@@ -334,7 +345,7 @@ fn eager(id: u64) -> Vec<u8> {
     [&head[..], &[7; 16 << 10]].concat()
 }
 
-/// The others, once they are in a communicator with a member.
+/// Creates a communicator of the other ranks and a new member, which is returned.
 async fn world(ranks: &mut [Process]) -> Member {
     let hex = ranks[0].id();
     let root = ranks[0].address();
@@ -357,7 +368,7 @@ fn most_resident(ranks: &[Process]) -> Vec<f64> {
 fn expelled() {
     let mut ranks = others(&[]);
     runtime().block_on(async {
-        // What a rank needs anyway is not the member's doing.
+        // Memory that a rank needs in any case must not count as the member's.
         let _ = disturbed(&mut ranks, WrongLength).await;
         for (kind, deeds) in KINDS {
             let tries = deeds.len() * times(1, 100_usize.div_ceil(deeds.len()));
@@ -374,7 +385,7 @@ fn expelled() {
     });
 }
 
-/// How many milliseconds each of the others took to name the member.
+/// Executes the deed. Returns how many milliseconds each other rank took to name the member.
 async fn disturbed(ranks: &mut [Process], deed: Deed) -> Vec<f64> {
     let mut member = world(ranks).await;
     ask_all(ranks, "broadcast 0 0");
@@ -391,14 +402,14 @@ async fn disturbed(ranks: &mut [Process], deed: Deed) -> Vec<f64> {
     spans
 }
 
-/// Streams that nobody reads, full, as many as there may be.
+/// The member fills as many streams as it may open, none of which the others read.
 fn memory() {
     let tries = times(1, 5);
     let mut grown = Vec::new();
     for _ in 0..tries {
         let mut ranks = others(&[]);
         runtime().block_on(async {
-            // What a rank needs anyway is not the member's doing.
+            // Memory that a rank needs in any case must not count as the member's.
             join_all(&mut ranks);
             ask_all(&mut ranks, "allreduce 4000000");
             let member = world(&mut ranks).await;
@@ -410,7 +421,7 @@ fn memory() {
             let now = most_resident(&ranks).into_iter();
             grown.extend(now.zip(before).map(|(now, before)| now - before));
         });
-        // The member has gone with its endpoint.
+        // The runtime has dropped the member and its endpoint.
         for rank in &mut ranks {
             rank.hear().failed(Code::RemoteError, &["rank 0 "]);
         }
@@ -418,7 +429,7 @@ fn memory() {
     row("malicious member: memory that its unread data takes", tries, MEMORY_KIB, "KiB", &grown);
 }
 
-/// Opens data streams until there are no more to open, and writes until nothing more goes in.
+/// Opens data streams up to the peer's limit, and writes to each up to its window.
 async fn fill(link: &Link, context: u64) -> Vec<SendStream> {
     let mut open = Vec::new();
     for number in 0_u8.. {
@@ -426,7 +437,7 @@ async fn fill(link: &Link, context: u64) -> Vec<SendStream> {
         let Ok(Ok(mut stream)) = opened else { break };
         let another = context + u64::from(number / 4);
         stream.write_all(&preamble(DATA, number % 4, another)).await.unwrap();
-        // The lane of the barrier is read, and stays empty.
+        // The peer reads the barrier's lane, so this one stays empty.
         let is_read = number == 0;
         while !is_read && timeout(FULL, stream.write(&[0; 1 << 16])).await.is_ok() {}
         open.push(stream);
@@ -434,9 +445,9 @@ async fn fill(link: &Link, context: u64) -> Vec<SendStream> {
     open
 }
 
-/// How long nothing moves in a stream that is full.
+/// A stream counts as full if a write has not completed after this time.
 const FULL: Duration = Duration::from_millis(100);
-/// What waits at its sender, and a bit.
+/// The send window of a connection, and some margin.
 const SEND_WINDOW_KIB: f64 = (6 << 10) as f64;
 
 fn never_reads() {
@@ -453,7 +464,7 @@ fn never_reads() {
             let blamed = answers.iter().filter(|answer| answer.code == Code::Timeout);
             assert!(blamed.clone().all(|answer| answer.text.contains("rank 0 ")), "{answers:?}");
             assert!(blamed.count() > 0, "{answers:?}");
-            // The payload, and the buffer that it is compared with.
+            // The rank's own memory: the payload, and the copy that the result is compared with.
             let own = 2 * (BYTES as i64 >> 10);
             grown.push((ranks[0].most_resident() - before - own) as f64);
         });

@@ -1,4 +1,4 @@
-//! Messages between two ranks of which one is lost, or over a bad network.
+//! Messages between two ranks one of which is lost, or over a faulty network.
 
 use nexar::error::Code;
 
@@ -9,11 +9,11 @@ use super::report;
 use super::wire::relayed;
 
 pub const CASES: [Case; 5] = [
-    ("a_rank_killed_before_it_sends_is_named_by_who_waits_for_it", killed_before),
+    ("a_pending_send_or_receive_names_a_killed_peer", killed_before),
     ("a_rank_killed_inside_a_long_message_is_named_by_its_peer", killed_inside),
-    ("who_waits_for_a_rank_it_never_spoke_with_learns_that_it_is_gone", gone_unmet),
-    ("messages_over_a_bad_network_are_exact_and_in_order", bad_network),
-    ("a_message_outlives_the_process_that_sent_it", left_after),
+    ("a_receive_from_an_unconnected_rank_that_has_left_fails", gone_unmet),
+    ("messages_over_a_faulty_network_are_exact_and_in_order", bad_network),
+    ("a_message_arrives_though_its_sender_has_left", left_after),
 ];
 
 fn killed_before() {
@@ -31,7 +31,7 @@ fn killed_inside() {
     for victim in [0, 1] {
         let trouble = Trouble { bytes_per_ms: 4000, ..Trouble::default() };
         let (mut ranks, relays, _) = relayed(trouble);
-        // Five seconds long, unless something happens.
+        // Takes five seconds if nothing fails.
         ranks[0].tell("send 20000000 1");
         ranks[1].tell("recv 20000000 0");
         let before: usize = relays.iter().map(|relay| relay.datagrams()).sum();
@@ -45,7 +45,7 @@ fn killed_inside() {
     }
 }
 
-/// Of six ranks, 0 and 3 are no neighbours. Rank 3 ends in good order, so that nobody tells of a loss.
+/// Among six ranks, 0 and 3 are not neighbours. Rank 3 exits normally, so no rank reports a loss.
 fn gone_unmet() {
     for waits_before in [true, false] {
         let mut ranks = world(6, &[("NEXAR_OP_TIMEOUT_MS", "60000")]);
@@ -54,7 +54,7 @@ fn gone_unmet() {
         }
         assert!(ranks.remove(3).end().success());
         if !waits_before {
-            // By now rank 0 has seen it, or will while it waits.
+            // Rank 0 has noticed the exit, or notices it while it waits.
             ranks[0].tell("recv 4 3");
         }
         let answer = ranks[0].hear().failed(Code::RemoteError, &["rank 3 "]);
@@ -72,7 +72,7 @@ fn bad_network() {
             assert_eq!(rank.hear().succeeded().text, "exact", "{length}");
         }
     }
-    // Short ones ahead of their receives, of different lengths: each fits its receive or none does.
+    // Unexpected messages of different lengths: one out of order would not fit its receive.
     for length in 0..100 {
         ranks[1].ask(&format!("send {length} 0")).succeeded();
     }

@@ -1,4 +1,4 @@
-//! Ranks that make different calls: all are told the same.
+//! Ranks that make different calls: every rank reports the mismatch.
 
 use nexar::error::Code;
 
@@ -7,12 +7,12 @@ use super::process::{Answer, Process, slowest, world};
 use super::report;
 
 pub const CASES: [Case; 6] = [
-    ("different_counts_are_told_to_all", counts),
-    ("crossed_roots_where_nobody_sends_are_told_to_all", crossed_roots),
-    ("different_collectives_are_told_to_all", collectives),
-    ("a_count_of_zero_on_one_rank_is_told_to_all", count_of_zero),
-    ("reductions_to_different_roots_are_told_to_all", reductions),
-    ("different_calls_of_nothing_long_before_are_told_to_all", long_before),
+    ("all_ranks_report_different_counts", counts),
+    ("all_ranks_report_crossed_roots_where_no_rank_sends", crossed_roots),
+    ("all_ranks_report_different_collectives", collectives),
+    ("all_ranks_report_a_count_of_zero_on_one_rank", count_of_zero),
+    ("all_ranks_report_reductions_to_different_roots", reductions),
+    ("all_ranks_report_an_earlier_mismatch_of_empty_calls", long_before),
 ];
 
 fn counts() {
@@ -34,7 +34,7 @@ fn count_of_zero() {
     disagree(&["allreduce 1000", "allreduce 0", "allreduce 1000"], 1500.0);
 }
 
-/// Calls that send nothing, of which one differs, and then one that sends something.
+/// Empty calls, the first of which differs between the ranks, and then a call that sends data.
 fn long_before() {
     let mut ranks = world(2, &[]);
     for (rank, odd) in ranks.iter_mut().zip(["allreduce 0", "broadcast 0 0"]) {
@@ -54,8 +54,9 @@ fn reductions() {
     disagree(&["reduce 1000 0", "reduce 1000 0", "reduce 1000 2", "reduce 1000 0"], 1500.0);
 }
 
-/// Every rank's call or its next one fails, with two calls that differ. Two ranks say the same;
-/// among more, several may find out at once, each from another pair.
+/// On every rank the call or the next one fails with a text that names two different calls. Two
+/// ranks report the same text. Among more, several ranks may detect it concurrently, each from
+/// another pair of calls.
 fn disagree(orders: &[&str], limit: f64) {
     let mut ranks = world(orders.len(), &[]);
     ranks.iter_mut().for_each(|rank| rank.tell("barrier"));
@@ -66,7 +67,7 @@ fn disagree(orders: &[&str], limit: f64) {
         first_error(rank).failed(Code::InvalidUsage, &["ranks disagree on call #1"]).within(limit)
     };
     let answers: Vec<_> = ranks.iter_mut().map(told).collect();
-    // Before the words that all share stands the function each has called.
+    // The text begins with the function that the rank has called; the rest is the same on all.
     let words = |answer: &Answer| answer.text.split_once(": ").unwrap().1.to_owned();
     report(format!("{:.0} ms: {}", slowest(&answers), words(&answers[0])));
     for answer in &answers {

@@ -1,4 +1,4 @@
-//! A rank as a process of its own, as the case that started it sees it.
+//! The handle of a case on a rank's process (`rank.rs`): sends orders, receives answers.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,19 +12,19 @@ use nexar::error::Code;
 
 use super::check_time;
 
-/// Set in the processes that are ranks.
+/// Set in the environment of a rank's process.
 pub const ROLE: &str = "HOSTILE_RANK";
-/// A process that says nothing for so long hangs, whatever a case expects.
+/// A process that prints nothing for this long is considered hung in every case.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A child that obeys lines of `rank.rs`. Killed when dropped.
+/// A child process that executes the orders of `rank.rs`. Dropping it kills the process.
 pub struct Process {
     child: Child,
     orders: ChildStdin,
     answers: Receiver<String>,
 }
 
-/// What a call returned, how long it took there, and its text.
+/// The code that a call returned, its duration in the rank's process, and its text.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub code: Code,
@@ -37,13 +37,13 @@ impl Process {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), environment)
     }
 
-    /// As `start`, by a command that ends in this program.
+    /// Like `start`, with a command that executes this program in the end.
     pub fn start_by(mut command: Command, environment: &[(&str, &str)]) -> Self {
         for (name, _) in nexar::config::NAMES {
             command.env_remove(name);
         }
-        // Loopback is what all cases have in common; those about addresses say otherwise. And it is the
-        // network that is harmed.
+        // Loopback is what all cases have in common; those about addresses say otherwise. And it is
+        // the network that is harmed.
         command.env("NEXAR_SOCKET_IFNAME", "lo").env("NEXAR_SHM_DISABLE", "1").env(ROLE, "1");
         command.envs(environment.iter().copied());
         let mut child =
@@ -61,19 +61,19 @@ impl Process {
         Self { child, orders, answers }
     }
 
-    /// Gives an order and does not wait.
+    /// Sends an order and does not wait for the answer.
     pub fn tell(&mut self, order: &str) {
         let told = writeln!(self.orders, "{order}").and_then(|()| self.orders.flush());
-        assert!(told.is_ok(), "a rank ended before it was told: {order}");
+        assert!(told.is_ok(), "a rank exited before this order: {order}");
     }
 
-    /// The next line of the process.
+    /// The next line that the process prints.
     pub fn line(&mut self) -> String {
         let line = self.answers.recv_timeout(PATIENCE);
         line.unwrap_or_else(|why| panic!("process {} says nothing: {why}", self.child.id()))
     }
 
-    /// The next line that contains these words.
+    /// The next line that contains `words`; skips the lines before it.
     pub fn line_with(&mut self, words: &str) -> String {
         loop {
             let line = self.line();
@@ -83,7 +83,7 @@ impl Process {
         }
     }
 
-    /// The next answer.
+    /// Waits for the next answer.
     pub fn hear(&mut self) -> Answer {
         let line = self.line();
         let mut words = line.splitn(3, ' ');
@@ -99,12 +99,12 @@ impl Process {
         self.hear()
     }
 
-    /// A unique id made and served by this process, in hexadecimal.
+    /// A unique id that this process creates and serves, in hexadecimal.
     pub fn id(&mut self) -> String {
         self.ask("id").succeeded().text
     }
 
-    /// What the process is made of at the moment: files, threads, KiB of memory, ports.
+    /// The process's resources at the moment: files, threads, KiB of memory, ports.
     pub fn measure(&mut self) -> HashMap<String, usize> {
         let text = self.ask("measure").succeeded().text;
         let pair = |word: &str| {
@@ -114,19 +114,20 @@ impl Process {
         text.split(' ').map(pair).collect()
     }
 
-    /// From now on the most memory it ever had is the most since now.
+    /// Resets the peak that `most_resident` returns to the present size.
     pub fn forget_most_resident(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
 
-    /// The most memory it ever had, in KiB. Seen from outside: it may be inside a call.
+    /// The peak resident memory of the process in KiB. Read from /proc, so that it works while the
+    /// process is inside a call.
     pub fn most_resident(&self) -> i64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Where this process's socket is, on loopback.
+    /// The loopback address of this process's UDP socket.
     pub fn address(&mut self) -> SocketAddr {
         ([127, 0, 0, 1], self.measure()["port"] as u16).into()
     }
@@ -136,22 +137,22 @@ impl Process {
         assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
     }
 
-    /// What a process that is about to end still says.
+    /// The lines that an exiting process still prints.
     pub fn last_lines(self) -> impl Iterator<Item = String> {
         std::iter::from_fn(move || self.answers.recv_timeout(PATIENCE).ok())
     }
 
-    /// Lets the process come to its end.
+    /// Orders the process to exit, and waits for it.
     pub fn end(mut self) -> ExitStatus {
         self.tell("exit");
         self.ended()
     }
 
-    /// The end of a process that is about to end.
+    /// Waits for the exit of a process that was ordered to exit.
     pub fn ended(mut self) -> ExitStatus {
-        // Its output closes when it ends.
+        // The kernel closes its output when it exits.
         match self.answers.recv_timeout(PATIENCE) {
-            Ok(line) => panic!("unexpected last word: {line}"),
+            Ok(line) => panic!("unexpected last line: {line}"),
             Err(RecvTimeoutError::Timeout) => panic!("process {} does not end", self.child.id()),
             Err(RecvTimeoutError::Disconnected) => {}
         }
@@ -173,7 +174,7 @@ impl Answer {
         self
     }
 
-    /// An error of this code whose text contains all the words.
+    /// Asserts an error with this code whose text contains all the words.
     #[track_caller]
     pub fn failed(self, code: Code, words: &[&str]) -> Self {
         assert_eq!(self.code, code, "after {} ms: {}", self.ms, self.text);
@@ -183,7 +184,7 @@ impl Answer {
         self
     }
 
-    /// The promised time: see `check_time`.
+    /// Asserts the duration of the call; see `check_time`.
     #[track_caller]
     pub fn within(self, ms: f64) -> Self {
         check_time(&self.text, self.ms, ms);
@@ -191,7 +192,7 @@ impl Answer {
     }
 }
 
-/// The ranks of a communicator, which rank 0 made the id of.
+/// Starts the ranks of a communicator. Rank 0 creates the id.
 pub fn world(size: usize, environment: &[(&str, &str)]) -> Vec<Process> {
     let mut ranks: Vec<_> = (0..size).map(|_| Process::start(environment)).collect();
     join_all(&mut ranks);
@@ -209,13 +210,13 @@ pub fn join_all(ranks: &mut [Process]) {
     }
 }
 
-/// Gives all ranks the same order, and all their answers back.
+/// Sends all ranks the same order and returns their answers.
 pub fn ask_all(ranks: &mut [Process], order: &str) -> Vec<Answer> {
     ranks.iter_mut().for_each(|rank| rank.tell(order));
     ranks.iter_mut().map(Process::hear).collect()
 }
 
-/// Longest of the answers' times, for figures.
+/// The longest duration among the answers, in ms.
 pub fn slowest(answers: &[Answer]) -> f64 {
     answers.iter().map(|answer| answer.ms).fold(0.0, f64::max)
 }

@@ -143,8 +143,9 @@ impl Member {
         self.joined(code, comm)
     }
 
-    /// Joins a communicator, works with it once, and makes a call in which the culprit panics: its buffers
-    /// break a rule that no C call can break. With `exits` the process answers, aborts and exits at once.
+    /// Joins a communicator, works with it once, and makes a call in which the culprit panics: its
+    /// buffers break a rule that no C call can break. With `exits` the process answers, aborts and
+    /// exits at once.
     fn panic(
         &mut self,
         id: &str,
@@ -193,8 +194,8 @@ impl Member {
         (Code::Success, String::new())
     }
 
-    /// Joins a communicator and tells the others its color and key for a split, but never makes the new
-    /// communicator that they wait for.
+    /// Joins a communicator and tells the others its color and key for a split, but never makes the
+    /// new communicator that they wait for.
     fn half_split(&mut self, id: &str, rank: usize, size: usize) -> (Code, String) {
         let world = World { rank: Rank(rank), size };
         let communicator =
@@ -358,6 +359,6 @@ fn measure() -> String {
         udp.len(),
         tcp.len(),
         udp.first().unwrap_or(&0),
-        maps.matches("/memfd:nexar-shelf").count(),
+        maps.matches("/memfd:nexar-segment").count(),
     )
 }

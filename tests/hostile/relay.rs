@@ -33,7 +33,7 @@ struct Shared {
     front: UdpSocket,
     target: OnceLock<SocketAddr>,
     trouble: Mutex<Trouble>,
-    /// Of those who want to see it.
+    /// For tests that inspect it.
     captured: Option<Mutex<Captured>>,
     datagrams: AtomicUsize,
     ended: AtomicBool,
@@ -97,8 +97,8 @@ impl Drop for Relay {
     }
 }
 
-/// Relays with ever changing trouble to the addresses among the arguments, which a seed precedes. Says
-/// where they are, and goes on until nobody listens any more.
+/// Relays with ever changing trouble to the addresses among the arguments, which a seed precedes.
+/// Says where they are, and goes on until nobody listens any more.
 pub fn serve(mut arguments: impl Iterator<Item = String>) {
     let seed: u64 = arguments.next().and_then(|seed| seed.parse().ok()).expect("a seed");
     let lead = |(number, target): (u64, String)| {

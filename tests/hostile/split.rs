@@ -1,4 +1,5 @@
-//! Splits that do not come to an end by themselves: a rank tells its color and key and then makes nothing.
+//! Splits that do not come to an end by themselves: a rank tells its color and key and then makes
+//! nothing.
 
 use nexar::error::Code;
 

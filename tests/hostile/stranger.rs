@@ -261,7 +261,8 @@ fn forged_dialler() {
         let mut trio = trio();
         let _zero = trio.open(0, FORMING);
         let (zero, own) = (trio.roster[0].addresses[0], from(seed).public());
-        assert!(forger::taken(zero, &name(0), seed, own).await, "not even the right key is taken");
+        let taken = forger::taken(zero, &name(0), seed, own).await;
+        assert!(taken, "the service refuses the right key");
     });
 }
 
@@ -321,7 +322,8 @@ fn false_hints() {
     });
 }
 
-/// What a rank sent to join, by somebody who saw it pass: while that rank waits, and when all are in.
+/// What a rank sent to join, by somebody who saw it pass: while that rank waits, and when all are
+/// in.
 fn replayed_join() {
     let relay = Relay::watching();
     let address = relay.address.to_string();

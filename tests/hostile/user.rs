@@ -136,11 +136,11 @@ fn unread_log() {
 
 /// Cases that take little time, of each kind.
 const AGAIN: [&str; 6] = [
-    "an_id_makes_one_communicator",
+    "an_id_creates_one_communicator",
     "an_abort_of_the_parent_ends_a_split_at_once",
     "an_abort_ends_the_operations_of_the_others",
     "a_rank_killed_inside_a_long_message",
-    "different_counts_are_told_to_all",
+    "all_ranks_report_different_counts",
     "ranks_meet_over_ipv6_loopback",
 ];
 

@@ -84,8 +84,8 @@ fn bad_network() {
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 
-/// What is done to datagrams, and how many MB must come through that in a full run. A lossy line takes
-/// its time: most bytes come over others.
+/// What is done to datagrams, and how many MB must come through that in a full run. A lossy line
+/// takes its time: most bytes come over others.
 const TROUBLES: [(&str, Trouble, usize); 6] = [
     ("20 % loss", Trouble { lost: 20, ..NONE }, 50),
     ("5 % loss, 5 % doubled, 10 % reordered, 1 % corrupted", ALL, 150),
@@ -226,7 +226,7 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window[0] == needle[0] && window == needle)
 }
 
-/// Of a multiple of three bytes.
+/// Encodes a multiple of three bytes.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letters = bytes.chunks(3).flat_map(|three| {

@@ -184,11 +184,11 @@ const FILES: [File; 3] = [
     },
     File {
         model: "device_poller",
-        path: "src/device/gate.rs",
+        path: "src/device/poller.rs",
         copies: &[
             Copy {
                 name: "waiter_that_does_not_notify",
-                changes: &[("            self.gate.somebody.notify_one();\n", "")],
+                changes: &[("            self.poller.somebody.notify_one();\n", "")],
                 reported_as: LOST,
             },
             Copy {
@@ -199,15 +199,15 @@ const FILES: [File; 3] = [
                         "        let is_first = queue.waits.is_empty();
         drop(queue);
         if is_first {
-            self.gate.somebody.notify_one();
+            self.poller.somebody.notify_one();
         }
-        let mut queue = self.gate.queue();\n",
+        let mut queue = self.poller.queue();\n",
                     ),
                     (
                         "        queue.begun += 1;
         drop(queue);
         if is_first {
-            self.gate.somebody.notify_one();
+            self.poller.somebody.notify_one();
         }\n",
                         "        queue.begun += 1;\n",
                     ),
@@ -245,7 +245,7 @@ const FILES: [File; 3] = [
             Copy {
                 name: "waiter_that_stays_registered",
                 changes: &[(
-                    "            let left = self.gate.queue().waits.remove(key);\n",
+                    "            let left = self.poller.queue().waits.remove(key);\n",
                     "            let left = key;\n",
                 )],
                 reported_as: "freed",

@@ -12,7 +12,7 @@ use nexar::rank::Rank;
 
 /// The forms of calls: those of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Protocol {
     AllReduce,
     Reduce,
     Broadcast,
@@ -32,7 +32,7 @@ pub enum Form {
     Barrier,
 }
 
-impl Form {
+impl Protocol {
     pub const ALL: [Self; 17] = [
         Self::AllReduce,
         Self::Reduce,
@@ -70,12 +70,12 @@ impl Form {
     }
 
     pub fn has_root(self) -> bool {
-        use Form::*;
+        use Protocol::*;
         matches!(self, Reduce | Broadcast | Gather | GatherV | Scatter | ScatterV)
     }
 
     pub fn folds(self) -> bool {
-        use Form::*;
+        use Protocol::*;
         let scans = matches!(self, Scan | ExScan);
         scans
             || matches!(self, AllReduce | Reduce | ReduceScatter | ReduceScatterV)
@@ -85,7 +85,7 @@ impl Form {
 
 #[derive(Clone)]
 pub struct Case {
-    pub form: Form,
+    pub protocol: Protocol,
     pub count: usize,
     /// Also says the type of calls that do not fold.
     pub reducer: Reducer,
@@ -95,8 +95,8 @@ pub struct Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { form, count, reducer, root, size } = self;
-        write!(f, "{form:?}({count} x {}, root {root}) of {size}", reducer.reduction())
+        let Self { protocol, count, reducer, root, size } = self;
+        write!(f, "{protocol:?}({count} x {}, root {root}) of {size}", reducer.reduction())
     }
 }
 
@@ -183,13 +183,15 @@ impl Case {
 
     /// The blocks of the longer of a rank's buffers; in an all-to-all, of both.
     pub fn blocks(&self, rank: usize) -> Blocks {
-        match self.form {
-            Form::AllGatherV | Form::GatherV | Form::ScatterV => self.scattered(&self.varying()),
-            Form::AllToAllV => {
+        match self.protocol {
+            Protocol::AllGatherV | Protocol::GatherV | Protocol::ScatterV => {
+                self.scattered(&self.varying())
+            }
+            Protocol::AllToAllV => {
                 let counts: Vec<_> = (0..self.size).map(|peer| self.pairwise(rank, peer)).collect();
                 self.scattered(&counts)
             }
-            Form::ReduceScatterV => {
+            Protocol::ReduceScatterV => {
                 let mut end = 0;
                 let follow = |count: usize| {
                     end += count * self.element();
@@ -203,31 +205,35 @@ impl Case {
 
     fn input_bytes(&self, rank: usize) -> usize {
         let blocks = self.blocks(rank);
-        match self.form {
-            Form::Barrier => 0,
-            Form::AllGather | Form::AllGatherV | Form::Gather | Form::GatherV => {
+        match self.protocol {
+            Protocol::Barrier => 0,
+            Protocol::AllGather | Protocol::AllGatherV | Protocol::Gather | Protocol::GatherV => {
                 blocks.get(rank).len()
             }
-            Form::Broadcast if rank != self.root => 0,
-            Form::Scatter | Form::ScatterV if rank != self.root => 0,
-            Form::ReduceScatter | Form::ReduceScatterV | Form::Scatter | Form::ScatterV => {
-                blocks.extent()
-            }
-            Form::AllToAll | Form::AllToAllV => blocks.extent(),
+            Protocol::Broadcast if rank != self.root => 0,
+            Protocol::Scatter | Protocol::ScatterV if rank != self.root => 0,
+            Protocol::ReduceScatter
+            | Protocol::ReduceScatterV
+            | Protocol::Scatter
+            | Protocol::ScatterV => blocks.extent(),
+            Protocol::AllToAll | Protocol::AllToAllV => blocks.extent(),
             _ => self.count * self.element(),
         }
     }
 
     pub fn output_bytes(&self, rank: usize) -> usize {
         let blocks = self.blocks(rank);
-        match self.form {
-            Form::Barrier => 0,
-            Form::Reduce | Form::Gather | Form::GatherV if rank != self.root => 0,
-            Form::ReduceScatter | Form::ReduceScatterV | Form::Scatter | Form::ScatterV => {
-                blocks.get(rank).len()
+        match self.protocol {
+            Protocol::Barrier => 0,
+            Protocol::Reduce | Protocol::Gather | Protocol::GatherV if rank != self.root => 0,
+            Protocol::ReduceScatter
+            | Protocol::ReduceScatterV
+            | Protocol::Scatter
+            | Protocol::ScatterV => blocks.get(rank).len(),
+            Protocol::AllGather | Protocol::AllGatherV | Protocol::Gather | Protocol::GatherV => {
+                blocks.extent()
             }
-            Form::AllGather | Form::AllGatherV | Form::Gather | Form::GatherV => blocks.extent(),
-            Form::AllToAll | Form::AllToAllV => blocks.extent(),
+            Protocol::AllToAll | Protocol::AllToAllV => blocks.extent(),
             _ => self.count * self.element(),
         }
     }
@@ -235,29 +241,33 @@ impl Case {
     /// Where input and output begin in one buffer for both, if this rank can have one.
     pub fn in_place(&self, rank: usize) -> Option<(usize, usize)> {
         let own = self.blocks(rank).get(rank);
-        match self.form {
-            Form::Barrier | Form::AllReduceBucketed => None,
-            Form::Reduce | Form::Gather | Form::GatherV if rank != self.root => None,
-            Form::Scatter | Form::ScatterV if rank != self.root => None,
+        match self.protocol {
+            Protocol::Barrier | Protocol::AllReduceBucketed => None,
+            Protocol::Reduce | Protocol::Gather | Protocol::GatherV if rank != self.root => None,
+            Protocol::Scatter | Protocol::ScatterV if rank != self.root => None,
             // An empty block lies nowhere: such a call is not in place.
-            Form::AllGatherV | Form::GatherV | Form::ReduceScatterV | Form::ScatterV
+            Protocol::AllGatherV
+            | Protocol::GatherV
+            | Protocol::ReduceScatterV
+            | Protocol::ScatterV
                 if own.is_empty() =>
             {
                 None
             }
-            Form::AllGather | Form::AllGatherV | Form::Gather | Form::GatherV => {
+            Protocol::AllGather | Protocol::AllGatherV | Protocol::Gather | Protocol::GatherV => {
                 Some((own.start, 0))
             }
-            Form::ReduceScatter | Form::ReduceScatterV | Form::Scatter | Form::ScatterV => {
-                Some((0, own.start))
-            }
+            Protocol::ReduceScatter
+            | Protocol::ReduceScatterV
+            | Protocol::Scatter
+            | Protocol::ScatterV => Some((0, own.start)),
             _ => Some((0, 0)),
         }
     }
 
     /// Bytes of the output of an all-to-all that belong to no block.
     pub fn gaps(&self, rank: usize) -> Vec<usize> {
-        if self.form != Form::AllToAllV {
+        if self.protocol != Protocol::AllToAllV {
             return Vec::new();
         }
         let blocks = self.blocks(rank);
@@ -277,17 +287,17 @@ impl Case {
     }
 
     pub fn counts(&self) -> Counts {
-        match self.form {
-            Form::AllGatherV | Form::ReduceScatterV => Counts::listed(&self.varying()),
-            Form::AllToAllV | Form::GatherV | Form::ScatterV => Counts::Pairwise,
-            Form::AllReduceBucketed => Counts::listed(&self.bucket_counts()),
+        match self.protocol {
+            Protocol::AllGatherV | Protocol::ReduceScatterV => Counts::listed(&self.varying()),
+            Protocol::AllToAllV | Protocol::GatherV | Protocol::ScatterV => Counts::Pairwise,
+            Protocol::AllReduceBucketed => Counts::listed(&self.bucket_counts()),
             _ => Counts::Each(self.count),
         }
     }
 
     pub fn call(&self) -> Call {
-        match self.form {
-            Form::AllReduceBucketed => {
+        match self.protocol {
+            Protocol::AllReduceBucketed => {
                 Call::all_reduce_bucketed(self.counts(), self.reducer.reduction())
             }
             _ => self.op(0, Buffers::Shared { both: &mut [] }).call(),
@@ -298,24 +308,30 @@ impl Case {
         let (count, counts, root) = (self.count, self.counts(), Rank(self.root));
         let (reducer, dtype) = (self.reducer.clone(), self.reducer.dtype());
         let blocks = self.blocks(rank);
-        match self.form {
-            Form::AllReduce => Op::all_reduce(count, reducer, buffers),
-            Form::Reduce => Op::reduce(count, reducer, root, buffers),
-            Form::Broadcast => Op::broadcast(count, dtype, root, buffers),
-            Form::AllGather | Form::AllGatherV => Op::all_gather(counts, dtype, blocks, buffers),
-            Form::ReduceScatter | Form::ReduceScatterV => {
+        match self.protocol {
+            Protocol::AllReduce => Op::all_reduce(count, reducer, buffers),
+            Protocol::Reduce => Op::reduce(count, reducer, root, buffers),
+            Protocol::Broadcast => Op::broadcast(count, dtype, root, buffers),
+            Protocol::AllGather | Protocol::AllGatherV => {
+                Op::all_gather(counts, dtype, blocks, buffers)
+            }
+            Protocol::ReduceScatter | Protocol::ReduceScatterV => {
                 Op::reduce_scatter(counts, reducer, blocks, buffers)
             }
-            Form::AllToAll | Form::AllToAllV => {
+            Protocol::AllToAll | Protocol::AllToAllV => {
                 let (sent, received) = (blocks.clone(), blocks);
                 Op::all_to_all(counts, dtype, sent, received, buffers)
             }
-            Form::Gather | Form::GatherV => Op::gather(counts, dtype, root, blocks, buffers),
-            Form::Scatter | Form::ScatterV => Op::scatter(counts, dtype, root, blocks, buffers),
-            Form::Scan => Op::scan(count, reducer, buffers),
-            Form::ExScan => Op::ex_scan(count, reducer, buffers),
-            Form::AllReduceBucketed => unreachable!("it has no two buffers"),
-            Form::Barrier => Op::barrier(),
+            Protocol::Gather | Protocol::GatherV => {
+                Op::gather(counts, dtype, root, blocks, buffers)
+            }
+            Protocol::Scatter | Protocol::ScatterV => {
+                Op::scatter(counts, dtype, root, blocks, buffers)
+            }
+            Protocol::Scan => Op::scan(count, reducer, buffers),
+            Protocol::ExScan => Op::ex_scan(count, reducer, buffers),
+            Protocol::AllReduceBucketed => unreachable!("it has no two buffers"),
+            Protocol::Barrier => Op::barrier(),
         }
     }
 }

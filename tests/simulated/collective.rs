@@ -1,35 +1,42 @@
 //! Every collective, algorithm and shape against an oracle: the exact bits, on every rank.
 
 use nexar::collective::segments::SEGMENT;
-use nexar::collective::select::{Ground, Row, Selection};
+use nexar::collective::select::{Row, Selection, Topology};
 use nexar::collective::table::{self, TABLE};
 use nexar::dtype::DataType;
 use nexar::op::{Fold, RedOp, Reducer, Scalar};
 use nexar::transport::injection::Faults;
 use proptest::prelude::*;
 
-use crate::case::{Case, Form, known, maps, sum, xor};
+use crate::case::{Case, Protocol, known, maps, sum, xor};
 use crate::oracle::oracle;
 use crate::world::Placement::{InPlace, OutOfPlace};
 use crate::world::{make, run, world_for};
 
 /// Every algorithm with the forms of calls of its collective.
-pub fn algorithms() -> Vec<(&'static Row, Form)> {
+pub fn algorithms() -> Vec<(&'static Row, Protocol)> {
     let mut rows: Vec<&Row> = TABLE.iter().collect();
     rows.sort_by_key(|row| (row.collective, row.name));
     rows.dedup_by_key(|row| (row.collective, row.name));
     let forms = |row: &'static Row| {
-        let of_this = Form::ALL.into_iter().filter(|form| form.collective() == row.collective);
-        of_this.map(move |form| (row, form))
+        let of_this =
+            Protocol::ALL.into_iter().filter(|protocol| protocol.collective() == row.collective);
+        of_this.map(move |protocol| (row, protocol))
     };
     rows.into_iter().flat_map(forms).collect()
 }
 
 /// The calls of a form with this count: one for each root, if it has roots. Those that the
 /// algorithm cannot perform are left out.
-pub fn cases(row: &Row, form: Form, count: usize, reducer: &Reducer, size: usize) -> Vec<Case> {
-    let roots = if form.has_root() { size } else { 1 };
-    let case = |root| Case { form, count, reducer: reducer.clone(), root, size };
+pub fn cases(
+    row: &Row,
+    protocol: Protocol,
+    count: usize,
+    reducer: &Reducer,
+    size: usize,
+) -> Vec<Case> {
+    let roots = if protocol.has_root() { size } else { 1 };
+    let case = |root| Case { protocol, count, reducer: reducer.clone(), root, size };
     (0..roots).map(case).filter(|case| row.can(&case.call())).collect()
 }
 
@@ -68,11 +75,11 @@ fn check_with(algo: &str, row: &Row, cases: &[Case], size: usize, faults: Faults
 fn every_algorithm_is_right_for_1_to_17_and_32_ranks_and_counts_that_divide_nothing() {
     for size in (1..=17).chain([32]) {
         let counts = [0, 1, size - 1, size, size + 1, 2 * size + 1, 257];
-        for (row, form) in algorithms() {
+        for (row, protocol) in algorithms() {
             for reducer in [sum(), maps(), xor()] {
                 let cases: Vec<_> = counts
                     .iter()
-                    .flat_map(|count| cases(row, form, *count, &reducer, size))
+                    .flat_map(|count| cases(row, protocol, *count, &reducer, size))
                     .collect();
                 check(row, &cases, size, Faults::default());
             }
@@ -81,9 +88,9 @@ fn every_algorithm_is_right_for_1_to_17_and_32_ranks_and_counts_that_divide_noth
 }
 
 /// A list that is long is reduced in pieces, each in its own order: only integers have one result.
-fn of_pieces(form: Form) -> Reducer {
-    match form {
-        Form::AllReduceBucketed => known(DataType::Int32, RedOp::Sum).unwrap(),
+fn of_pieces(protocol: Protocol) -> Reducer {
+    match protocol {
+        Protocol::AllReduceBucketed => known(DataType::Int32, RedOp::Sum).unwrap(),
         _ => sum(),
     }
 }
@@ -91,14 +98,16 @@ fn of_pieces(form: Form) -> Reducer {
 #[test]
 fn every_algorithm_is_right_at_the_boundaries_of_segments() {
     for size in [1, 2, 3, 4, 5] {
-        for (row, form) in algorithms().into_iter().filter(|(_, form)| *form != Form::Barrier) {
+        for (row, protocol) in
+            algorithms().into_iter().filter(|(_, protocol)| *protocol != Protocol::Barrier)
+        {
             // Segments of a chunk, of a block and of the whole.
             let whole = SEGMENT / 4;
             let counts = [whole - 1, whole + 1, size * whole + size - 1, 5 * whole + 3];
             let counts = if size > 3 { &counts[1..2] } else { &counts[..] };
             let cases: Vec<_> = counts
                 .iter()
-                .flat_map(|count| cases(row, form, *count, &of_pieces(form), size).pop())
+                .flat_map(|count| cases(row, protocol, *count, &of_pieces(protocol), size).pop())
                 .collect();
             check(row, &cases, size, Faults::default());
         }
@@ -116,14 +125,14 @@ fn every_type_and_operator_is_right_at_3_and_4_ranks() {
     let reducers: Vec<_> = reducers.collect();
     // 6 floats and 8 integers take the 5 common operators and PreMulSum, integers 6 more.
     assert_eq!(reducers.len(), 14 * 6 + 8 * 6);
-    for (row, form) in algorithms().into_iter().filter(|(_, form)| form.folds()) {
+    for (row, protocol) in algorithms().into_iter().filter(|(_, protocol)| protocol.folds()) {
         for size in [3, 4] {
             for reducer in &reducers {
                 let is_avg = matches!(reducer, Reducer::Known(fold) if fold.redop() == RedOp::Avg);
-                if is_avg && form.collective() == "scan" {
+                if is_avg && protocol.collective() == "scan" {
                     continue;
                 }
-                let cases = cases(row, form, 67, reducer, size);
+                let cases = cases(row, protocol, 67, reducer, size);
                 check(row, &cases[..1], size, Faults::default());
             }
         }
@@ -132,10 +141,10 @@ fn every_type_and_operator_is_right_at_3_and_4_ranks() {
 
 #[test]
 fn every_type_is_moved_right() {
-    for (row, form) in algorithms().into_iter().filter(|(_, form)| !form.folds()) {
+    for (row, protocol) in algorithms().into_iter().filter(|(_, protocol)| !protocol.folds()) {
         for dtype in DataType::ALL {
             let reducer = known(dtype, RedOp::Sum).unwrap();
-            check(row, &cases(row, form, 67, &reducer, 5), 5, Faults::default());
+            check(row, &cases(row, protocol, 67, &reducer, 5), 5, Faults::default());
         }
     }
 }
@@ -143,9 +152,9 @@ fn every_type_is_moved_right() {
 #[test]
 fn delayed_messages_change_no_bit() {
     for seed in 0..10 {
-        for (row, form) in algorithms() {
+        for (row, protocol) in algorithms() {
             for size in [2, 3, 5, 8] {
-                check(row, &cases(row, form, 100, &sum(), size), size, Faults::delays(seed));
+                check(row, &cases(row, protocol, 100, &sum(), size), size, Faults::delays(seed));
             }
         }
     }
@@ -153,8 +162,8 @@ fn delayed_messages_change_no_bit() {
 
 #[test]
 fn buffers_much_larger_than_a_queue_go_through() {
-    for (row, form) in algorithms() {
-        let mut cases = cases(row, form, (1 << 20) + 1, &of_pieces(form), 3);
+    for (row, protocol) in algorithms() {
+        let mut cases = cases(row, protocol, (1 << 20) + 1, &of_pieces(protocol), 3);
         cases.truncate(1);
         check(row, &cases, 3, Faults::default());
     }
@@ -162,15 +171,15 @@ fn buffers_much_larger_than_a_queue_go_through() {
 
 #[test]
 fn without_a_name_every_call_takes_an_algorithm_that_performs_it_right() {
-    for form in Form::ALL {
+    for protocol in Protocol::ALL {
         for reducer in [sum(), maps()] {
             for count in [1, 1000, 100_000] {
-                let reducer = if count > 1000 { of_pieces(form) } else { reducer.clone() };
-                let case = Case { form, count, reducer, root: 0, size: 4 };
-                let name = table::choose(&Selection::default(), &case.call(), 4, Ground::OneHost);
+                let reducer = if count > 1000 { of_pieces(protocol) } else { reducer.clone() };
+                let case = Case { protocol, count, reducer, root: 0, size: 4 };
+                let name = table::choose(&Selection::default(), &case.call(), 4, Topology::OneHost);
                 let row = TABLE
                     .iter()
-                    .find(|row| row.collective == form.collective() && row.name == name);
+                    .find(|row| row.collective == protocol.collective() && row.name == name);
                 check_with("", row.unwrap(), &[case], 4, Faults::default());
             }
         }
@@ -184,13 +193,16 @@ proptest! {
     fn random_shapes_are_right(
         size in 1_usize..18,
         seed: u64,
-        picks in prop::collection::vec((0..1000_usize, 0_usize..3000, 0_usize..18, any::<bool>()), 1..6),
+        picks in prop::collection::vec(
+            (0..1000_usize, 0_usize..3000, 0_usize..18, any::<bool>()),
+            1..6,
+        ),
     ) {
         let algorithms = algorithms();
         for (pick, count, root, in_order) in picks {
-            let (row, form) = algorithms[pick % algorithms.len()];
+            let (row, protocol) = algorithms[pick % algorithms.len()];
             let reducer = if in_order { maps() } else { sum() };
-            let cases = cases(row, form, count, &reducer, size);
+            let cases = cases(row, protocol, count, &reducer, size);
             if let Some(case) = cases.get(root % cases.len().max(1)) {
                 check(row, std::slice::from_ref(case), size, Faults::delays(seed));
             }

@@ -15,30 +15,30 @@ use nexar::error::{Code, Error};
 use nexar::op::{Op, RedOp};
 use nexar::rank::Rank;
 use nexar::transport::injection::{Faults, FaultyWorld};
-use nexar::transport::{LANES, Past};
+use nexar::transport::{CallHistory, LANES};
 
-use crate::case::{Case, Form, known, maps};
+use crate::case::{Case, Protocol, known, maps};
 use crate::collective::{algorithms, cases};
 use crate::oracle::oracle;
 use crate::world::Placement::OutOfPlace;
 use crate::world::{make, quiet, run, world_for};
 
 /// A call on enough elements that every chunk has some.
-fn case(form: Form, size: usize) -> Case {
+fn case(protocol: Protocol, size: usize) -> Case {
     let reducer = known(DataType::Int32, RedOp::Sum).unwrap();
-    Case { form, count: 50, reducer, root: 0, size }
+    Case { protocol, count: 50, reducer, root: 0, size }
 }
 
 fn barrier(size: usize) -> Case {
-    case(Form::Barrier, size)
+    case(Protocol::Barrier, size)
 }
 
 #[test]
 fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
-    for (row, form) in algorithms() {
+    for (row, protocol) in algorithms() {
         for size in 2..=9 {
-            let case = case(form, size);
-            if cases(row, form, case.count, &case.reducer, size).is_empty() {
+            let case = case(protocol, size);
+            if cases(row, protocol, case.count, &case.reducer, size).is_empty() {
                 continue;
             }
             for victim in 0..size {
@@ -59,9 +59,9 @@ const SHOWN: usize = 40_000;
 #[test]
 fn a_kill_while_others_look_at_its_buffer_is_an_error_on_every_survivor() {
     let on_one_host = |row: &Row| ["flat", "slices"].contains(&row.name);
-    for (row, form) in algorithms().into_iter().filter(|(row, _)| on_one_host(row)) {
+    for (row, protocol) in algorithms().into_iter().filter(|(row, _)| on_one_host(row)) {
         for victim in 0..3 {
-            let case = Case { count: SHOWN, ..case(form, 3) };
+            let case = Case { count: SHOWN, ..case(protocol, 3) };
             let kills = (0..100).find(|at| !kill(row, &case, victim, *at));
             assert!(kills.is_some_and(|kills| kills > 0), "{row:?}: {kills:?}");
         }
@@ -74,7 +74,7 @@ fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
         let world = FaultyWorld::new(3, Faults::kill(Rank(0), at)).unwrap();
         let config = Config { algo: "allreduce:flat".to_owned(), ..Config::default() };
         let ranks = create_over(world.meshes(), &config).unwrap();
-        let case = Case { count: SHOWN, ..case(Form::AllReduce, 3) };
+        let case = Case { count: SHOWN, ..case(Protocol::AllReduce, 3) };
         std::thread::scope(|scope| {
             for (rank, communicator) in ranks.iter().enumerate() {
                 let case = &case;
@@ -83,7 +83,7 @@ fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
                         (case.input(rank), vec![0; case.output_bytes(rank)]);
                     let buffers = Buffers::Apart { input: &input, output: &mut output };
                     let ended = communicator.run(case.op(rank, buffers));
-                    // Whoever still looks at it sees it.
+                    // A rank that still views it sees it.
                     input.fill(0xff);
                     if ended.is_ok() {
                         assert!(Some(output) == oracle(case, "flat", rank), "killed at {at}");
@@ -104,8 +104,8 @@ fn kill(row: &Row, case: &Case, victim: usize, at: u64) -> bool {
         let case = mine.clone();
         async move {
             let first = make(&communicator, &case, OutOfPlace).await;
-            let dead = first.is_err() && communicator.place().rank == Rank(victim);
-            // Who got through the call without the victim meets its absence in the next.
+            let dead = first.is_err() && communicator.me().rank == Rank(victim);
+            // A rank that completed the call without the victim misses it in the next.
             let second = if dead {
                 Ok(Vec::new())
             } else {
@@ -144,7 +144,7 @@ fn a_cut_link_is_an_error_with_the_same_text_on_every_rank() {
         let world = quiet(size);
         world.cut(Rank(0), Rank(1));
         let results = run(&world, "allreduce:ring", move |communicator| async move {
-            let case = case(Form::AllReduce, size);
+            let case = case(Protocol::AllReduce, size);
             make(&communicator, &case, OutOfPlace).await.unwrap_err().to_string()
         });
         assert!(results[0].contains("cannot be reached"), "{}", results[0]);
@@ -155,7 +155,7 @@ fn a_cut_link_is_an_error_with_the_same_text_on_every_rank() {
 #[test]
 fn a_rank_that_leaves_is_named_to_those_who_wait_for_it() {
     let results = run(&quiet(3), "", |communicator| async move {
-        match communicator.place().rank {
+        match communicator.me().rank {
             Rank(2) => None,
             _ => make(&communicator, &barrier(3), OutOfPlace).await.err(),
         }
@@ -169,9 +169,9 @@ fn a_rank_that_leaves_is_named_to_those_who_wait_for_it() {
 
 #[test]
 fn what_a_rank_has_sent_arrives_after_it_left() {
-    let broadcast = || case(Form::Broadcast, 2);
+    let broadcast = || case(Protocol::Broadcast, 2);
     let results = run(&quiet(2), "", move |communicator| async move {
-        if communicator.place().rank == Rank(1) {
+        if communicator.me().rank == Rank(1) {
             // The root is done and gone before this rank begins.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
@@ -185,15 +185,15 @@ fn what_a_rank_has_sent_arrives_after_it_left() {
 #[test]
 fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank() {
     let reducer = |dtype, redop| known(dtype, redop).unwrap();
-    let right = |size| Case { count: 8, ..case(Form::Reduce, size) };
+    let right = |size| Case { count: 8, ..case(Protocol::Reduce, size) };
     let wrong = |size| {
         let (right, uint32) = (right(size), reducer(DataType::Uint32, RedOp::Sum));
         [
-            Case { form: Form::AllReduce, ..right.clone() },
-            Case { form: Form::Scan, ..right.clone() },
-            Case { form: Form::AllGatherV, ..right.clone() },
-            Case { form: Form::ReduceScatterV, ..right.clone() },
-            Case { form: Form::AllReduceBucketed, ..right.clone() },
+            Case { protocol: Protocol::AllReduce, ..right.clone() },
+            Case { protocol: Protocol::Scan, ..right.clone() },
+            Case { protocol: Protocol::AllGatherV, ..right.clone() },
+            Case { protocol: Protocol::ReduceScatterV, ..right.clone() },
+            Case { protocol: Protocol::AllReduceBucketed, ..right.clone() },
             barrier(size),
             Case { count: 9, ..right.clone() },
             Case { count: 0, ..right.clone() },
@@ -208,11 +208,11 @@ fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank()
             for odd in 0..size {
                 let (right, mine) = (right(size), wrong.clone());
                 let results = run(&quiet(size), "", move |communicator| {
-                    let is_odd = communicator.place().rank == Rank(odd);
+                    let is_odd = communicator.me().rank == Rank(odd);
                     let case = if is_odd { mine.clone() } else { right.clone() };
                     async move {
                         let first = make(&communicator, &case, OutOfPlace).await;
-                        // Whoever got out of the call before it was found wrong learns it here.
+                        // A rank that returned before the difference was found learns of it here.
                         let second = make(&communicator, &barrier(size), OutOfPlace).await;
                         let second = second.unwrap_err();
                         if let Err(first) = first {
@@ -233,10 +233,10 @@ fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank()
 
 #[test]
 fn a_length_that_two_ranks_see_differently_is_a_mismatch_on_every_rank() {
-    for form in [Form::AllToAllV, Form::GatherV, Form::ScatterV] {
+    for protocol in [Protocol::AllToAllV, Protocol::GatherV, Protocol::ScatterV] {
         let results = run(&quiet(4), "", move |communicator| async move {
-            let odd = communicator.place().rank == Rank(3);
-            let case = Case { count: if odd { 51 } else { 50 }, ..case(form, 4) };
+            let odd = communicator.me().rank == Rank(3);
+            let case = Case { count: if odd { 51 } else { 50 }, ..case(protocol, 4) };
             let first = make(&communicator, &case, OutOfPlace).await;
             let second = make(&communicator, &barrier(4), OutOfPlace).await.unwrap_err();
             if let Err(first) = first {
@@ -245,9 +245,9 @@ fn a_length_that_two_ranks_see_differently_is_a_mismatch_on_every_rank() {
             second
         });
         for error in &results {
-            assert_eq!(error.code(), Code::InvalidUsage, "{form:?}: {error}");
+            assert_eq!(error.code(), Code::InvalidUsage, "{protocol:?}: {error}");
             let text = error.to_string();
-            assert!(text.contains(&format!("{form:?}(int32")), "{text}");
+            assert!(text.contains(&format!("{protocol:?}(int32")), "{text}");
             assert!(text.contains("which expects"), "{text}");
             assert_eq!(text, results[0].to_string());
         }
@@ -261,9 +261,9 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
     let mut meshes = quiet(2).meshes().into_iter();
     let ranks = [meshes.next().unwrap(), meshes.next().unwrap()];
     let one_rank = async |rank: usize| {
-        let case = Case { count: rank + 2, ..case(Form::AllReduce, 2) };
+        let case = Case { count: rank + 2, ..case(Protocol::AllReduce, 2) };
         let lane = nexar::transport::Lane(0);
-        let exchange = Exchange::new(&ranks[rank], lane, 0, case.call(), Past::default());
+        let exchange = Exchange::new(&ranks[rank], lane, 0, case.call(), CallHistory::default());
         let mut memory = vec![7; 4 * (rank + 2)];
         let op = case.op(rank, Buffers::Shared { both: &mut memory });
         let error = perform(&exchange, &Selection::default(), op).await.unwrap_err();
@@ -287,9 +287,9 @@ fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
         std::thread::spawn(move || {
             // Rank 1 breaks the rule that both buffers are equally long: a defect of the caller's
             // layer, which must not become a hang of the others.
-            let input = vec![0; if communicator.place().rank == Rank(1) { 4 } else { 8 }];
+            let input = vec![0; if communicator.me().rank == Rank(1) { 4 } else { 8 }];
             let buffers = Buffers::Apart { input: &input, output: &mut [0; 8] };
-            let case = Case { count: 2, ..case(Form::AllReduce, 3) };
+            let case = Case { count: 2, ..case(Protocol::AllReduce, 3) };
             communicator.run(case.op(1, buffers)).unwrap_err()
         })
     });
@@ -306,15 +306,15 @@ fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
 
 #[test]
 fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
-    let broadcast = || case(Form::Broadcast, 3);
+    let broadcast = || case(Protocol::Broadcast, 3);
     for seed in 0..50 {
         // Held back messages keep rank 1 or 2 inside the first call while the second goes wrong.
         let world = FaultyWorld::new(3, Faults::delays(seed)).unwrap();
         let results = run(&world, "", move |communicator| async move {
             let first = make(&communicator, &broadcast(), OutOfPlace).await;
             tokio::task::yield_now().await; // all ranks have begun the first call now
-            let wrong = communicator.place().rank == Rank(0);
-            let second = case(if wrong { Form::Barrier } else { Form::AllReduce }, 3);
+            let wrong = communicator.me().rank == Rank(0);
+            let second = case(if wrong { Protocol::Barrier } else { Protocol::AllReduce }, 3);
             (first, make(&communicator, &second, OutOfPlace).await.map_err(|error| error.code()))
         });
         for (first, second) in results {
@@ -328,10 +328,10 @@ fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
 fn an_abort_never_mixes_the_messages_of_two_calls_in_one_lane() {
     // Longer than a queue, so that the root is inside the first call when it aborts, with others
     // waiting behind it in the same lane.
-    let broadcast = || Case { count: 3 << 18, ..case(Form::Broadcast, 2) };
+    let broadcast = || Case { count: 3 << 18, ..case(Protocol::Broadcast, 2) };
     for moment in 0..40 {
         let results = run(&quiet(2), "", move |communicator| async move {
-            if communicator.place().rank == Rank(1) {
+            if communicator.me().rank == Rank(1) {
                 return Some(make(&communicator, &broadcast(), OutOfPlace).await);
             }
             let behind = (0..2 * LANES).map(|_| {
@@ -366,7 +366,7 @@ fn who_got_through_a_split_waits_for_nobody_who_did_not() {
         let world = FaultyWorld::new(4, Faults::kill(Rank(3), at)).unwrap();
         let ranks = create_over(world.meshes(), &config).unwrap();
         let split_and_meet = |communicator: &Arc<Communicator>| {
-            let color = Some(communicator.place().rank.0 as u32 / 2);
+            let color = Some(communicator.me().rank.0 as u32 / 2);
             let (communicator, config) = (Arc::clone(communicator), config.clone());
             let color_key = ColorKey { color, key: 0 };
             let request = SplitRequest { communicator, color_key, config: config.clone() };

@@ -1,5 +1,5 @@
-//! Messages between two ranks: random programs of them, with delays and deaths, give the right bytes or
-//! an error that names the culprit, and never hang.
+//! Messages between two ranks: random programs of them, with delays and deaths, give the right
+//! bytes or an error that names the culprit, and never hang.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use nexar::rank::Rank;
 use nexar::transport::injection::{Faults, FaultyWorld};
 use nexar::transport::{CREDIT, EAGER, Mesh, OVERHEAD};
 
-use crate::case::{Case, Form, sum};
+use crate::case::{Case, Protocol, sum};
 use crate::world::Placement::OutOfPlace;
 use crate::world::{make, quiet, run};
 
@@ -54,8 +54,8 @@ async fn recv(
     Ok(into)
 }
 
-/// A message of a random program: all of them are issued at once by their senders, in this order, and
-/// received at once by their receivers, in this order or another.
+/// A message of a random program: all of them are issued at once by their senders, in this order,
+/// and received at once by their receivers, in this order or another.
 #[derive(Clone, Debug)]
 struct Message {
     from: usize,
@@ -88,14 +88,14 @@ fn program() -> impl Strategy<Value = (usize, Vec<Message>, u64, bool)> {
     })
 }
 
-/// A rank's part of a program. Receives are issued sorted by source and tag, so in another order than
-/// the messages were sent, but alike for each source and tag.
+/// A rank's part of a program. Receives are issued sorted by source and tag, so in another order
+/// than the messages were sent, but alike for each source and tag.
 async fn take_part(
     rank: Arc<Communicator>,
     messages: Vec<Message>,
     one_by_one: bool,
 ) -> Result<()> {
-    let me = rank.place().rank.0;
+    let me = rank.me().rank.0;
     let numbered = || messages.iter().enumerate();
     let sends = numbered().filter(|(_, message)| message.from == me).map(|(number, message)| {
         let rank = &rank;
@@ -126,7 +126,11 @@ async fn take_part(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn random_programs_move_the_right_bytes((size, messages, seed, one_by_one) in program()) {
@@ -155,7 +159,7 @@ proptest! {
 #[test]
 fn a_short_message_does_not_overtake_a_long_one_before_it() {
     let results = run(&quiet(2), "", |rank| async move {
-        match rank.place().rank {
+        match rank.me().rank {
             Rank(0) => {
                 let (long, short) = (contents(1, 300_000), contents(2, 10));
                 let both =
@@ -176,15 +180,16 @@ fn a_short_message_does_not_overtake_a_long_one_before_it() {
 fn another_count_or_type_is_a_mismatch_on_both_sides_with_one_text() {
     for length in [3, EAGER + 4] {
         let texts = run(&quiet(3), "", move |rank| async move {
-            let result = match rank.place().rank.0 {
+            let result = match rank.me().rank.0 {
                 1 => send(&rank, 0, Tag::Number(5), &contents(1, length)).await,
                 0 => recv(&rank, Some(1), WantedTag::This(Tag::Number(5)), length + 1)
                     .await
                     .map(drop),
                 _ => Ok(()),
             };
-            // Whoever was done already learns of it in its next call.
-            let case = Case { form: Form::Barrier, count: 0, reducer: sum(), root: 0, size: 3 };
+            // A rank that had completed learns of it in its next call.
+            let case =
+                Case { protocol: Protocol::Barrier, count: 0, reducer: sum(), root: 0, size: 3 };
             let error = match result {
                 Ok(()) => make(&rank, &case, OutOfPlace).await.unwrap_err(),
                 Err(error) => error,
@@ -204,7 +209,7 @@ fn another_count_or_type_is_a_mismatch_on_both_sides_with_one_text() {
 #[test]
 fn a_receive_from_a_rank_that_has_left_gets_what_was_sent_and_then_an_error() {
     let results = run(&quiet(3), "", |rank| async move {
-        if rank.place().rank != Rank(0) {
+        if rank.me().rank != Rank(0) {
             send(&rank, 0, Tag::None, &[7]).await.unwrap();
             return Ok(Vec::new());
         }
@@ -226,7 +231,7 @@ fn a_receive_from_a_rank_that_has_left_gets_what_was_sent_and_then_an_error() {
 #[test]
 fn a_receive_from_any_rank_waits_while_one_is_left() {
     let results = run(&quiet(3), "", |rank| async move {
-        match rank.place().rank {
+        match rank.me().rank {
             Rank(0) => recv(&rank, None, UNTAGGED, 2).await.unwrap(),
             Rank(1) => Vec::new(), // leaves at once
             _ => {
@@ -244,8 +249,9 @@ fn a_receive_from_any_rank_waits_while_one_is_left() {
 #[test]
 fn a_receive_that_waits_holds_up_no_collective_and_no_other_message() {
     run(&quiet(2), "", |rank| async move {
-        let me = rank.place().rank.0;
-        let case = Case { form: Form::AllReduce, count: 5, reducer: sum(), root: 0, size: 2 };
+        let me = rank.me().rank.0;
+        let case =
+            Case { protocol: Protocol::AllReduce, count: 5, reducer: sum(), root: 0, size: 2 };
         let others = async {
             for _ in 0..5 {
                 make(&rank, &case, OutOfPlace).await.unwrap();
@@ -286,8 +292,8 @@ fn a_sender_whose_messages_nobody_receives_waits_in_the_end() {
         waiting.retain_mut(|send| send.as_mut().poll(&mut context).is_pending());
         let mut arrived = 0;
         let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
-        while other.messages.inbox().probe(&wanted).is_some() {
-            drop(other.messages.inbox().post(wanted));
+        while other.messages.message_queues().probe(&wanted).is_some() {
+            drop(other.messages.message_queues().post(wanted));
             arrived += 1;
         }
         let cost = OVERHEAD + if length <= EAGER { length } else { 0 };
@@ -323,7 +329,8 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
     let mut sent = pin!(messaging::send(&one, short));
     assert!(sent.as_mut().poll(&mut context).is_pending());
     let wanted = Wanted { source: None, tag: WantedTag::AnyNumber };
-    let (source, envelope) = other.messages.inbox().probe(&wanted).expect("it has arrived");
+    let (source, envelope) =
+        other.messages.message_queues().probe(&wanted).expect("it has arrived");
     assert_eq!((source, envelope), (Rank(0), short.envelope));
     assert!(sent.as_mut().poll(&mut context).is_pending(), "a probe is no receive");
     let mut into = [0];
@@ -336,8 +343,8 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
 fn a_posted_receive_can_be_taken_back_until_it_has_its_message() {
     let (one, other) = pair();
     let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
-    assert!(other.messages.inbox().post(wanted).cancel().is_ok());
-    let receive = other.messages.inbox().post(wanted);
+    assert!(other.messages.message_queues().post(wanted).cancel().is_ok());
+    let receive = other.messages.message_queues().post(wanted);
     assert!(matches!(
         poll(messaging::send(&one, outgoing(1, Tag::None, &[1]))),
         Poll::Ready(Ok(()))
@@ -356,7 +363,7 @@ fn a_receive_polled_by_another_task_wakes_that_one() {
         }
     }
     let (one, other) = pair();
-    let mut receive = other.messages.inbox().post(Wanted { source: None, tag: UNTAGGED });
+    let mut receive = other.messages.message_queues().post(Wanted { source: None, tag: UNTAGGED });
     let mut matched = pin!(receive.matched());
     let tasks = [(); 2].map(|()| Arc::new(Count(AtomicUsize::new(0))));
     for task in &tasks {
@@ -395,18 +402,18 @@ fn a_long_message_to_oneself_waits_for_its_receive() {
 
 #[test]
 fn a_note_that_breaks_the_rules_is_refused() {
-    use nexar::transport::{Form as Travels, Inbox, Note};
-    let inbox = Inbox::new(nexar::rank::Place::new(Rank(0), 2));
+    use nexar::transport::{ControlMessage, MessageQueues, Protocol as Travels};
+    let message_queues = MessageQueues::new(nexar::rank::RankOf::new(Rank(0), 2));
     let message = |id, length| {
         let envelope = Envelope { tag: Tag::None, dtype: DataType::Int8, count: length };
-        let form = Travels::Eager { payload: vec![0; length], wants_ready: false };
-        Note::Message { id, envelope, form }
+        let protocol = Travels::Eager { payload: vec![0; length], wants_cts: false };
+        ControlMessage::Message { id, envelope, protocol }
     };
-    assert!(inbox.deliver(Rank(1), message(0, 1)).is_ok());
-    let refused = |note| inbox.deliver(Rank(1), note).unwrap_err();
+    assert!(message_queues.deliver(Rank(1), message(0, 1)).is_ok());
+    let refused = |message| message_queues.deliver(Rank(1), message).unwrap_err();
     assert!(refused(message(0, 1)).contains("where 1 was expected"));
-    assert!(refused(Note::Ready { id: 0 }).contains("does not wait"));
-    assert!(refused(Note::Credit { bytes: 1 }).contains("not used"));
-    let beyond = (1..).find_map(|id| inbox.deliver(Rank(1), message(id, EAGER)).err());
+    assert!(refused(ControlMessage::ClearToSend { id: 0 }).contains("does not wait"));
+    assert!(refused(ControlMessage::Credit { bytes: 1 }).contains("not used"));
+    let beyond = (1..).find_map(|id| message_queues.deliver(Rank(1), message(id, EAGER)).err());
     assert!(beyond.unwrap().contains("beyond its credit"));
 }

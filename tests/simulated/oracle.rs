@@ -4,7 +4,7 @@ use nexar::blocks::Blocks;
 use nexar::op::Reducer;
 use nexar::reduce::Side;
 
-use crate::case::{Case, Form};
+use crate::case::{Case, Protocol};
 use crate::world::UNTOUCHED;
 
 /// The output of `rank`, if the call writes any.
@@ -15,15 +15,15 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
     let folded = |order: &Order, shares: Vec<Vec<u8>>| {
         let shares = shares.into_iter().enumerate().map(|(rank, mut share)| {
             // Rank 0 of a scan folds nothing and prepares its share as if it were alone.
-            let alone = case.form.collective() == "scan" && rank == 0;
+            let alone = case.protocol.collective() == "scan" && rank == 0;
             case.reducer.prepare(&mut share, if alone { 1 } else { size });
             share
         });
         fold_tree(&case.reducer, order, &shares.collect::<Vec<_>>())
     };
-    let result = match case.form {
-        Form::Barrier => Vec::new(),
-        Form::AllReduce | Form::AllReduceBucketed => {
+    let result = match case.protocol {
+        Protocol::Barrier => Vec::new(),
+        Protocol::AllReduce | Protocol::AllReduceBucketed => {
             let (inputs, element) = (all(), case.reducer.dtype().size());
             let chunks = Blocks::even(inputs[0].len() / element, element, size);
             let share = |chunk| {
@@ -39,7 +39,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             (0..size).flat_map(share).collect()
         }
-        Form::ReduceScatter | Form::ReduceScatterV => {
+        Protocol::ReduceScatter | Protocol::ReduceScatterV => {
             let block = case.blocks(rank).get(rank);
             let shares = all().iter().map(|input| input[block.clone()].to_vec()).collect();
             let order = match algorithm {
@@ -50,8 +50,8 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, shares)
         }
-        Form::Reduce if rank != case.root => Vec::new(),
-        Form::Reduce => {
+        Protocol::Reduce if rank != case.root => Vec::new(),
+        Protocol::Reduce => {
             let order = match algorithm {
                 "binomial" => binomial(case.root, 0, size),
                 "pipeline" => ring(case.root, size),
@@ -61,7 +61,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, all())
         }
-        Form::Scan => {
+        Protocol::Scan => {
             let order = match algorithm {
                 "hillis_steele" => hillis_steele(rank, steps(size)),
                 "pipeline" | "flat" | "chain" => row(0..rank + 1),
@@ -69,7 +69,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, all())
         }
-        Form::ExScan if rank == 0 => {
+        Protocol::ExScan if rank == 0 => {
             // Whatever it is folded with stays as it is.
             if matches!(case.reducer, Reducer::User { .. }) {
                 return None;
@@ -89,7 +89,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             }
             output
         }
-        Form::ExScan => {
+        Protocol::ExScan => {
             let order = match algorithm {
                 "hillis_steele" => before(rank, steps(size)).unwrap(),
                 "pipeline" | "flat" | "chain" => row(0..rank),
@@ -97,12 +97,14 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, all())
         }
-        Form::Broadcast => input(case.root),
-        Form::AllGather | Form::AllGatherV => collected(case, rank, input),
-        Form::Gather | Form::GatherV if rank != case.root => Vec::new(),
-        Form::Gather | Form::GatherV => collected(case, rank, input),
-        Form::Scatter | Form::ScatterV => input(case.root)[case.blocks(rank).get(rank)].to_vec(),
-        Form::AllToAll | Form::AllToAllV => {
+        Protocol::Broadcast => input(case.root),
+        Protocol::AllGather | Protocol::AllGatherV => collected(case, rank, input),
+        Protocol::Gather | Protocol::GatherV if rank != case.root => Vec::new(),
+        Protocol::Gather | Protocol::GatherV => collected(case, rank, input),
+        Protocol::Scatter | Protocol::ScatterV => {
+            input(case.root)[case.blocks(rank).get(rank)].to_vec()
+        }
+        Protocol::AllToAll | Protocol::AllToAllV => {
             collected(case, rank, |peer| input(peer)[case.blocks(peer).get(rank)].to_vec())
         }
     };

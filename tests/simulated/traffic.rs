@@ -4,7 +4,7 @@ use nexar::collective::segments::SEGMENT;
 use nexar::rank::Rank;
 use nexar::transport::injection::Traffic;
 
-use crate::case::{Case, Form, sum};
+use crate::case::{Case, Protocol, sum};
 use crate::world::Placement::OutOfPlace;
 use crate::world::{make, quiet, run};
 
@@ -13,8 +13,8 @@ const COUNT: usize = 840 * 200;
 const WHOLE: u64 = 4 * COUNT as u64;
 
 /// What each rank sends in one call with root 0.
-fn sent(algo: &str, form: Form, size: usize) -> Vec<Traffic> {
-    let case = Case { form, count: COUNT, reducer: sum(), root: 0, size };
+fn sent(algo: &str, protocol: Protocol, size: usize) -> Vec<Traffic> {
+    let case = Case { protocol, count: COUNT, reducer: sum(), root: 0, size };
     let world = quiet(size);
     run(&world, algo, move |communicator| {
         let case = case.clone();
@@ -45,12 +45,12 @@ fn all_reduces_send_as_much_as_their_cards_say() {
     for size in 1..=8_usize {
         let others = size as u64 - 1;
         let chunk = WHOLE / size as u64;
-        let form = Form::AllReduce;
+        let protocol = Protocol::AllReduce;
         let rings = each(size, 2 * others * segments(chunk), 2 * others * chunk);
-        assert_eq!(sent("allreduce:ring", form, size), rings, "{size}");
-        assert_eq!(sent("allreduce:rs_ag", form, size), rings, "{size}");
+        assert_eq!(sent("allreduce:ring", protocol, size), rings, "{size}");
+        assert_eq!(sent("allreduce:rs_ag", protocol, size), rings, "{size}");
         let one_shot = each(size, others, others * WHOLE);
-        assert_eq!(sent("allreduce:one_shot", form, size), one_shot, "{size}");
+        assert_eq!(sent("allreduce:one_shot", protocol, size), one_shot, "{size}");
 
         let power = 1 << size.ilog2();
         let (rounds, pairs) = (u64::from(size.ilog2()), size - power);
@@ -63,9 +63,9 @@ fn all_reduces_send_as_much_as_their_cards_say() {
             })
         };
         let doubling = with_pairs(rounds, rounds * WHOLE);
-        assert_eq!(sent("allreduce:recursive_doubling", form, size), doubling, "{size}");
+        assert_eq!(sent("allreduce:recursive_doubling", protocol, size), doubling, "{size}");
         let halving = with_pairs(2 * rounds, 2 * (power as u64 - 1) * WHOLE / power as u64);
-        assert_eq!(sent("allreduce:rabenseifner", form, size), halving, "{size}");
+        assert_eq!(sent("allreduce:rabenseifner", protocol, size), halving, "{size}");
     }
 }
 
@@ -75,15 +75,15 @@ fn reduces_and_broadcasts_send_as_much_as_their_cards_say() {
         let all_but = |silent: usize, messages: u64| {
             one_by_one(size, |rank| if rank == silent { (0, 0) } else { (messages, WHOLE) })
         };
-        assert_eq!(sent("reduce:binomial", Form::Reduce, size), all_but(0, 1), "{size}");
+        assert_eq!(sent("reduce:binomial", Protocol::Reduce, size), all_but(0, 1), "{size}");
         let pipeline = all_but(0, segments(WHOLE));
-        assert_eq!(sent("reduce:pipeline", Form::Reduce, size), pipeline, "{size}");
+        assert_eq!(sent("reduce:pipeline", Protocol::Reduce, size), pipeline, "{size}");
         let pipeline = all_but(size - 1, segments(WHOLE));
-        assert_eq!(sent("broadcast:pipeline", Form::Broadcast, size), pipeline, "{size}");
-        assert_eq!(sent("scan:pipeline", Form::Scan, size), pipeline, "{size}");
-        assert_eq!(sent("scan:pipeline", Form::ExScan, size), pipeline, "{size}");
+        assert_eq!(sent("broadcast:pipeline", Protocol::Broadcast, size), pipeline, "{size}");
+        assert_eq!(sent("scan:pipeline", Protocol::Scan, size), pipeline, "{size}");
+        assert_eq!(sent("scan:pipeline", Protocol::ExScan, size), pipeline, "{size}");
 
-        let tree = sent("broadcast:binomial", Form::Broadcast, size);
+        let tree = sent("broadcast:binomial", Protocol::Broadcast, size);
         let total: u64 = tree.iter().map(|rank| rank.messages).sum();
         assert_eq!(total, size as u64 - 1, "{size}");
         assert!(tree.iter().all(|rank| rank.bytes == rank.messages * WHOLE), "{size}");
@@ -98,8 +98,8 @@ fn scans_send_as_much_as_their_cards_say() {
             let sends = (0..log2_up(size)).filter(|step| rank + (1 << step) < size).count() as u64;
             (sends, sends * WHOLE)
         });
-        assert_eq!(sent("scan:hillis_steele", Form::Scan, size), doubling, "{size}");
-        assert_eq!(sent("scan:hillis_steele", Form::ExScan, size), doubling, "{size}");
+        assert_eq!(sent("scan:hillis_steele", Protocol::Scan, size), doubling, "{size}");
+        assert_eq!(sent("scan:hillis_steele", Protocol::ExScan, size), doubling, "{size}");
     }
 }
 
@@ -108,39 +108,43 @@ fn gathers_and_scatters_send_as_much_as_their_cards_say() {
     for size in 1..=8_usize {
         let others = size as u64 - 1;
         let ring = each(size, others * segments(WHOLE), others * WHOLE);
-        assert_eq!(sent("allgather:ring", Form::AllGather, size), ring, "{size}");
-        assert_eq!(sent("reduce_scatter:ring", Form::ReduceScatter, size), ring, "{size}");
+        assert_eq!(sent("allgather:ring", Protocol::AllGather, size), ring, "{size}");
+        assert_eq!(sent("reduce_scatter:ring", Protocol::ReduceScatter, size), ring, "{size}");
         let bruck = each(size, log2_up(size), others * WHOLE);
-        assert_eq!(sent("allgather:bruck", Form::AllGather, size), bruck, "{size}");
+        assert_eq!(sent("allgather:bruck", Protocol::AllGather, size), bruck, "{size}");
         let pairwise = each(size, others, others * WHOLE);
-        assert_eq!(sent("reduce_scatter:pairwise", Form::ReduceScatter, size), pairwise, "{size}");
-        assert_eq!(sent("alltoall:pairwise", Form::AllToAll, size), pairwise, "{size}");
+        assert_eq!(
+            sent("reduce_scatter:pairwise", Protocol::ReduceScatter, size),
+            pairwise,
+            "{size}"
+        );
+        assert_eq!(sent("alltoall:pairwise", Protocol::AllToAll, size), pairwise, "{size}");
 
         let far = |step: u64| (0..size).filter(move |distance| distance & (1 << step) != 0);
         let blocks: u64 = (0..log2_up(size)).map(|step| far(step).count() as u64).sum();
         let bruck = each(size, log2_up(size), blocks * WHOLE);
-        assert_eq!(sent("alltoall:bruck", Form::AllToAll, size), bruck, "{size}");
+        assert_eq!(sent("alltoall:bruck", Protocol::AllToAll, size), bruck, "{size}");
 
         let gather = one_by_one(size, |rank| if rank == 0 { (0, 0) } else { (1, WHOLE) });
-        assert_eq!(sent("gather:linear", Form::Gather, size), gather, "{size}");
+        assert_eq!(sent("gather:linear", Protocol::Gather, size), gather, "{size}");
         let scatter = one_by_one(size, |rank| match rank {
             0 => (others, others * WHOLE),
             _ => (0, 0),
         });
-        assert_eq!(sent("scatter:linear", Form::Scatter, size), scatter, "{size}");
+        assert_eq!(sent("scatter:linear", Protocol::Scatter, size), scatter, "{size}");
 
         // The blocks of a subtree of a binomial tree at 0.
         let span = |rank: usize| (1 << rank.trailing_zeros()).min(size - rank) as u64;
         let gather =
             one_by_one(size, |rank| if rank == 0 { (0, 0) } else { (1, span(rank) * WHOLE) });
-        assert_eq!(sent("gather:binomial", Form::Gather, size), gather, "{size}");
+        assert_eq!(sent("gather:binomial", Protocol::Gather, size), gather, "{size}");
         let scatter = one_by_one(size, |rank| {
             let parent = |child: &usize| *child & (*child - 1) == rank;
             let children: Vec<_> = (1..size).filter(parent).collect();
             let blocks: u64 = children.iter().map(|child| span(*child)).sum();
             (children.len() as u64, blocks * WHOLE)
         });
-        assert_eq!(sent("scatter:binomial", Form::Scatter, size), scatter, "{size}");
+        assert_eq!(sent("scatter:binomial", Protocol::Scatter, size), scatter, "{size}");
     }
 }
 
@@ -155,7 +159,7 @@ fn recursive_halving_sends_as_much_as_its_card_says() {
             _ => (rounds, (all - 1) * WHOLE),
         });
         let algo = "reduce_scatter:recursive_halving";
-        assert_eq!(sent(algo, Form::ReduceScatter, size), expected, "{size}");
+        assert_eq!(sent(algo, Protocol::ReduceScatter, size), expected, "{size}");
     }
 }
 
@@ -163,7 +167,7 @@ fn recursive_halving_sends_as_much_as_its_card_says() {
 fn a_barrier_sends_headers_only() {
     for size in 1..=8_usize {
         assert_eq!(
-            sent("barrier:dissemination", Form::Barrier, size),
+            sent("barrier:dissemination", Protocol::Barrier, size),
             each(size, log2_up(size), 0),
             "{size}"
         );

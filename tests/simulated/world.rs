@@ -12,7 +12,7 @@ use nexar::error::Result;
 use nexar::op::Op;
 use nexar::transport::injection::{Faults, FaultyWorld};
 
-use crate::case::{Case, Form};
+use crate::case::{Case, Protocol};
 
 /// No test of a simulated world needs longer, unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ where
     })
 }
 
-/// A world that an algorithm can be used in: of two hosts, on which ranks take turns, if it needs several.
+/// A world that an algorithm can be used in: of two hosts, on which ranks take turns, if it needs
+/// several.
 pub fn world_for(row: &Row, size: usize, faults: Faults) -> Arc<FaultyWorld> {
     match row.name {
         "hierarchical" => FaultyWorld::on_hosts((0..size).map(|rank| rank % 2).collect(), faults),
@@ -70,9 +71,9 @@ pub async fn make(
     case: &Case,
     placement: Placement,
 ) -> Result<Vec<u8>> {
-    let rank = communicator.place().rank.0;
+    let rank = communicator.me().rank.0;
     let input = case.input(rank);
-    if case.form == Form::AllReduceBucketed {
+    if case.protocol == Protocol::AllReduceBucketed {
         return make_bucketed(communicator, case, input).await;
     }
     let writes = case.output_bytes(rank);

@@ -1,19 +1,18 @@
-//! The walks of ARCHITECTURE.md, executed: which files of `src/` a call runs through on its caller's
-//! thread, in the order of their first instruction.
+//! The walks of ARCHITECTURE.md, executed: which files of `src/` a call runs through, in order.
 //!
-//! Two ranks are processes of this program. One executes a call instruction by instruction (`step`);
-//! the line table of the program says which file each instruction comes from. Each file must be in
-//! the walk, or be listed as one that walks leave out; each file of the walk must be executed.
-#![expect(unsafe_code, reason = "the C border takes pointers, and stepping is done by signals")]
+//! Two ranks are processes of this program. One has breakpoints at the points of a walk
+//! (`breakpoint`), and its stack at each names the files; the line table of the program says which
+//! file an instruction comes from. The files of the stacks and those of the page must be the same.
+#![expect(unsafe_code, reason = "the C border takes pointers, and breakpoints are set in code")]
 
 #[cfg(target_arch = "x86_64")]
-mod cuda;
+mod breakpoint;
 #[cfg(target_arch = "x86_64")]
-mod step;
+mod cuda;
 
 #[cfg(not(target_arch = "x86_64"))]
 fn main() {
-    println!("walks: skipped, calls are stepped on x86-64 alone");
+    println!("walks: skipped, breakpoints are set on x86-64 alone");
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -23,8 +22,8 @@ mod walk;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     match &arguments[1..] {
-        [first, name, rank, id, role, wanted @ ..] if first == "rank" => {
-            walk::rank(name, rank, id, role, wanted);
+        [first, name, rank, id, role, points @ ..] if first == "rank" => {
+            walk::rank(name, rank, id, role, points);
         }
         _ => walk::check_all(),
     }

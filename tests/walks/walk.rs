@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 
@@ -14,8 +15,8 @@ use nexar::capi::types::{nexarComm_t, nexarUniqueId};
 use nexar::capi::version::nexarGetLastError;
 use nexar::error::Code;
 
+use crate::breakpoint::{Thread, watch};
 use crate::cuda::{self, Driver};
-use crate::step::{Thread, stepped};
 
 const RANKS: usize = 2;
 /// Codes of nexarFloat32 and nexarSum.
@@ -30,6 +31,8 @@ struct Walk {
     /// The most files it may have.
     most_files: usize,
     call: Call,
+    /// How often it is called, until all points are reached.
+    repeated: usize,
     settings: &'static [(&'static str, &'static str)],
     points: &'static [Point],
 }
@@ -63,38 +66,43 @@ const GROUND: [&str; 14] = [
     "parker", "rank", "runtime", "sync",
 ];
 
+/// How a thread waits is one step: whether it has to depends on its peers.
+const WAIT: &str = "transport/wait.rs";
+const DOORBELL: &str = "transport/shm/doorbell.rs";
+
 /// What surrounds every exported function: it is entered more than once, for each guard that it is.
 const GUARDS: [&str; 2] = ["capi/boundary.rs", "capi/process.rs"];
 
-/// Large calls are walked with fewer bytes, by the algorithm that large ones have: a step takes some
-/// microseconds.
 const WALKS: [Walk; 5] = [
     Walk {
         name: "All-reduce, 8 B, one host",
         most_files: 14,
         call: Call::AllReduce { bytes: 8 },
+        repeated: 200,
         settings: &[],
         points: &[
-            (0, Thread::Caller, "transport/shm/shelf.rs", "lay_few"),
-            (0, Thread::Caller, "transport/shm/shelf.rs", "few"),
-            (0, Thread::Caller, "reduce/dispatch.rs", "fold_few"),
+            (0, Thread::Caller, "transport/shm/segment.rs", "publish_inline"),
+            (0, Thread::Caller, "transport/shm/segment.rs", "view_inline"),
+            (0, Thread::Caller, "reduce/dispatch.rs", "fold_inline"),
         ],
     },
     Walk {
         name: "All-reduce, 16 MiB, one host",
         most_files: 18,
-        call: Call::AllReduce { bytes: 70 << 10 },
+        call: Call::AllReduce { bytes: 16 << 20 },
+        repeated: 10,
         settings: &[],
         points: &[
-            (0, Thread::Caller, "transport/shm/shelf.rs", "lay"),
-            (0, Thread::Caller, "transport/shm/shelf.rs", "find"),
+            (0, Thread::Caller, "transport/shm/segment.rs", "publish"),
+            (0, Thread::Caller, "transport/shm/segment.rs", "view"),
             (0, Thread::Caller, "reduce/reducer.rs", "fold_into"),
         ],
     },
     Walk {
         name: "All-reduce, 16 MiB, between hosts",
         most_files: 18,
-        call: Call::AllReduce { bytes: 4 << 10 },
+        call: Call::AllReduce { bytes: 16 << 20 },
+        repeated: 10,
         settings: &[("NEXAR_SHM_DISABLE", "1"), ("NEXAR_ALGO", "allreduce:ring")],
         points: &[
             (0, Thread::Caller, "transport/quic/streams.rs", "send"),
@@ -105,7 +113,8 @@ const WALKS: [Walk; 5] = [
     Walk {
         name: "Message, 64 KiB",
         most_files: 16,
-        call: Call::Message { bytes: 20 << 10 },
+        call: Call::Message { bytes: 64 << 10 },
+        repeated: 10,
         settings: &[("NEXAR_SHM_DISABLE", "1")],
         points: &[
             (0, Thread::Caller, "transport/quic/control_messages.rs", ""),
@@ -117,12 +126,13 @@ const WALKS: [Walk; 5] = [
     Walk {
         name: "All-reduce, 16 MiB, CUDA buffer",
         most_files: 26,
-        call: Call::CudaAllReduce { bytes: 70 << 10 },
+        call: Call::CudaAllReduce { bytes: 16 << 20 },
+        repeated: 10,
         settings: &[("LD_LIBRARY_PATH", cuda::DIRECTORY)],
         points: &[
             (0, Thread::Caller, "device/stream.rs", "copy"),
             (0, Thread::Caller, "device/stream.rs", "wait_value"),
-            (0, Thread::Named(WORKER), "transport/shm/shelf.rs", "lay"),
+            (0, Thread::Named(WORKER), "transport/shm/segment.rs", "publish"),
             (0, Thread::Named(WORKER), "reduce/reducer.rs", "fold"),
         ],
     },
@@ -146,7 +156,7 @@ pub fn check_all() {
     let named = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
     let is_meant =
         |walk: &&Walk| named.as_ref().is_none_or(|part| walk.name.contains(part.as_str()));
-    let mut sources = Sources::default();
+    let mut sources = Sources::read();
     let (mut passed, mut failed) = (0, 0);
     for walk in WALKS.iter().filter(is_meant) {
         let mut attempts = (0..ATTEMPTS).map(|_| walk.check(&page, &mut sources));
@@ -180,14 +190,37 @@ fn step_back(stack: &[Place], sources: &mut Sources) -> Option<Place> {
     None
 }
 
-/// The source files, as far as they were asked for.
-#[derive(Default)]
-struct Sources(BTreeMap<String, Vec<String>>);
+/// The source files, as far as they were asked for, and the line table of this program.
+struct Sources {
+    texts: BTreeMap<String, Vec<String>>,
+    /// The places of `src/` and the addresses of their instructions.
+    table: BTreeMap<Place, Vec<usize>>,
+}
 
 impl Sources {
+    fn read() -> Self {
+        let table = Command::new("readelf")
+            .args(["-W", "--debug-dump=decodedline"])
+            .arg(std::env::current_exe().unwrap())
+            .output()
+            .expect("readelf comes with the compiler's binutils");
+        Self { texts: BTreeMap::new(), table: parse(&String::from_utf8_lossy(&table.stdout)) }
+    }
+
+    /// Where instructions of a function begin, or of a whole file.
+    fn addresses(&mut self, file: &str, function: &str) -> Vec<usize> {
+        let places: Vec<Place> =
+            self.table.keys().filter(|place| place.file == file).cloned().collect();
+        let is_meant = |place: &Place| {
+            function.is_empty() || self.function(place).split(' ').next() == Some(function)
+        };
+        let meant: Vec<Place> = places.into_iter().filter(is_meant).collect();
+        meant.iter().flat_map(|place| self.table[place].iter().copied()).collect()
+    }
+
     /// The name of the innermost function around a place. Relies on rustfmt's indentation.
     fn function(&mut self, place: &Place) -> String {
-        let lines = self.0.entry(place.file.clone()).or_insert_with(|| {
+        let lines = self.texts.entry(place.file.clone()).or_insert_with(|| {
             let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
             let text = fs::read_to_string(format!("{root}{}", place.file)).unwrap_or_default();
             text.lines().map(str::to_owned).collect()
@@ -230,8 +263,9 @@ impl Walk {
         let mut files: Vec<&str> = Vec::new();
         for place in stacks.iter().flatten() {
             let module = place.file.split(['/', '.']).next().unwrap_or_default();
-            if !GROUND.contains(&module) && !files.contains(&place.file.as_str()) {
-                files.push(&place.file);
+            let file = if place.file == DOORBELL { WAIT } else { place.file.as_str() };
+            if !GROUND.contains(&module) && !files.contains(&file) {
+                files.push(file);
             }
         }
         if let Some(place) = stacks.iter().find_map(|stack| step_back(stack, sources)) {
@@ -258,21 +292,15 @@ impl Walk {
             if points.is_empty() {
                 continue;
             }
-            let executed = resolve(&self.run(rank, thread, &[])?);
-            let mut wanted = Vec::new();
-            for (_, _, file, function) in points {
-                let mut is_there = |place: &Place| {
-                    place.file == *file
-                        && (function.is_empty()
-                            || sources.function(place).split(' ').next() == Some(function))
-                };
-                let mut points = executed.iter();
-                let first = points.find(|(_, places)| places.first().is_some_and(&mut is_there));
-                let (address, _) =
-                    first.ok_or_else(|| format!("{file} {function} was not executed"))?;
-                wanted.push(address.as_str());
-            }
-            for line in self.run(rank, thread, &wanted)? {
+            let addresses = points.iter().map(|(_, _, file, function)| {
+                let addresses = sources.addresses(file, function);
+                addresses.iter().map(|one| format!("{one:x}")).collect::<Vec<_>>().join(",")
+            });
+            let lines = self.run(rank, thread, &addresses.collect::<Vec<_>>())?;
+            for ((_, _, file, function), line) in points.into_iter().zip(lines) {
+                if line.is_empty() {
+                    return Err(format!("{file} {function} was not executed"));
+                }
                 let addresses: Vec<String> = line.split(' ').map(str::to_owned).collect();
                 let frames = resolve(&addresses).into_iter().rev();
                 stacks.push(frames.flat_map(|(_, places)| places.into_iter().rev()).collect());
@@ -281,21 +309,26 @@ impl Walk {
         Ok(stacks)
     }
 
-    /// Runs both ranks, of which one steps. Returns the lines that it prints.
-    fn run(&self, stepping: usize, thread: Thread, wanted: &[&str]) -> Result<Vec<String>, String> {
+    /// Runs both ranks, of which one is watched. Returns the lines that it prints.
+    fn run(
+        &self,
+        watched: usize,
+        thread: Thread,
+        points: &[String],
+    ) -> Result<Vec<String>, String> {
         let mut id = nexarUniqueId { internal: [0; 128] };
         // SAFETY: the place for the id is valid.
         check(unsafe { nexarGetUniqueId(&raw mut id) });
         let id: String = id.internal.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
         let start = |rank: usize| {
             let role = match thread {
-                _ if rank != stepping => "run",
-                Thread::Caller => "step",
+                _ if rank != watched => "run",
+                Thread::Caller => "watch",
                 Thread::Named(name) => name,
             };
             Command::new(std::env::current_exe().unwrap())
                 .args(["rank", self.name, &rank.to_string(), &id, role])
-                .args(wanted)
+                .args(points)
                 .envs(self.settings.iter().copied())
                 .env("NEXAR_PEER_TIMEOUT_MS", "60000")
                 .env("NEXAR_OP_TIMEOUT_MS", "60000")
@@ -316,6 +349,34 @@ impl Walk {
         }
         Ok(lines)
     }
+}
+
+/// The line table, as readelf prints it: the name of a file and a colon, then its instructions,
+/// each with line number and address. Code that is not linked has addresses below those of the
+/// program.
+fn parse(table: &str) -> BTreeMap<Place, Vec<usize>> {
+    let (mut file, mut places) = (None, BTreeMap::<Place, Vec<usize>>::new());
+    for line in table.lines() {
+        if let Some(name) = line.strip_suffix(':') {
+            file = below_src(name.trim_start_matches("CU: "));
+        } else if let Some(file) = file {
+            let mut words = line.split_whitespace().skip(1);
+            let number = words.next().and_then(|number| number.parse().ok());
+            let address = words.next().and_then(|address| address.strip_prefix("0x"));
+            let address = address.and_then(|address| usize::from_str_radix(address, 16).ok());
+            let begins_statement = words.next() == Some("x");
+            if let (Some(line), Some(address), true) = (number, address, begins_statement) {
+                places.entry(Place { file: file.to_owned(), line }).or_default().push(address);
+            }
+        }
+    }
+    places
+}
+
+/// The name of a file below `src/`.
+fn below_src(name: &str) -> Option<&str> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+    name.strip_prefix(root).or(name.strip_prefix("src/"))
 }
 
 /// The places of addresses relative to the beginning of this program: of the innermost inlined
@@ -340,8 +401,7 @@ fn resolve(addresses: &[String]) -> Vec<(String, Vec<Place>)> {
             continue;
         }
         let (file, line) = line.split_once(':').unwrap_or((line, ""));
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
-        let file = file.strip_prefix(root).or(file.strip_prefix("src/"));
+        let file = below_src(file);
         let line = line.split(' ').next().and_then(|line| line.parse().ok());
         let place = |(file, line): (&str, usize)| Place { file: file.to_owned(), line };
         if let Some((_, places)) = resolved.last_mut() {
@@ -351,9 +411,8 @@ fn resolve(addresses: &[String]) -> Vec<(String, Vec<Place>)> {
     resolved
 }
 
-/// One rank of a walk. If it steps, it prints the addresses that it executed, or the stacks at those
-/// that are wanted.
-pub fn rank(name: &str, rank: &str, id: &str, role: &str, wanted: &[String]) {
+/// One rank of a walk. If it is watched, it prints its stack at each point.
+pub fn rank(name: &str, rank: &str, id: &str, role: &str, points: &[String]) {
     let walk = WALKS.iter().find(|walk| walk.name == name).expect("a walk has this name");
     let rank: i32 = rank.parse().unwrap();
     let driver = matches!(walk.call, Call::CudaAllReduce { .. }).then(Driver::open);
@@ -376,30 +435,27 @@ pub fn rank(name: &str, rank: &str, id: &str, role: &str, wanted: &[String]) {
         call();
         synchronize();
     };
+    // In some calls a peer comes late, and another path or thread executes them.
+    let repeat = || (0..walk.repeated).for_each(|_| complete());
     // Connections and memory exist from the second call on.
     (0..3).for_each(|_| complete());
+    let code = program_code();
     let base = program_start();
     let mut text = String::new();
     let thread = match role {
         "run" => None,
-        "step" => Some(Thread::Caller),
+        "watch" => Some(Thread::Caller),
         _ => Some(Thread::Named(WORKER)),
     };
     if let Some(thread) = thread {
-        let address = |text: &String| {
-            base + usize::from_str_radix(text.trim_start_matches("0x"), 16).unwrap()
+        let address = |text: &str| base + usize::from_str_radix(text, 16).unwrap();
+        let addresses = |text: &String| -> Vec<usize> {
+            let all = text.split(',').filter(|one| !one.is_empty()).map(address);
+            all.filter(|address| code.contains(address)).collect()
         };
-        let wanted_addresses = wanted.iter().map(address).collect();
-        let steps = match thread {
-            // The driver starts threads while it is waited for, with signals blocked.
-            Thread::Caller => stepped(thread, wanted_addresses, call),
-            Thread::Named(_) => stepped(thread, wanted_addresses, complete),
-        };
-        synchronize();
-        if wanted.is_empty() {
-            text = steps.addresses.iter().map(|one| format!("{:x}\n", one - base)).collect();
-        }
-        for stack in &steps.stacks {
+        let points: Vec<_> = points.iter().map(addresses).collect();
+        let stacks = watch(thread, &points, repeat);
+        for stack in &stacks {
             // A return address is that of the instruction behind the call.
             let offset = |(depth, address): (usize, &usize)| {
                 format!("{:x}", address.wrapping_sub(base).wrapping_sub(usize::from(depth > 0)))
@@ -408,7 +464,7 @@ pub fn rank(name: &str, rank: &str, id: &str, role: &str, wanted: &[String]) {
             text += &format!("{}\n", offsets.join(" "));
         }
     } else {
-        complete();
+        repeat();
     }
     complete();
     check(nexarCommDestroy(comm));
@@ -441,7 +497,19 @@ fn check(code: Code) {
 
 /// Where this program begins in memory.
 fn program_start() -> usize {
+    mapping(|_| true).start
+}
+
+/// Where its code is.
+fn program_code() -> Range<usize> {
+    mapping(|line| line.contains(" r-xp "))
+}
+
+/// The first mapping of this process of which that is true.
+fn mapping(is_meant: impl Fn(&str) -> bool) -> Range<usize> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let first = maps.lines().next().unwrap();
-    usize::from_str_radix(first.split('-').next().unwrap(), 16).unwrap()
+    let line = maps.lines().find(|line| is_meant(line)).unwrap();
+    let address = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+    address(start)..address(end)
 }

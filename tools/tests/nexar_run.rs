@@ -1,7 +1,7 @@
 //! nexar-run as its users see it: what it prints, what it returns, what it leaves behind.
 //!
-//! Every wait has a deadline. Ranks are shells that say when they are ready, so nothing sleeps to wait
-//! for another.
+//! Every wait has a deadline. Ranks are shells that say when they are ready, so nothing sleeps to
+//! wait for another.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -299,7 +299,7 @@ fn signals_are_passed_on_to_every_rank() {
 
 #[test]
 fn signals_mean_to_a_rank_what_they_mean_without_nexar_run() {
-    // Of signals 1 to 28; those behind 31 are the C library's own.
+    // Signals 1 to 28; those above 31 are the C library's own.
     let show = ["sed", "-nE", "s/^(Sig(Blk|Ign)).*(.{7})$/\\1 \\3/p", "/proc/self/status"];
     let alone = with_default_signals(show[0]).args(&show[1..]).output().unwrap();
     let ended = Run::start(&[&["-n", "1"], &show[..]].concat()).end();

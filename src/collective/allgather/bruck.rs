@@ -22,20 +22,20 @@ use crate::error::Result;
 
 /// `output` holds all ranks' blocks; this rank's own is in its place already.
 pub async fn bruck(exchange: &Exchange<'_>, output: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
-    let bytes = output.len() / place.size;
-    let own = place.rank.0 * bytes;
+    let me = exchange.me();
+    let bytes = output.len() / me.size;
+    let own = me.rank.0 * bytes;
 
     // Blocks in the order in which they come: this rank's, its right neighbour's, ...
     let mut known = passes::zeroed(output.len()).await?;
     known[..bytes].copy_from_slice(&output[own..own + bytes]);
     let mut count = 1;
-    for step in 0..place.size.next_power_of_two().ilog2() as usize {
-        let more = count.min(place.size - count);
+    for step in 0..me.size.next_power_of_two().ilog2() as usize {
+        let more = count.min(me.size - count);
         let (mine, theirs) = known.split_at_mut(count * bytes);
         try_join!(
-            exchange.send(place.before(count), step, &mine[..more * bytes]),
-            exchange.recv(place.after(count), step, &mut theirs[..more * bytes])
+            exchange.send(me.before(count), step, &mine[..more * bytes]),
+            exchange.recv(me.after(count), step, &mut theirs[..more * bytes])
         )?;
         count += more;
     }

@@ -4,11 +4,14 @@ pub mod bruck;
 pub mod flat;
 pub mod ring;
 
+use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
+
+use flat::FlatAllGather;
 
 use AllGatherAlgorithm as Algorithm;
 
@@ -30,12 +33,12 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (place, ground) = (exchange.place(), exchange.ground());
-    let algorithm = selection.choose(&TABLE, &op.call(), place.size, ground).algorithm;
+    let (me, topology) = (exchange.me(), exchange.topology());
+    let algorithm = selection.choose(&TABLE, &op.call(), me.size, topology).algorithm;
     let OpMemory { received: blocks, buffers, .. } = op.memory;
-    let own = blocks.get(place.rank.0);
+    let own = blocks.get(me.rank.0);
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, &blocks, buffers).await,
+        Algorithm::Flat => copy_flat(exchange, FlatAllGather::new(me, &blocks, buffers)).await,
         Algorithm::Bruck => {
             bruck::bruck(exchange, passes::with_own_block(buffers, own).await).await
         }

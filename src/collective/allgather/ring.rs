@@ -26,13 +26,13 @@ use crate::error::Result;
 
 /// `output` holds all ranks' blocks; this rank's own is in its place already.
 pub async fn ring(exchange: &Exchange<'_>, blocks: &Blocks, output: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
-    let (left, right) = (place.before(1), place.after(1));
+    let me = exchange.me();
+    let (left, right) = (me.before(1), me.after(1));
     let segments = Segments::new(output, blocks.iter());
 
     let sending = async {
-        for step in 0..place.size - 1 {
-            for segment in segments.of(place.before(step).0) {
+        for step in 0..me.size - 1 {
+            for segment in segments.of(me.before(step).0) {
                 let known = segments.hold(segment, step.min(1)).await;
                 exchange.send(right, step, &known).await?;
             }
@@ -40,8 +40,8 @@ pub async fn ring(exchange: &Exchange<'_>, blocks: &Blocks, output: &mut [u8]) -
         Ok(())
     };
     let receiving = async {
-        for step in 0..place.size - 1 {
-            for segment in segments.of(place.before(step + 1).0) {
+        for step in 0..me.size - 1 {
+            for segment in segments.of(me.before(step + 1).0) {
                 let mut next = segments.hold(segment, 0).await;
                 exchange.recv(left, step, &mut next).await?;
             }

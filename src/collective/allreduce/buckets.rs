@@ -11,13 +11,13 @@ const PACK: usize = 4 << 20;
 const LONG: usize = 1 << 20;
 
 /// Buffers that are reduced together.
-pub enum Piece<'b, 'a> {
+pub enum BucketPiece<'b, 'a> {
     Long(&'b mut [u8]),
     Short(&'b mut [&'a mut [u8]]),
 }
 
 /// Takes the next piece off the front of the list.
-pub fn next<'b, 'a>(list: &mut &'b mut [&'a mut [u8]]) -> Option<Piece<'b, 'a>> {
+pub fn next<'b, 'a>(list: &mut &'b mut [&'a mut [u8]]) -> Option<BucketPiece<'b, 'a>> {
     let rest = std::mem::take(list);
     let mut bytes = 0;
     let short = rest.iter().take_while(|buffer| {
@@ -28,12 +28,12 @@ pub fn next<'b, 'a>(list: &mut &'b mut [&'a mut [u8]]) -> Option<Piece<'b, 'a>> 
         0 => {
             let (first, others) = rest.split_first_mut()?;
             *list = others;
-            Some(Piece::Long(first))
+            Some(BucketPiece::Long(first))
         }
         short => {
             let (short, others) = rest.split_at_mut(short);
             *list = others;
-            Some(Piece::Short(short))
+            Some(BucketPiece::Short(short))
         }
     }
 }
@@ -66,8 +66,8 @@ mod tests {
         let mut found = Vec::new();
         while let Some(piece) = next(&mut list) {
             found.push(match piece {
-                Piece::Long(buffer) => vec![buffer.len()],
-                Piece::Short(buffers) => buffers.iter().map(|buffer| buffer.len()).collect(),
+                BucketPiece::Long(buffer) => vec![buffer.len()],
+                BucketPiece::Short(buffers) => buffers.iter().map(|buffer| buffer.len()).collect(),
             });
         }
         found

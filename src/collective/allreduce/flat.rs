@@ -1,13 +1,13 @@
 //! | card       | all-reduce, flat                                                          |
 //! |------------|---------------------------------------------------------------------------|
-//! | steps      | 1, in rounds                                                              |
-//! | bytes sent | none; each rank lays out its buffer and looks at all others               |
+//! | steps      | 1, in epochs                                                              |
+//! | bytes sent | none; each rank publishes its buffer and views those of all others        |
 //! | scratch    | none                                                                      |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | on one host, small buffers or few ranks                                   |
 //!
-//! Every rank lays out its share and folds the shares of all. n = 4, shares each rank folds:
+//! Every rank publishes its share and reduces the shares of all. n = 4, shares each rank reduces:
 //!
 //! ```text
 //! rank 0:  0 1 2 3
@@ -16,65 +16,80 @@
 //! rank 3:  0 1 2 3
 //! ```
 
+use std::ops::Range;
+
 use crate::buffer::Buffers;
-use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{
-    Shares, Turn, ahead, count, fold_all, load, look_at, others, own_and_output, part, stores,
-    turns,
-};
-use crate::error::Result;
+use crate::collective::epochs::{Flat, FlatReduction, count, other, part, stores, with_own};
+use crate::collective::share::{load, own_and_output};
 use crate::op::Reducer;
-use crate::reduce::Side;
+use crate::rank::{Rank, RankOf};
+use crate::reduce::{Side, Stores};
 use crate::transport::SLOT;
 
-pub async fn flat(
-    exchange: &Exchange<'_>,
-    reducer: &Reducer,
-    mut buffers: Buffers<'_>,
-) -> Result<()> {
-    let place = exchange.place();
-    let size = place.size;
-    let whole = 0..buffers.input().len();
-    let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
-    let shown = buffers.input_apart().filter(|_| !reducer.prepares(size));
-    let mut rounds = exchange.rounds(0, parts);
-    let mut scratch = Vec::new();
-    for turn in turns(parts, ahead(place.size)) {
-        match turn {
-            Turn::Lay(number) => {
-                let part = part(&whole, SLOT, number);
-                if let Some(input) = shown {
-                    rounds.show(number, &input[part]).await?;
-                } else {
-                    let share = &buffers.input()[part];
-                    let fill = |slot: &mut [u8], stores| load(reducer, share, size, slot, stores);
-                    rounds.lay(number, share.len(), fill).await?;
-                }
-            }
-            Turn::Look(number) => {
-                let part = part(&whole, SLOT, number);
-                let sights = look_at(&rounds, number, others(place), part.len()).await?;
-                let into = match (&mut buffers, &*sights) {
-                    // Where it lies it is folded sooner than apart.
-                    (Buffers::Shared { both }, [theirs]) if !reducer.prepares(size) => {
-                        let side = Side::of(1 - place.rank.0, place.rank.0);
-                        reducer.fold(&mut both[part.clone()], theirs, side);
-                        &mut both[part]
-                    }
-                    _ => {
-                        let (own, into) =
-                            own_and_output(reducer, &mut buffers, part, size, &mut scratch);
-                        let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
-                        shares.insert(place.rank.0, own);
-                        fold_all(reducer, &shares, into, stores);
-                        into
-                    }
-                };
-                reducer.finish(into, size);
-                drop(sights);
-                rounds.pass(number);
-            }
-        }
+pub struct FlatAllReduce<'a> {
+    me: RankOf,
+    reducer: &'a Reducer,
+    buffers: Buffers<'a>,
+    whole: Range<usize>,
+    stores: Stores,
+    scratch: Vec<u8>,
+}
+
+impl<'a> FlatAllReduce<'a> {
+    pub fn new(me: RankOf, reducer: &'a Reducer, buffers: Buffers<'a>) -> Self {
+        let whole = 0..buffers.input().len();
+        let stores = stores(whole.len());
+        Self { me, reducer, buffers, whole, stores, scratch: Vec::new() }
     }
-    rounds.passed().await
+}
+
+impl<'a> Flat<'a> for FlatAllReduce<'a> {
+    fn parts(&self) -> usize {
+        count(self.whole.len(), SLOT)
+    }
+
+    fn publishes(&self, _rank: Rank) -> bool {
+        true
+    }
+
+    fn bytes(&self, _rank: Rank, number: usize) -> usize {
+        part(&self.whole, SLOT, number).len()
+    }
+
+    fn in_place(&self) -> Option<&'a [u8]> {
+        self.buffers.input_apart().filter(|_| !self.reducer.prepares(self.me.size))
+    }
+
+    fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
+        let share = &self.buffers.input()[part(&self.whole, SLOT, number)];
+        load(self.reducer, share, self.me.size, slot, stores);
+    }
+
+    fn source(&self, index: usize) -> Option<Rank> {
+        other(self.me, index)
+    }
+}
+
+impl<'a> FlatReduction<'a> for FlatAllReduce<'a> {
+    fn reduce(&mut self, number: usize, shares: &[&[u8]], own: Option<&[u8]>) {
+        let Self { me, reducer, buffers, stores, scratch, .. } = self;
+        let (part, size) = (part(&self.whole, SLOT, number), me.size);
+        let into = match (own, buffers, shares) {
+            // Two operands are folded faster in place than into a third buffer.
+            (None, Buffers::Shared { both }, [theirs]) if !reducer.prepares(size) => {
+                let side = Side::of(1 - me.rank.0, me.rank.0);
+                reducer.fold(&mut both[part.clone()], theirs, side);
+                &mut both[part]
+            }
+            (own, buffers, _) => {
+                let (own, into) = match own {
+                    Some(own) => (own, &mut buffers.output_mut()[part]),
+                    None => own_and_output(reducer, buffers, part, size, scratch),
+                };
+                reducer.fold_all(into, &with_own(shares, me.rank.0, own), *stores);
+                into
+            }
+        };
+        reducer.finish(into, size);
+    }
 }

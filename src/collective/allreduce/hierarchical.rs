@@ -16,9 +16,12 @@
 //! ```
 
 use crate::buffer::Buffers;
+use crate::collective::broadcast::flat::FlatBroadcast;
+use crate::collective::epochs::{copy_flat, reduce_flat};
 use crate::collective::exchange::Exchange;
 use crate::collective::leaders::leaders;
-use crate::collective::{broadcast, passes, reduce};
+use crate::collective::passes;
+use crate::collective::reduce::flat::FlatReduce;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
@@ -30,22 +33,23 @@ pub async fn hierarchical(
     buffers: Buffers<'_>,
     across: impl AsyncFnOnce(&Exchange<'_>, &Reducer, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    let size = exchange.place().size;
+    let size = exchange.me().size;
     let data = passes::into_output(buffers).await;
     passes::prepare(reducer, data, size).await;
     // What is prepared is folded as it is.
     let fold = &reducer.after_prepare();
     let (inside, leaders) = (exchange.inside(), leaders(exchange.hosts(), None));
     if let Some(inside) = &inside {
-        reduce::flat::flat(inside, fold, Rank(0), Buffers::Shared { both: data }).await?;
+        let both = Buffers::Shared { both: data };
+        reduce_flat(inside, FlatReduce::new(inside.me(), Rank(0), fold, both)).await?;
         exchange.confirm().await?;
     }
-    if leaders.contains(&exchange.place().rank) {
+    if leaders.contains(&exchange.me().rank) {
         across(&exchange.among(&leaders), fold, data).await?;
     }
     if let Some(inside) = &inside {
-        let bytes = data.len();
-        broadcast::flat::flat(inside, Rank(0), bytes, Buffers::Shared { both: data }).await?;
+        let (bytes, both) = (data.len(), Buffers::Shared { both: data });
+        copy_flat(inside, FlatBroadcast::new(inside.me(), Rank(0), bytes, both)).await?;
     }
     passes::finish(reducer, data, size).await;
     Ok(())

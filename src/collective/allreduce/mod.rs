@@ -1,7 +1,7 @@
 //! All-reduce: every rank gets the reduction of all. Also of a list of buffers.
 
 mod buckets;
-mod flat;
+pub mod flat;
 mod hierarchical;
 mod one_shot;
 mod rabenseifner;
@@ -10,14 +10,17 @@ mod ring;
 mod rs_ag;
 mod slices;
 
+use super::epochs::reduce_flat;
 use super::exchange::Exchange;
 use super::passes;
-use super::select::{Ground, Row, Selection};
+use super::select::{Row, Selection, Topology};
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Call, Op, Reducer};
 
-use buckets::Piece;
+use flat::FlatAllReduce;
+
+use buckets::BucketPiece;
 
 use AllReduceAlgorithm as Algorithm;
 
@@ -54,8 +57,8 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (size, ground) = (exchange.place().size, exchange.ground());
-    let algorithm = selection.choose(&TABLE, &op.call(), size, ground).algorithm;
+    let (size, topology) = (exchange.me().size, exchange.topology());
+    let algorithm = selection.choose(&TABLE, &op.call(), size, topology).algorithm;
     let (reducer, memory) = op.into_reduction();
     run(exchange, selection, algorithm, &reducer, memory.buffers).await
 }
@@ -70,12 +73,12 @@ pub async fn perform_bucketed(
     let (mut list, mut packed) = (&mut memory.buckets[..], Vec::new());
     while let Some(piece) = buckets::next(&mut list) {
         match piece {
-            Piece::Long(data) => {
-                run_on(exchange, selection, exchange.ground(), &reducer, data).await?;
+            BucketPiece::Long(data) => {
+                run_on(exchange, selection, exchange.topology(), &reducer, data).await?;
             }
-            Piece::Short(buffers) => {
+            BucketPiece::Short(buffers) => {
                 buckets::pack(buffers, &mut packed)?;
-                run_on(exchange, selection, exchange.ground(), &reducer, &mut packed).await?;
+                run_on(exchange, selection, exchange.topology(), &reducer, &mut packed).await?;
                 buckets::unpack(&packed, buffers);
             }
         }
@@ -87,13 +90,13 @@ pub async fn perform_bucketed(
 async fn run_on(
     exchange: &Exchange<'_>,
     selection: &Selection,
-    ground: Ground,
+    topology: Topology,
     reducer: &Reducer,
     data: &mut [u8],
 ) -> Result<()> {
-    let (size, reduction) = (exchange.place().size, reducer.reduction());
+    let (size, reduction) = (exchange.me().size, reducer.reduction());
     let call = Call::all_reduce(data.len() / reduction.dtype.size(), reduction);
-    let algorithm = selection.choose(&TABLE, &call, size, ground).algorithm;
+    let algorithm = selection.choose(&TABLE, &call, size, topology).algorithm;
     run(exchange, selection, algorithm, reducer, Buffers::Shared { both: data }).await
 }
 
@@ -104,13 +107,15 @@ async fn run(
     reducer: &Reducer,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    let size = exchange.place().size;
+    let size = exchange.me().size;
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, reducer, buffers).await,
+        Algorithm::Flat => {
+            reduce_flat(exchange, FlatAllReduce::new(exchange.me(), reducer, buffers)).await
+        }
         Algorithm::Slices => slices::slices(exchange, reducer, buffers).await,
         Algorithm::Hierarchical => {
             let across = async |leaders: &Exchange<'_>, fold: &Reducer, data: &mut [u8]| {
-                Box::pin(run_on(leaders, selection, Ground::Links, fold, data)).await
+                Box::pin(run_on(leaders, selection, Topology::Links, fold, data)).await
             };
             hierarchical::hierarchical(exchange, reducer, buffers, across).await
         }

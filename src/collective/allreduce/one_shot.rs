@@ -22,9 +22,9 @@ use crate::error::Result;
 use crate::op::Reducer;
 
 pub async fn one_shot(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
+    let me = exchange.me();
     let own = passes::copied(data).await?;
-    let sending = try_join_all((1..place.size).map(|k| exchange.send(place.after(k), 0, &own)));
+    let sending = try_join_all((1..me.size).map(|k| exchange.send(me.after(k), 0, &own)));
     let folding = exchange.recv_fold_all(reducer, &own, data);
     try_join!(sending, folding)?;
     Ok(())

@@ -33,26 +33,26 @@ pub async fn rabenseifner(
     reducer: &Reducer,
     data: &mut [u8],
 ) -> Result<()> {
-    let pairs = Pairs::new(exchange.place());
-    let rounds = pairs.rounds();
-    let last_step = 2 * rounds + 1;
+    let pairs = Pairs::new(exchange.me());
+    let epochs = pairs.epochs();
+    let last_step = 2 * epochs + 1;
     let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
         Part::Idle { partner } => return exchange.recv(partner, last_step, data).await,
         Part::Active { number, partner } => (number, partner),
     };
 
-    let parts = parts(number, rounds, data.len(), reducer.dtype().size());
-    for (round, (kept, given)) in parts.iter().enumerate() {
-        let other = number ^ (1 << round);
+    let parts = parts(number, epochs, data.len(), reducer.dtype().size());
+    for (index, (kept, given)) in parts.iter().enumerate() {
+        let other = number ^ (1 << index);
         let (peer, side) = (pairs.rank(other), Side::of(other, number));
         let (kept, given) = two_parts(data, kept, given);
         try_join!(
-            exchange.send(peer, 1 + round, given),
-            exchange.recv_fold(peer, 1 + round, reducer, side, kept)
+            exchange.send(peer, 1 + index, given),
+            exchange.recv_fold(peer, 1 + index, reducer, side, kept)
         )?;
     }
-    for (round, (kept, given)) in parts.iter().enumerate().rev() {
-        let (peer, step) = (pairs.rank(number ^ (1 << round)), 2 * rounds - round);
+    for (index, (kept, given)) in parts.iter().enumerate().rev() {
+        let (peer, step) = (pairs.rank(number ^ (1 << index)), 2 * epochs - index);
         let (kept, given) = two_parts(data, kept, given);
         try_join!(exchange.send(peer, step, kept), exchange.recv(peer, step, given))?;
     }
@@ -63,21 +63,21 @@ pub async fn rabenseifner(
     }
 }
 
-/// Of its part of the buffer, what a number keeps and what it gives away in each round.
+/// The part of its range that a rank keeps, and the part that it sends away, in each step.
 fn parts(
     number: usize,
-    rounds: usize,
+    epochs: usize,
     bytes: usize,
     element: usize,
 ) -> Vec<(Range<usize>, Range<usize>)> {
     let mut part = 0..bytes;
-    let halve = |round: usize| {
+    let halve = |index: usize| {
         let middle = part.start + (part.len() / element).div_ceil(2) * element;
         let (low, high) = (part.start..middle, middle..part.end);
-        let lower = number & (1_usize << round) == 0;
+        let lower = number & (1_usize << index) == 0;
         let (kept, given) = if lower { (low, high) } else { (high, low) };
         part = kept.clone();
         (kept, given)
     };
-    (0..rounds).map(halve).collect()
+    (0..epochs).map(halve).collect()
 }

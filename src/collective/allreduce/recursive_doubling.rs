@@ -33,8 +33,8 @@ pub async fn recursive_doubling(
     reducer: &Reducer,
     data: &mut [u8],
 ) -> Result<()> {
-    let pairs = Pairs::new(exchange.place());
-    let last_step = pairs.rounds() + 1;
+    let pairs = Pairs::new(exchange.me());
+    let last_step = pairs.epochs() + 1;
     let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
         Part::Idle { partner } => return exchange.recv(partner, last_step, data).await,
         Part::Active { number, partner } => (number, partner),

@@ -31,26 +31,26 @@ use crate::op::Reducer;
 use crate::reduce::Side;
 
 pub async fn ring(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
-    let size = place.size;
-    let (left, right) = (place.before(1), place.after(1));
+    let me = exchange.me();
+    let size = me.size;
+    let (left, right) = (me.before(1), me.after(1));
     let element = reducer.dtype().size();
     let chunks = Blocks::even(data.len() / element, element, size);
     let segments = Segments::new(data, chunks.iter());
 
     // How often this rank has held a chunk in the first half: its own it only receives, its left
     // neighbour's it only sends.
-    let reduced = |chunk| if chunk == place.rank || chunk == left { 1 } else { 2 };
+    let reduced = |chunk| if chunk == me.rank || chunk == left { 1 } else { 2 };
 
     let sending = async {
         for step in 0..size - 1 {
-            for segment in segments.of(place.before(step + 1).0) {
+            for segment in segments.of(me.before(step + 1).0) {
                 let partial = segments.hold(segment, step.min(1)).await;
                 exchange.send(right, step, &partial).await?;
             }
         }
         for step in 0..size - 1 {
-            let chunk = place.before(step);
+            let chunk = me.before(step);
             for segment in segments.of(chunk.0) {
                 let complete = segments.hold(segment, reduced(chunk) + step.min(1)).await;
                 exchange.send(right, size - 1 + step, &complete).await?;
@@ -60,13 +60,13 @@ pub async fn ring(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -
     };
     let receiving = async {
         for step in 0..size - 1 {
-            for segment in segments.of(place.before(step + 2).0) {
+            for segment in segments.of(me.before(step + 2).0) {
                 let mut partial = segments.hold(segment, 0).await;
                 exchange.recv_fold(left, step, reducer, Side::Left, &mut partial).await?;
             }
         }
         for step in 0..size - 1 {
-            let chunk = place.before(step + 1);
+            let chunk = me.before(step + 1);
             for segment in segments.of(chunk.0) {
                 let mut complete = segments.hold(segment, reduced(chunk)).await;
                 exchange.recv(left, size - 1 + step, &mut complete).await?;

@@ -30,10 +30,10 @@ use crate::error::Result;
 use crate::op::Reducer;
 
 pub async fn rs_ag(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
+    let me = exchange.me();
     let element = reducer.dtype().size();
-    let chunks = Blocks::even(data.len() / element, element, place.size);
-    let own = chunks.get(place.rank.0);
+    let chunks = Blocks::even(data.len() / element, element, me.size);
+    let own = chunks.get(me.rank.0);
     let mut complete = passes::zeroed(own.len()).await?;
     let load = |part: Range<usize>, into: &mut [u8]| into.copy_from_slice(&data[part]);
     reduce_scatter::ring::ring(exchange, reducer, &chunks, load, &mut complete).await?;

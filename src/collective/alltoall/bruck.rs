@@ -22,36 +22,35 @@ use crate::error::Result;
 
 /// `output` holds this rank's blocks, one for each rank, and then one from each.
 pub async fn bruck(exchange: &Exchange<'_>, output: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
-    let bytes = output.len() / place.size;
+    let me = exchange.me();
+    let bytes = output.len() / me.size;
     let block = |index: usize| index * bytes..(index + 1) * bytes;
 
     let mut travelling = passes::zeroed(output.len()).await?;
-    for distance in 0..place.size {
-        let to = place.after(distance).0;
+    for distance in 0..me.size {
+        let to = me.after(distance).0;
         travelling[block(distance)].copy_from_slice(&output[block(to)]);
     }
     // At most half of the distances, rounded up, have a bit set.
-    let half = place.size.div_ceil(2) * bytes;
+    let half = me.size.div_ceil(2) * bytes;
     let (mut packed, mut arrived) = (passes::zeroed(half).await?, passes::zeroed(half).await?);
-    for step in 0..place.size.next_power_of_two().ilog2() as usize {
-        let going: Vec<_> =
-            (0..place.size).filter(|distance| distance & (1 << step) != 0).collect();
+    for step in 0..me.size.next_power_of_two().ilog2() as usize {
+        let going: Vec<_> = (0..me.size).filter(|distance| distance & (1 << step) != 0).collect();
         for (index, distance) in going.iter().enumerate() {
             packed[block(index)].copy_from_slice(&travelling[block(*distance)]);
         }
         let packed = &packed[..going.len() * bytes];
         let arrived = &mut arrived[..packed.len()];
         try_join!(
-            exchange.send(place.after(1 << step), step, packed),
-            exchange.recv(place.before(1 << step), step, arrived)
+            exchange.send(me.after(1 << step), step, packed),
+            exchange.recv(me.before(1 << step), step, arrived)
         )?;
         for (index, distance) in going.into_iter().enumerate() {
             travelling[block(distance)].copy_from_slice(&arrived[block(index)]);
         }
     }
-    for distance in 0..place.size {
-        let from = place.before(distance).0;
+    for distance in 0..me.size {
+        let from = me.before(distance).0;
         output[block(from)].copy_from_slice(&travelling[block(distance)]);
     }
     Ok(())

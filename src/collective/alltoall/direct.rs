@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | there, large blocks of more than four ranks                               |
 //!
-//! Every rank tells where its input lies, and has the system copy its block out of each other's. n = 4, what
-//! rank 1 reads:
+//! Every rank tells where its input lies, and has the system copy its block out of each other's. n
+//! = 4, what rank 1 reads:
 //!
 //! ```text
 //! rank 0:  . 1 . .
@@ -28,8 +28,8 @@ use crate::error::{Error, Result};
 const STEP: usize = 1;
 
 pub async fn direct(exchange: &Exchange<'_>, blocks: &Blocks, buffers: Buffers<'_>) -> Result<()> {
-    let place = exchange.place();
-    let own = blocks.get(place.rank.0);
+    let me = exchange.me();
+    let own = blocks.get(me.rank.0);
     let is_apart = buffers.are_apart();
     let copied = match &buffers {
         Buffers::Apart { .. } => Vec::new(),
@@ -39,23 +39,23 @@ pub async fn direct(exchange: &Exchange<'_>, blocks: &Blocks, buffers: Buffers<'
         Buffers::Apart { input, output } => (input, output),
         Buffers::Shared { both } => (&copied[..], both),
     };
-    let mut rounds = exchange.rounds(STEP, 1);
+    let mut epochs = exchange.epochs(STEP, 1);
     let readable;
-    if !rounds.expose(0, input).await? {
+    if !epochs.publish_address(0, input).await? {
         readable = passes::copied(input).await?;
-        if !rounds.expose(0, &readable).await? {
+        if !epochs.publish_address(0, &readable).await? {
             return Err(Error::System("memory of this process can no longer be read".to_owned()));
         }
     }
     if is_apart {
         passes::copy(&input[own.clone()], &mut output[own.clone()]).await;
     }
-    let peers = || (1..place.size).map(|distance| place.after(distance));
+    let peers = || (1..me.size).map(|distance| me.after(distance));
     let theirs: Vec<_> = peers().map(|peer| blocks.get(peer.0)).collect();
     let fetches = peers().zip(blocks::cut(output, &theirs));
-    // Who has come is fetched from, whoever has not.
-    let fetch = |(peer, into)| rounds.fetch(0, peer, input.len(), own.start, into);
+    // Ranks that have published are read from first, while others are awaited.
+    let fetch = |(peer, into)| epochs.read_remote(0, peer, input.len(), own.start, into);
     try_join_all(fetches.map(fetch)).await?;
-    rounds.pass(0);
-    rounds.passed().await
+    epochs.release(0);
+    epochs.wait_released().await
 }

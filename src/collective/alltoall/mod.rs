@@ -2,14 +2,17 @@
 
 mod bruck;
 mod direct;
-mod flat;
+pub mod flat;
 mod pairwise;
 
+use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
+
+use flat::FlatAllToAll;
 
 use AllToAllAlgorithm as Algorithm;
 
@@ -36,11 +39,13 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (size, ground) = (exchange.place().size, exchange.ground());
-    let algorithm = selection.choose(&TABLE, &op.call(), size, ground).algorithm;
+    let (size, topology) = (exchange.me().size, exchange.topology());
+    let algorithm = selection.choose(&TABLE, &op.call(), size, topology).algorithm;
     let OpMemory { sent, received, buffers, .. } = op.memory;
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, &sent, buffers).await,
+        Algorithm::Flat => {
+            copy_flat(exchange, FlatAllToAll::new(exchange.me(), &sent, buffers)).await
+        }
         Algorithm::Direct => direct::direct(exchange, &sent, buffers).await,
         Algorithm::Bruck => bruck::bruck(exchange, passes::into_output(buffers).await).await,
         Algorithm::Pairwise => pairwise::pairwise(exchange, &sent, &received, buffers).await,

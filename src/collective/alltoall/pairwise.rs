@@ -33,14 +33,14 @@ pub async fn pairwise(
     received: &Blocks,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    let place = exchange.place();
+    let me = exchange.me();
     let ranges: Vec<_> = received.iter().collect();
     let (input, output) = match buffers {
         Buffers::Apart { input, output } => (Some(input), output),
         Buffers::Shared { both } => (None, both),
     };
     let mut parts = blocks::cut(output, &ranges).into_iter().enumerate().collect::<Vec<_>>();
-    parts.sort_by_key(|(peer, _)| (place.rank.0 + peer) % place.size);
+    parts.sort_by_key(|(peer, _)| (me.rank.0 + peer) % me.size);
 
     let with_peer = |(peer, theirs)| exchange_blocks(exchange, sent, input, Rank(peer), theirs);
     stream::iter(parts).map(Ok).try_for_each_concurrent(AT_ONCE, with_peer).await
@@ -62,7 +62,7 @@ async fn exchange_blocks(
             &kept
         }
     };
-    if peer == exchange.place().rank {
+    if peer == exchange.me().rank {
         passes::copy(ours, theirs).await;
         return Ok(());
     }

@@ -21,12 +21,12 @@ use crate::collective::exchange::Exchange;
 use crate::error::Result;
 
 pub async fn dissemination(exchange: &Exchange<'_>) -> Result<()> {
-    let place = exchange.place();
-    let steps = place.size.next_power_of_two().ilog2() as usize;
+    let me = exchange.me();
+    let steps = me.size.next_power_of_two().ilog2() as usize;
     for (step, distance) in (0..steps).map(|step| (step, 1 << step)) {
         try_join!(
-            exchange.send(place.after(distance), step, &[]),
-            exchange.recv(place.before(distance), step, &mut [])
+            exchange.send(me.after(distance), step, &[]),
+            exchange.recv(me.before(distance), step, &mut [])
         )?;
     }
     Ok(())

@@ -1,13 +1,14 @@
 //! | card       | barrier, flat                                                             |
 //! |------------|---------------------------------------------------------------------------|
-//! | steps      | 1, in one round                                                           |
+//! | steps      | 1, in one epoch                                                           |
 //! | bytes sent | none                                                                      |
 //! | scratch    | none                                                                      |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | on one host                                                               |
 //!
-//! Every rank shows that it has come and looks for all others. n = 4, whom each rank looks for:
+//! Every rank publishes that it has arrived and waits for all others. n = 4, ranks that each rank
+//! waits for:
 //!
 //! ```text
 //! rank 0:     1 2 3
@@ -16,16 +17,35 @@
 //! rank 3:  0 1 2
 //! ```
 
-use crate::collective::exchange::Exchange;
-use crate::error::Result;
+use crate::collective::epochs::{Flat, FlatCopy, next};
+use crate::rank::{Rank, RankOf};
+use crate::reduce::Stores;
 
-pub async fn flat(exchange: &Exchange<'_>) -> Result<()> {
-    let place = exchange.place();
-    let mut rounds = exchange.rounds(0, 1);
-    rounds.lay(0, 0, |_, _| ()).await?;
-    for peer in (1..place.size).map(|distance| place.after(distance)) {
-        rounds.look(0, peer, 0).await?;
+/// A copy of no bytes.
+pub struct FlatBarrier {
+    pub me: RankOf,
+}
+
+impl Flat<'_> for FlatBarrier {
+    fn parts(&self) -> usize {
+        1
     }
-    rounds.pass(0);
-    Ok(())
+
+    fn publishes(&self, _rank: Rank) -> bool {
+        true
+    }
+
+    fn bytes(&self, _rank: Rank, _number: usize) -> usize {
+        0
+    }
+
+    fn fill(&self, _number: usize, _slot: &mut [u8], _stores: Stores) {}
+
+    fn source(&self, index: usize) -> Option<Rank> {
+        next(self.me, index)
+    }
+}
+
+impl FlatCopy<'_> for FlatBarrier {
+    fn copy(&mut self, _number: usize, _from: Rank, _bytes: &[u8]) {}
 }

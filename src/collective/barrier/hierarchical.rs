@@ -16,7 +16,8 @@
 //! ```
 
 use crate::collective::barrier::dissemination::dissemination;
-use crate::collective::barrier::flat::flat;
+use crate::collective::barrier::flat::FlatBarrier;
+use crate::collective::epochs::copy_flat;
 use crate::collective::exchange::Exchange;
 use crate::collective::leaders::leaders;
 use crate::error::Result;
@@ -24,13 +25,13 @@ use crate::error::Result;
 pub async fn hierarchical(exchange: &Exchange<'_>) -> Result<()> {
     let (inside, leaders) = (exchange.inside(), leaders(exchange.hosts(), None));
     if let Some(inside) = &inside {
-        flat(inside).await?;
+        copy_flat(inside, FlatBarrier { me: inside.me() }).await?;
     }
-    if leaders.contains(&exchange.place().rank) {
+    if leaders.contains(&exchange.me().rank) {
         dissemination(&exchange.among(&leaders)).await?;
     }
     match &inside {
-        Some(inside) => flat(inside).await,
+        Some(inside) => copy_flat(inside, FlatBarrier { me: inside.me() }).await,
         None => Ok(()),
     }
 }

@@ -1,13 +1,16 @@
 //! Barrier: no rank leaves before all have come.
 
 mod dissemination;
-mod flat;
+pub mod flat;
 mod hierarchical;
 
+use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::select::{Row, Selection};
 use crate::error::Result;
 use crate::op::Op;
+
+use flat::FlatBarrier;
 
 use BarrierAlgorithm as Algorithm;
 
@@ -29,9 +32,9 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: &Op<'_>) -> Result<()> {
-    let (size, ground) = (exchange.place().size, exchange.ground());
-    match selection.choose(&TABLE, &op.call(), size, ground).algorithm {
-        Algorithm::Flat => flat::flat(exchange).await,
+    let (size, topology) = (exchange.me().size, exchange.topology());
+    match selection.choose(&TABLE, &op.call(), size, topology).algorithm {
+        Algorithm::Flat => copy_flat(exchange, FlatBarrier { me: exchange.me() }).await,
         Algorithm::Hierarchical => hierarchical::hierarchical(exchange).await,
         Algorithm::Dissemination => dissemination::dissemination(exchange).await,
     }

@@ -8,8 +8,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | small buffers                                                             |
 //!
-//! Ranks are counted from the root. Whoever has the buffer sends it to the rank half as far away
-//! as before. n = 4, root 0:
+//! Ranks are counted from the root. A rank that has the buffer sends it to the rank half as far
+//! away as before. n = 4, root 0:
 //!
 //! ```text
 //! 0 -> 2
@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::rank::Rank;
 
 pub async fn binomial(exchange: &Exchange<'_>, root: Rank, data: &mut [u8]) -> Result<()> {
-    let tree = tree::binomial(exchange.place(), root);
+    let tree = tree::binomial(exchange.me(), root);
     if let Some(parent) = tree.parent {
         exchange.recv(parent, 0, data).await?;
     }

@@ -16,7 +16,8 @@
 //! ```
 
 use crate::buffer::Buffers;
-use crate::collective::broadcast::flat::flat;
+use crate::collective::broadcast::flat::FlatBroadcast;
+use crate::collective::epochs::copy_flat;
 use crate::collective::exchange::Exchange;
 use crate::collective::leaders::leaders;
 use crate::error::Result;
@@ -33,12 +34,13 @@ pub async fn hierarchical(
     let (hosts, bytes) = (exchange.hosts(), data.len());
     let leaders = leaders(hosts, Some(root));
     let among = |ranks: &[Rank], rank| ranks.iter().position(|one| *one == rank).map(Rank);
-    if among(&leaders, exchange.place().rank).is_some() {
+    if among(&leaders, exchange.me().rank).is_some() {
         let root = among(&leaders, root).expect("the root leads its host");
         across(&exchange.among(&leaders), root, data).await?;
     }
     let Some(inside) = exchange.inside() else { return Ok(()) };
     let leader = hosts.mine().iter().position(|rank| leaders.contains(rank));
     let leader = Rank(leader.expect("each host has one"));
-    flat(&inside, leader, bytes, Buffers::Shared { both: data }).await
+    let both = Buffers::Shared { both: data };
+    copy_flat(&inside, FlatBroadcast::new(inside.me(), leader, bytes, both)).await
 }

@@ -5,14 +5,17 @@ pub mod flat;
 mod hierarchical;
 mod pipeline;
 
+use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::segments::SEGMENT;
-use super::select::{Ground, Row, Selection};
+use super::select::{Row, Selection, Topology};
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Call, Op};
 use crate::rank::Rank;
+
+use flat::FlatBroadcast;
 
 use BroadcastAlgorithm as Algorithm;
 
@@ -36,35 +39,38 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (ground, call, root) = (exchange.ground(), op.call(), op.root());
-    run(exchange, (selection, ground), &call, root, op.memory.buffers).await
+    let (topology, call, root) = (exchange.topology(), op.call(), op.root());
+    run(exchange, (selection, topology), &call, root, op.memory.buffers).await
 }
 
 /// Broadcasts by the algorithm for the call between ranks on this ground.
 async fn run(
     exchange: &Exchange<'_>,
-    (selection, ground): (&Selection, Ground),
+    (selection, topology): (&Selection, Topology),
     call: &Call,
     root: Rank,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    let place = exchange.place();
-    match selection.choose(&TABLE, call, place.size, ground).algorithm {
-        Algorithm::Flat => flat::flat(exchange, root, call.bytes(), buffers).await,
+    let me = exchange.me();
+    match selection.choose(&TABLE, call, me.size, topology).algorithm {
+        Algorithm::Flat => {
+            copy_flat(exchange, FlatBroadcast::new(me, root, call.bytes(), buffers)).await
+        }
         Algorithm::Hierarchical => {
             let across = async |leaders: &Exchange<'_>, root: Rank, data: &mut [u8]| {
-                let (on_links, both) = ((selection, Ground::Links), Buffers::Shared { both: data });
+                let (on_links, both) =
+                    ((selection, Topology::Links), Buffers::Shared { both: data });
                 Box::pin(run(leaders, on_links, call, root, both)).await
             };
-            let data = output(buffers, place.rank == root).await;
+            let data = output(buffers, me.rank == root).await;
             hierarchical::hierarchical(exchange, root, data, across).await
         }
         Algorithm::Binomial => {
-            let data = output(buffers, place.rank == root).await;
+            let data = output(buffers, me.rank == root).await;
             binomial::binomial(exchange, root, data).await
         }
         Algorithm::Pipeline => {
-            let data = output(buffers, place.rank == root).await;
+            let data = output(buffers, me.rank == root).await;
             pipeline::pipeline(exchange, root, data).await
         }
     }

@@ -22,9 +22,9 @@ use crate::error::Result;
 use crate::rank::Rank;
 
 pub async fn pipeline(exchange: &Exchange<'_>, root: Rank, data: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
-    let (left, right) = (place.before(1), place.after(1));
-    let (is_first, is_last) = (place.rank == root, right == root);
+    let me = exchange.me();
+    let (left, right) = (me.before(1), me.after(1));
+    let (is_first, is_last) = (me.rank == root, right == root);
     let segments = Segments::whole(data);
 
     let receiving = async {

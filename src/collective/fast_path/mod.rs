@@ -1,14 +1,14 @@
 //! The fast path of calls of up to 4 KiB between ranks of one host: which calls take it, and their
 //! execution in one epoch.
 //!
-//! If the peers arrive within the spin limit, such a call completes before a future could be set up.
-//! Calls of up to 32 bytes are executed by value here: in memory they would be written in smaller
-//! pieces than they are read, which stalls store forwarding. Everything but rare cases is then
-//! inlined into the exported function. Leaves longer calls to `slot`, and to `comm` the sequence
-//! number and the general path. Invariants: a rank publishes, reads and reduces
-//! the same bytes in the same order on both paths, so ranks on either can meet in one call. A call
-//! that does not complete here can continue on the general path, because no byte is overwritten that
-//! is not published.
+//! If the peers arrive within the spin limit, such a call completes before a future could be set
+//! up. Calls of up to 32 bytes are executed by value here: in memory they would be written in
+//! smaller pieces than they are read, which stalls store forwarding. Everything but rare cases is
+//! then inlined into the exported function. Leaves longer calls to `slot`, and to `comm` the
+//! sequence number and the general path. Invariants: a rank publishes, reads and reduces the same
+//! bytes in the same order on both paths, so ranks on either can meet in one call. A call that does
+//! not complete here can continue on the general path, because no byte is overwritten that is not
+//! published.
 
 mod slot;
 
@@ -16,14 +16,15 @@ use std::ops::Range;
 
 use bytemuck::{bytes_of, bytes_of_mut};
 
-use super::rounds::{Columns, others};
+use super::epochs::others;
 use super::scan::shares::{FLAT_SCAN, folding};
+use super::share::Columns;
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::op::{Collective, Counts, Op, OpMemory, Reducer};
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 use crate::reduce::Side;
-use crate::transport::{FEW, FastEpoch, Few};
+use crate::transport::{FastEpoch, INLINE_BYTES, Inline};
 
 /// Limit of the bytes that a rank publishes. A longer call may have another algorithm than flat.
 const MOST: usize = 4 << 10;
@@ -38,7 +39,7 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
         // A function of the program may take any time.
         Some(Reducer::User { .. }) => return None,
         // In another floating-point environment the general path reduces.
-        Some(reducer) if !reducer.can_fold_few() => return None,
+        Some(reducer) if !reducer.can_fold_inline() => return None,
         _ => {}
     }
     let bytes = match (call.collective(), call.counts()) {
@@ -52,47 +53,48 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
         }
         _ => return None,
     };
-    let is_short = (1..=MOST).contains(&bytes) && (bytes <= FEW || bytes * size <= MOST_OF_ALL);
+    let is_short =
+        (1..=MOST).contains(&bytes) && (bytes <= INLINE_BYTES || bytes * size <= MOST_OF_ALL);
     is_short.then_some(bytes)
 }
 
 /// Executes the call. `None` if a peer does not arrive within the spin limit; then nothing is
 /// overwritten that the general path still reads.
 #[inline(always)]
-pub fn execute(op: &mut Op<'_>, place: Place, epoch: &FastEpoch<'_>) -> Option<()> {
-    if epoch.bytes() <= FEW {
-        execute_inline(op, place, epoch)?;
+pub fn execute(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()> {
+    if epoch.bytes() <= INLINE_BYTES {
+        execute_inline(op, me, epoch)?;
     } else {
-        slot::execute(op, place, epoch)?;
+        slot::execute(op, me, epoch)?;
     }
     epoch.release();
     Some(())
 }
 
 #[inline(always)]
-fn execute_inline(op: &mut Op<'_>, place: Place, epoch: &FastEpoch<'_>) -> Option<()> {
+fn execute_inline(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()> {
     let (bytes, call) = (epoch.bytes(), op.call());
     let (reducer, OpMemory { sent, received, buffers, .. }) = op.parts_mut();
     match (call.collective(), reducer, call.root()) {
         (Collective::AllReduce, Some(reducer), None) => {
-            let own = ready(reducer, buffers.input(), place.size);
+            let own = ready(reducer, buffers.input(), me.size);
             epoch.publish(&own);
-            let result = fold_all(reducer, place, own, bytes, epoch)?;
+            let result = fold_all(reducer, me, own, bytes, epoch)?;
             give(buffers.output_mut(), &result);
         }
         (Collective::Reduce, Some(reducer), Some(root)) => {
-            let own = ready(reducer, buffers.input(), place.size);
-            if place.rank == root {
-                let result = fold_all(reducer, place, own, bytes, epoch)?;
+            let own = ready(reducer, buffers.input(), me.size);
+            if me.rank == root {
+                let result = fold_all(reducer, me, own, bytes, epoch)?;
                 give(buffers.output_mut(), &result);
             } else {
                 epoch.publish_and_release_next(&own);
             }
         }
-        (Collective::Scan, Some(reducer), None) => scan(reducer, buffers, place, epoch)?,
+        (Collective::Scan, Some(reducer), None) => scan(reducer, buffers, me, epoch)?,
         (Collective::Broadcast, None, Some(root)) => {
-            if place.rank == root {
-                let data = few(buffers.input());
+            if me.rank == root {
+                let data = to_inline(buffers.input());
                 epoch.publish_and_release_next(&data);
                 if buffers.are_apart() {
                     give(buffers.output_mut(), &data);
@@ -104,41 +106,41 @@ fn execute_inline(op: &mut Op<'_>, place: Place, epoch: &FastEpoch<'_>) -> Optio
         (Collective::AllGather, None, None) => {
             let own = match buffers {
                 Buffers::Apart { input, output } => {
-                    output[received.get(place.rank.0)].copy_from_slice(input);
-                    few(input)
+                    output[received.get(me.rank.0)].copy_from_slice(input);
+                    to_inline(input)
                 }
-                Buffers::Shared { both } => few(&both[received.get(place.rank.0)]),
+                Buffers::Shared { both } => to_inline(&both[received.get(me.rank.0)]),
             };
             epoch.publish(&own);
-            for peer in others(place) {
+            for peer in others(me) {
                 give(&mut buffers.output_mut()[received.get(peer.0)], &epoch.view(peer)?);
             }
         }
         (Collective::AllToAll, None, None) => {
-            let columns = Columns::new(place.size, sent.longest());
-            let mut own = [0; FEW / 8];
-            for peer in others(place) {
+            let columns = Columns::new(me.size, sent.longest());
+            let mut own = [0; INLINE_BYTES / 8];
+            for peer in others(me) {
                 let block = &buffers.input()[sent.get(peer.0)];
-                let column = columns.column(place.rank, peer, block.len());
+                let column = columns.column(me.rank, peer, block.len());
                 bytes_of_mut(&mut own)[column].copy_from_slice(block);
             }
             epoch.publish(&own);
             if let Buffers::Apart { input, output } = buffers {
-                let own = sent.get(place.rank.0);
+                let own = sent.get(me.rank.0);
                 output[own.clone()].copy_from_slice(&input[own]);
             }
-            for peer in others(place) {
+            for peer in others(me) {
                 let (block, theirs) = (sent.get(peer.0), epoch.view(peer)?);
-                let column = columns.column(peer, place.rank, block.len());
+                let column = columns.column(peer, me.rank, block.len());
                 buffers.output_mut()[block].copy_from_slice(&bytes_of(&theirs)[column]);
             }
         }
         (Collective::ReduceScatter, Some(reducer), None) => {
-            reduce_scatter(reducer, sent, buffers, place, epoch)?;
+            reduce_scatter(reducer, sent, buffers, me, epoch)?;
         }
         (Collective::Barrier, None, None) => {
-            epoch.publish(&[0; FEW / 8]);
-            for peer in others(place) {
+            epoch.publish(&[0; INLINE_BYTES / 8]);
+            for peer in others(me) {
                 epoch.view(peer)?;
             }
         }
@@ -152,18 +154,18 @@ fn execute_inline(op: &mut Op<'_>, place: Place, epoch: &FastEpoch<'_>) -> Optio
 fn scan(
     reducer: &Reducer,
     buffers: &mut Buffers<'_>,
-    place: Place,
+    me: RankOf,
     epoch: &FastEpoch<'_>,
 ) -> Option<()> {
-    let own = ready(reducer, buffers.input(), place.size);
-    let (is_first, is_last) = (place.rank == Rank(0), place.rank.0 + 1 == place.size);
-    let is_flat = place.size <= FLAT_SCAN;
+    let own = ready(reducer, buffers.input(), me.size);
+    let (is_first, is_last) = (me.rank == Rank(0), me.rank.0 + 1 == me.size);
+    let is_flat = me.size <= FLAT_SCAN;
     if is_first {
         epoch.publish_and_release_next(&own);
         if let Buffers::Apart { input, output } = buffers {
-            give(output, &few(input));
+            give(output, &to_inline(input));
         }
-        reducer.prepare_few(buffers.output_mut(), folding(place));
+        reducer.prepare_inline(buffers.output_mut(), folding(me));
         return Some(());
     }
     if is_flat && !is_last {
@@ -171,9 +173,9 @@ fn scan(
     }
     let bytes = epoch.bytes();
     let result = if is_flat {
-        fold(reducer, place, 0..place.rank.0 + 1, own, bytes, epoch)?
+        fold(reducer, me, 0..me.rank.0 + 1, own, bytes, epoch)?
     } else {
-        let mut before = Some(epoch.view(place.before(1))?);
+        let mut before = Some(epoch.view(me.before(1))?);
         fold_next(reducer, &mut before, own, bytes);
         before?
     };
@@ -189,33 +191,32 @@ fn reduce_scatter(
     reducer: &Reducer,
     blocks: &Blocks,
     buffers: &mut Buffers<'_>,
-    place: Place,
+    me: RankOf,
     epoch: &FastEpoch<'_>,
 ) -> Option<()> {
-    let columns = Columns::new(place.size, blocks.longest());
-    let mut published = [0; FEW / 8];
-    for peer in others(place) {
+    let columns = Columns::new(me.size, blocks.longest());
+    let mut published = [0; INLINE_BYTES / 8];
+    for peer in others(me) {
         let share = &buffers.input()[blocks.get(peer.0)];
-        let column =
-            &mut bytes_of_mut(&mut published)[columns.column(place.rank, peer, share.len())];
+        let column = &mut bytes_of_mut(&mut published)[columns.column(me.rank, peer, share.len())];
         column.copy_from_slice(share);
-        reducer.prepare(column, place.size);
+        reducer.prepare(column, me.size);
     }
     epoch.publish(&published);
-    let own = blocks.get(place.rank.0);
-    let share = ready(reducer, &buffers.input()[own.clone()], place.size);
+    let own = blocks.get(me.rank.0);
+    let share = ready(reducer, &buffers.input()[own.clone()], me.size);
     let mut result = None;
-    for rank in (0..place.size).map(Rank) {
-        let theirs = if rank == place.rank {
+    for rank in (0..me.size).map(Rank) {
+        let theirs = if rank == me.rank {
             share
         } else {
-            let column = columns.column(rank, place.rank, own.len());
-            few(&bytes_of(&epoch.view(rank)?)[column])
+            let column = columns.column(rank, me.rank, own.len());
+            to_inline(&bytes_of(&epoch.view(rank)?)[column])
         };
         fold_next(reducer, &mut result, theirs, own.len());
     }
     let mut result = result?;
-    reducer.finish(&mut bytes_of_mut(&mut result)[..own.len()], place.size);
+    reducer.finish(&mut bytes_of_mut(&mut result)[..own.len()], me.size);
     match buffers {
         Buffers::Apart { output, .. } => give(output, &result),
         Buffers::Shared { both } => give(&mut both[own], &result),
@@ -227,14 +228,14 @@ fn reduce_scatter(
 #[inline(always)]
 fn fold_all(
     reducer: &Reducer,
-    place: Place,
-    own: Few,
+    me: RankOf,
+    own: Inline,
     bytes: usize,
     epoch: &FastEpoch<'_>,
-) -> Option<Few> {
-    let mut result = fold(reducer, place, 0..place.size, own, bytes, epoch)?;
+) -> Option<Inline> {
+    let mut result = fold(reducer, me, 0..me.size, own, bytes, epoch)?;
     if reducer.finishes() {
-        reducer.finish(&mut bytes_of_mut(&mut result)[..bytes], place.size);
+        reducer.finish(&mut bytes_of_mut(&mut result)[..bytes], me.size);
     }
     Some(result)
 }
@@ -243,47 +244,47 @@ fn fold_all(
 #[inline(always)]
 fn fold(
     reducer: &Reducer,
-    place: Place,
+    me: RankOf,
     ranks: Range<usize>,
-    own: Few,
+    own: Inline,
     bytes: usize,
     epoch: &FastEpoch<'_>,
-) -> Option<Few> {
+) -> Option<Inline> {
     let mut result = None;
     for rank in ranks.map(Rank) {
-        let share = if rank == place.rank { own } else { epoch.view(rank)? };
+        let share = if rank == me.rank { own } else { epoch.view(rank)? };
         fold_next(reducer, &mut result, share, bytes);
     }
     result
 }
 
 #[inline(always)]
-fn fold_next(reducer: &Reducer, result: &mut Option<Few>, share: Few, bytes: usize) {
+fn fold_next(reducer: &Reducer, result: &mut Option<Inline>, share: Inline, bytes: usize) {
     match result {
         None => *result = Some(share),
         Some(folded) => {
             let (folded, share) = (bytes_of_mut(folded), bytes_of(&share));
-            reducer.fold_few(&mut folded[..bytes], &share[..bytes], Side::Right);
+            reducer.fold_inline(&mut folded[..bytes], &share[..bytes], Side::Right);
         }
     }
 }
 
 /// A share, ready to be folded.
 #[inline(always)]
-fn ready(reducer: &Reducer, share: &[u8], size: usize) -> Few {
-    let own = few(share);
+fn ready(reducer: &Reducer, share: &[u8], size: usize) -> Inline {
+    let own = to_inline(share);
     if reducer.prepares(size) { prepared(reducer, own, share.len(), size) } else { own }
 }
 
 /// Rare: not a part of the callers.
 #[inline(never)]
-fn prepared(reducer: &Reducer, mut own: Few, bytes: usize, size: usize) -> Few {
+fn prepared(reducer: &Reducer, mut own: Inline, bytes: usize, size: usize) -> Inline {
     reducer.prepare(&mut bytes_of_mut(&mut own)[..bytes], size);
     own
 }
 
 #[inline(always)]
-fn few(bytes: &[u8]) -> Few {
+fn to_inline(bytes: &[u8]) -> Inline {
     match *bytes {
         // What is most common needs no memory.
         [a, b, c, d] => [u32::from_ne_bytes([a, b, c, d]).to_le().into(), 0, 0, 0],
@@ -294,14 +295,14 @@ fn few(bytes: &[u8]) -> Few {
 
 /// Rare: not a part of the callers.
 #[inline(never)]
-fn copied(bytes: &[u8]) -> Few {
-    let mut few = [0; FEW / 8];
-    bytes_of_mut(&mut few)[..bytes.len()].copy_from_slice(bytes);
-    few
+fn copied(bytes: &[u8]) -> Inline {
+    let mut inline = [0; INLINE_BYTES / 8];
+    bytes_of_mut(&mut inline)[..bytes.len()].copy_from_slice(bytes);
+    inline
 }
 
 #[inline(always)]
-fn give(into: &mut [u8], result: &Few) {
+fn give(into: &mut [u8], result: &Inline) {
     match into.len() {
         // A length that is known is one store.
         8 => into.copy_from_slice(&bytes_of(result)[..8]),
@@ -311,7 +312,7 @@ fn give(into: &mut [u8], result: &Few) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::select::{Ground, Selection};
+    use super::super::select::{Selection, Topology};
     use super::super::table;
     use super::*;
     use crate::dtype::DataType;
@@ -321,8 +322,8 @@ mod tests {
     fn the_general_path_executes_eligible_calls_by_the_flat_algorithm() {
         let (dtype, selection) = (DataType::Int8, Selection::default());
         let reduction = Fold::new(dtype, RedOp::Sum).unwrap().into();
-        for (ranks, ground) in
-            (2..70).flat_map(|ranks| [(ranks, Ground::OneHost), (ranks, Ground::OpenHost)])
+        for (ranks, topology) in
+            (2..70).flat_map(|ranks| [(ranks, Topology::OneHost), (ranks, Topology::OpenHost)])
         {
             let (count, counts, root) = (MOST, Counts::Each(MOST), Rank(0));
             let calls = [
@@ -335,10 +336,10 @@ mod tests {
                 Call::barrier(),
             ];
             for call in calls {
-                let name = table::choose(&selection, &call, ranks, ground);
+                let name = table::choose(&selection, &call, ranks, topology);
                 assert_eq!(name, "flat", "{call} of {ranks}");
             }
-            let scan = table::choose(&selection, &Call::scan(count, reduction), ranks, ground);
+            let scan = table::choose(&selection, &Call::scan(count, reduction), ranks, topology);
             assert_eq!(scan, if ranks <= FLAT_SCAN { "flat" } else { "chain" }, "of {ranks}");
         }
     }

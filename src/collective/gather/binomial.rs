@@ -18,7 +18,7 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::collective::tree;
 use crate::error::Result;
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
 /// `own` is this rank's block. At the root, `output` gets all blocks.
 pub async fn binomial(
@@ -27,15 +27,15 @@ pub async fn binomial(
     own: &[u8],
     output: &mut [u8],
 ) -> Result<()> {
-    let place = exchange.place();
-    let tree = tree::binomial(place, root);
+    let me = exchange.me();
+    let tree = tree::binomial(me, root);
     let bytes = own.len();
 
     // The blocks of the subtree, counted from the root.
     let mut collected = passes::zeroed(tree.span * bytes).await?;
     collected[..bytes].copy_from_slice(own);
     for child in tree.children.into_iter().rev() {
-        let below = tree::binomial(Place::new(child, place.size), root);
+        let below = tree::binomial(RankOf::new(child, me.size), root);
         let first = below.from_root - tree.from_root;
         let part = first * bytes..(first + below.span) * bytes;
         exchange.recv(child, 0, &mut collected[part]).await?;
@@ -43,7 +43,7 @@ pub async fn binomial(
     match tree.parent {
         Some(parent) => exchange.send(parent, 0, &collected).await,
         None => {
-            let (to_last, from_first) = collected.split_at((place.size - root.0) * bytes);
+            let (to_last, from_first) = collected.split_at((me.size - root.0) * bytes);
             output[root.0 * bytes..].copy_from_slice(to_last);
             output[..root.0 * bytes].copy_from_slice(from_first);
             Ok(())

@@ -32,7 +32,7 @@ pub async fn linear(
     own: &[u8],
     output: &mut [u8],
 ) -> Result<()> {
-    let me = exchange.place().rank;
+    let me = exchange.me().rank;
     if me != root {
         return exchange.send(root, 0, own).await;
     }

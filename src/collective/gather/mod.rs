@@ -1,14 +1,17 @@
 //! Gather: the root gets the blocks of all.
 
 mod binomial;
-mod flat;
+pub mod flat;
 mod linear;
 
+use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
+
+use flat::FlatGather;
 
 use GatherAlgorithm as Algorithm;
 
@@ -30,13 +33,16 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (place, ground, root) = (exchange.place(), exchange.ground(), op.root());
-    let algorithm = selection.choose(&TABLE, &op.call(), place.size, ground).algorithm;
+    let (me, topology, root) = (exchange.me(), exchange.topology(), op.root());
+    let algorithm = selection.choose(&TABLE, &op.call(), me.size, topology).algorithm;
     let OpMemory { received: blocks, buffers, .. } = op.memory;
-    if place.rank != root {
+    if me.rank != root {
         let own = buffers.input();
         return match algorithm {
-            Algorithm::Flat => flat::flat(exchange, root, &blocks, own, &mut []).await,
+            Algorithm::Flat => {
+                let flat = FlatGather { me, root, blocks: &blocks, own, output: &mut [] };
+                copy_flat(exchange, flat).await
+            }
             Algorithm::Binomial => binomial::binomial(exchange, root, own, &mut []).await,
             Algorithm::Linear => linear::linear(exchange, root, &blocks, own, &mut []).await,
         };
@@ -44,7 +50,10 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
     let own = blocks.get(root.0);
     let output = passes::with_own_block(buffers, own.clone()).await;
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, root, &blocks, &[], output).await,
+        Algorithm::Flat => {
+            let flat = FlatGather { me, root, blocks: &blocks, own: &[], output };
+            copy_flat(exchange, flat).await
+        }
         Algorithm::Binomial => {
             let own = passes::copied(&output[own]).await?;
             binomial::binomial(exchange, root, &own, output).await

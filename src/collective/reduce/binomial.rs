@@ -31,9 +31,9 @@ pub async fn binomial(
     root: Rank,
     data: &mut [u8],
 ) -> Result<()> {
-    let me = exchange.place().rank;
+    let me = exchange.me().rank;
     let top = if reducer.reduction().is_commutative() { root } else { Rank(0) };
-    let tree = tree::binomial(exchange.place(), top);
+    let tree = tree::binomial(exchange.me(), top);
     for child in tree.children.into_iter().rev() {
         exchange.recv_fold(child, 0, reducer, Side::Right, data).await?;
     }

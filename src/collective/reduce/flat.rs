@@ -1,65 +1,92 @@
 //! | card       | reduce, flat                                                              |
 //! |------------|---------------------------------------------------------------------------|
-//! | steps      | 1, in rounds                                                              |
-//! | bytes sent | none; each rank but the root lays out its buffer                          |
+//! | steps      | 1, in epochs                                                              |
+//! | bytes sent | none; each rank but the root publishes its buffer                         |
 //! | scratch    | a part of the root's buffer, if it must be prepared or is in place        |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | on one host                                                               |
 //!
-//! The root folds what all others have laid out. n = 4, root 0:
+//! The root reduces what all others have published. n = 4, root 0:
 //!
 //! ```text
 //! 1 2 3 -> 0
 //! ```
 
 use crate::buffer::Buffers;
-use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{
-    Shares, count, fold_all, load, look_at, others, own_and_output, part, stores,
-};
-use crate::error::Result;
+use crate::collective::epochs::{Flat, FlatReduction, count, other, part, stores, with_own};
+use crate::collective::share::{load, own_and_output};
 use crate::op::Reducer;
-use crate::rank::Rank;
+use crate::rank::{Rank, RankOf};
+use crate::reduce::Stores;
 use crate::transport::SLOT;
 
-pub async fn flat(
-    exchange: &Exchange<'_>,
-    reducer: &Reducer,
+pub struct FlatReduce<'a> {
+    me: RankOf,
     root: Rank,
-    mut buffers: Buffers<'_>,
-) -> Result<()> {
-    let place = exchange.place();
-    let whole = 0..buffers.input().len();
-    let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
-    let mut rounds = exchange.rounds(0, parts);
-    let mut scratch = Vec::new();
-    let part_of = |number| part(&whole, SLOT, number);
-    if place.rank != root {
-        let input = buffers.input();
-        for number in 0..parts {
-            let share = &input[part_of(number)];
-            if reducer.prepares(place.size) {
-                let fill = |slot: &mut [u8], stores| load(reducer, share, place.size, slot, stores);
-                rounds.lay(number, share.len(), fill).await?;
-            } else {
-                rounds.show(number, share).await?;
-            }
-            rounds.pass(number);
+    reducer: &'a Reducer,
+    memory: ReduceMemory<'a>,
+    bytes: usize,
+    scratch: Vec<u8>,
+}
+
+enum ReduceMemory<'a> {
+    Root(Buffers<'a>),
+    /// Every other rank has an input only.
+    Other(&'a [u8]),
+}
+
+impl<'a> FlatReduce<'a> {
+    pub fn new(me: RankOf, root: Rank, reducer: &'a Reducer, buffers: Buffers<'a>) -> Self {
+        let bytes = buffers.input().len();
+        let memory = match buffers {
+            buffers if me.rank == root => ReduceMemory::Root(buffers),
+            Buffers::Apart { input, .. } => ReduceMemory::Other(input),
+            Buffers::Shared { both } => ReduceMemory::Other(both),
+        };
+        Self { me, root, reducer, memory, bytes, scratch: Vec::new() }
+    }
+}
+
+impl<'a> Flat<'a> for FlatReduce<'a> {
+    fn parts(&self) -> usize {
+        count(self.bytes, SLOT)
+    }
+
+    fn publishes(&self, rank: Rank) -> bool {
+        rank != self.root
+    }
+
+    fn bytes(&self, _rank: Rank, number: usize) -> usize {
+        part(&(0..self.bytes), SLOT, number).len()
+    }
+
+    fn in_place(&self) -> Option<&'a [u8]> {
+        match self.memory {
+            ReduceMemory::Other(input) if !self.reducer.prepares(self.me.size) => Some(input),
+            _ => None,
         }
-        return rounds.passed().await;
     }
-    for number in 0..parts {
-        let part = part_of(number);
-        let sights = look_at(&rounds, number, others(place), part.len()).await?;
-        let (own, into) = own_and_output(reducer, &mut buffers, part, place.size, &mut scratch);
-        let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
-        shares.insert(root.0, own);
-        fold_all(reducer, &shares, into, stores);
-        reducer.finish(into, place.size);
-        drop(shares);
-        drop(sights);
-        rounds.pass(number);
+
+    fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
+        if let ReduceMemory::Other(input) = self.memory {
+            let share = &input[part(&(0..self.bytes), SLOT, number)];
+            load(self.reducer, share, self.me.size, slot, stores);
+        }
     }
-    Ok(())
+
+    fn source(&self, index: usize) -> Option<Rank> {
+        other(self.me, index).filter(|_| self.me.rank == self.root)
+    }
+}
+
+impl<'a> FlatReduction<'a> for FlatReduce<'a> {
+    fn reduce(&mut self, number: usize, shares: &[&[u8]], _own: Option<&[u8]>) {
+        let Self { me, root, reducer, memory, bytes, scratch } = self;
+        let ReduceMemory::Root(buffers) = memory else { return };
+        let part = part(&(0..*bytes), SLOT, number);
+        let (own, into) = own_and_output(reducer, buffers, part, me.size, scratch);
+        reducer.fold_all(into, &with_own(shares, root.0, own), stores(*bytes));
+        reducer.finish(into, me.size);
+    }
 }

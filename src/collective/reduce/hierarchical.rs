@@ -16,10 +16,11 @@
 //! ```
 
 use crate::buffer::Buffers;
+use crate::collective::epochs::reduce_flat;
 use crate::collective::exchange::Exchange;
 use crate::collective::leaders::leaders;
 use crate::collective::passes;
-use crate::collective::reduce::flat::flat;
+use crate::collective::reduce::flat::FlatReduce;
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::rank::Rank;
@@ -32,30 +33,31 @@ pub async fn hierarchical(
     buffers: Buffers<'_>,
     across: impl AsyncFnOnce(&Exchange<'_>, &Reducer, Rank, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    let (place, hosts) = (exchange.place(), exchange.hosts());
+    let (me, hosts) = (exchange.me(), exchange.hosts());
     let mut share;
-    let data = if place.rank == root {
+    let data = if me.rank == root {
         passes::into_output(buffers).await
     } else {
         share = passes::copied(buffers.input()).await?;
         &mut share[..]
     };
-    passes::prepare(reducer, data, place.size).await;
+    passes::prepare(reducer, data, me.size).await;
     // What is prepared is folded as it is.
     let fold = &reducer.after_prepare();
     let leaders = leaders(hosts, Some(root));
     let leader = hosts.mine().iter().position(|rank| leaders.contains(rank));
     let leader = Rank(leader.expect("each host has one"));
     if let Some(inside) = exchange.inside() {
-        flat(&inside, fold, leader, Buffers::Shared { both: data }).await?;
+        let both = Buffers::Shared { both: data };
+        reduce_flat(&inside, FlatReduce::new(inside.me(), leader, fold, both)).await?;
     }
-    if hosts.mine()[leader.0] == place.rank {
+    if hosts.mine()[leader.0] == me.rank {
         let root = leaders.iter().position(|rank| *rank == root).map(Rank);
         let root = root.expect("the root leads its host");
         across(&exchange.among(&leaders), fold, root, data).await?;
     }
-    if place.rank == root {
-        passes::finish(reducer, data, place.size).await;
+    if me.rank == root {
+        passes::finish(reducer, data, me.size).await;
     }
     Ok(())
 }

@@ -7,14 +7,17 @@ mod pipeline;
 
 use std::ops::Range;
 
+use super::epochs::reduce_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::segments::SEGMENT;
-use super::select::{Ground, Row, Selection};
+use super::select::{Row, Selection, Topology};
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Call, Op, Reducer};
 use crate::rank::Rank;
+
+use flat::FlatReduce;
 
 use ReduceAlgorithm as Algorithm;
 
@@ -38,27 +41,29 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (ground, call, root) = (exchange.ground(), op.call(), op.root());
+    let (topology, call, root) = (exchange.topology(), op.call(), op.root());
     let (reducer, memory) = op.into_reduction();
-    run(exchange, (selection, ground), &call, &reducer, root, memory.buffers).await
+    run(exchange, (selection, topology), &call, &reducer, root, memory.buffers).await
 }
 
 /// Reduces by the algorithm for the call between ranks on this ground.
 async fn run(
     exchange: &Exchange<'_>,
-    (selection, ground): (&Selection, Ground),
+    (selection, topology): (&Selection, Topology),
     call: &Call,
     reducer: &Reducer,
     root: Rank,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    match selection.choose(&TABLE, call, exchange.place().size, ground).algorithm {
-        Algorithm::Flat => flat::flat(exchange, reducer, root, buffers).await,
+    match selection.choose(&TABLE, call, exchange.me().size, topology).algorithm {
+        Algorithm::Flat => {
+            reduce_flat(exchange, FlatReduce::new(exchange.me(), root, reducer, buffers)).await
+        }
         Algorithm::Hierarchical => {
             let across =
                 async |leaders: &Exchange<'_>, fold: &Reducer, root: Rank, data: &mut [u8]| {
                     let (on_links, both) =
-                        ((selection, Ground::Links), Buffers::Shared { both: data });
+                        ((selection, Topology::Links), Buffers::Shared { both: data });
                     Box::pin(run(leaders, on_links, call, fold, root, both)).await
                 };
             hierarchical::hierarchical(exchange, reducer, root, buffers, across).await
@@ -74,13 +79,13 @@ async fn by_tree(
     root: Rank,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    let place = exchange.place();
-    if place.rank == root {
+    let me = exchange.me();
+    if me.rank == root {
         let run = async |data: &mut [u8]| binomial::binomial(exchange, reducer, root, data).await;
-        return passes::in_output(reducer, buffers, place.size, run).await;
+        return passes::in_output(reducer, buffers, me.size, run).await;
     }
     let mut share = passes::copied(buffers.input()).await?;
-    passes::prepare(reducer, &mut share, place.size).await;
+    passes::prepare(reducer, &mut share, me.size).await;
     binomial::binomial(exchange, reducer, root, &mut share).await
 }
 
@@ -90,19 +95,19 @@ async fn by_chain(
     root: Rank,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    let place = exchange.place();
-    if place.rank != root {
+    let me = exchange.me();
+    if me.rank != root {
         let (input, bytes) = (buffers.input(), buffers.input().len());
-        let load = passes::loader(reducer, input, place.size);
+        let load = passes::loader(reducer, input, me.size);
         return pipeline::pipeline(exchange, reducer, root, bytes, load, &mut []).await;
     }
     // In rank order the root's share enters the chain before the result arrives, unless the root is
     // the last rank of the chain.
-    let in_order = !reducer.reduction().is_commutative() && root.0 + 1 < place.size;
+    let in_order = !reducer.reduction().is_commutative() && root.0 + 1 < me.size;
     let run = async |data: &mut [u8]| {
         let own = if in_order { passes::copied(data).await? } else { Vec::new() };
         let load = |part: Range<usize>, into: &mut [u8]| into.copy_from_slice(&own[part]);
         pipeline::pipeline(exchange, reducer, root, data.len(), load, data).await
     };
-    passes::in_output(reducer, buffers, place.size, run).await
+    passes::in_output(reducer, buffers, me.size, run).await
 }

@@ -31,8 +31,8 @@ use crate::op::Reducer;
 use crate::rank::Rank;
 use crate::reduce::Side;
 
-/// `load(part, into)` writes a part of this rank's share, which is `bytes` long. At the root, `data`
-/// holds its share and becomes the result; elsewhere it is empty.
+/// `load(part, into)` writes a part of this rank's share, which is `bytes` long. At the root,
+/// `data` holds its share and becomes the result; elsewhere it is empty.
 pub async fn pipeline(
     exchange: &Exchange<'_>,
     reducer: &Reducer,
@@ -41,26 +41,26 @@ pub async fn pipeline(
     load: impl Fn(Range<usize>, &mut [u8]),
     data: &mut [u8],
 ) -> Result<()> {
-    let place = exchange.place();
+    let me = exchange.me();
     let last = match reducer.reduction().is_commutative() {
         true => root,
-        false => Rank(place.size - 1),
+        false => Rank(me.size - 1),
     };
-    if place.size == 1 {
+    if me.size == 1 {
         return Ok(());
     }
-    let left = Some(place.before(1)).filter(|left| *left != last);
-    match place.rank {
+    let left = Some(me.before(1)).filter(|left| *left != last);
+    match me.rank {
         rank if rank == root && rank == last => {
             for part in segments(0..bytes) {
                 let part = &mut data[part];
-                exchange.recv_fold(place.before(1), 0, reducer, Side::Left, part).await?;
+                exchange.recv_fold(me.before(1), 0, reducer, Side::Left, part).await?;
             }
             Ok(())
         }
         rank if rank == last => pass_on(exchange, reducer, left, (root, 1), bytes, load).await,
         rank if rank == root => {
-            let own = pass_on(exchange, reducer, left, (place.after(1), 0), bytes, load);
+            let own = pass_on(exchange, reducer, left, (me.after(1), 0), bytes, load);
             let result = async {
                 for part in segments(0..bytes) {
                     exchange.recv(last, 1, &mut data[part]).await?;
@@ -70,7 +70,7 @@ pub async fn pipeline(
             try_join!(own, result)?;
             Ok(())
         }
-        _ => pass_on(exchange, reducer, left, (place.after(1), 0), bytes, load).await,
+        _ => pass_on(exchange, reducer, left, (me.after(1), 0), bytes, load).await,
     }
 }
 

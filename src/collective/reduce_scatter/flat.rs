@@ -1,14 +1,14 @@
 //! | card       | reduce-scatter, flat                                                      |
 //! |------------|---------------------------------------------------------------------------|
-//! | steps      | 1, in rounds                                                              |
-//! | bytes sent | none; each rank lays out all blocks but its own, in columns               |
+//! | steps      | 1, in epochs                                                              |
+//! | bytes sent | none; each rank publishes all blocks but its own, in columns              |
 //! | scratch    | a part of a block                                                         |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | on one host                                                               |
 //!
-//! Every rank folds its own block with the columns that the others have laid out for it. n = 4, columns of
-//! each slot:
+//! Every rank reduces its own block with the columns that the others have published for it. n = 4,
+//! columns of each slot:
 //!
 //! ```text
 //! rank 0:     1 2 3
@@ -19,63 +19,74 @@
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{
-    Columns, Shares, Turn, ahead, count, fold_all, load, look_at_each, others, own_and_block, part,
-    stores, turns,
-};
-use crate::error::Result;
+use crate::collective::epochs::{Flat, FlatReduction, Shares, count, other, others, part, stores};
+use crate::collective::share::{Columns, load, own_and_block};
 use crate::op::Reducer;
-use crate::rank::Rank;
+use crate::rank::{Rank, RankOf};
+use crate::reduce::Stores;
 
-pub async fn flat(
-    exchange: &Exchange<'_>,
-    reducer: &Reducer,
-    blocks: &Blocks,
-    mut buffers: Buffers<'_>,
-) -> Result<()> {
-    let place = exchange.place();
-    let columns = Columns::new(place.size, blocks.longest());
-    let (parts, stores) =
-        (count(blocks.longest(), columns.width), stores(blocks.get(place.rank.0).len()));
-    let mut rounds = exchange.rounds(0, parts);
-    let mut scratch = Vec::new();
-    for turn in turns(parts, ahead(place.size)) {
-        let part_of = |rank: Rank, number| part(&blocks.get(rank.0), columns.width, number);
-        match turn {
-            Turn::Lay(number) => {
-                let used = columns.used(place.rank, |rank| part_of(rank, number).len());
-                let fill = |slot: &mut [u8], stores| {
-                    for rank in others(place) {
-                        let share = &buffers.input()[part_of(rank, number)];
-                        let column = columns.column(place.rank, rank, share.len());
-                        if !share.is_empty() {
-                            load(reducer, share, place.size, &mut slot[column], stores);
-                        }
-                    }
-                };
-                rounds.lay(number, used, fill).await?;
-            }
-            Turn::Look(number) => {
-                let here = part_of(place.rank, number);
-                let used = |rank| columns.used(rank, |of| part_of(of, number).len());
-                let wanted = others(place).map(|rank| (rank, used(rank)));
-                let sights = look_at_each(&rounds, number, wanted).await?;
-                let column = |rank| columns.column(rank, place.rank, here.len());
-                let (own, into) =
-                    own_and_block(reducer, &mut buffers, blocks, here.clone(), place, &mut scratch);
-                let mut shares: Shares<'_> = others(place)
-                    .zip(&sights)
-                    .map(|(rank, sight)| if into.is_empty() { &[] } else { &sight[column(rank)] })
-                    .collect();
-                shares.insert(place.rank.0, own);
-                fold_all(reducer, &shares, into, stores);
-                reducer.finish(into, place.size);
-                drop(shares);
-                drop(sights);
-                rounds.pass(number);
+pub struct FlatReduceScatter<'a> {
+    me: RankOf,
+    reducer: &'a Reducer,
+    blocks: &'a Blocks,
+    buffers: Buffers<'a>,
+    columns: Columns,
+    scratch: Vec<u8>,
+}
+
+impl<'a> FlatReduceScatter<'a> {
+    pub fn new(me: RankOf, reducer: &'a Reducer, blocks: &'a Blocks, buffers: Buffers<'a>) -> Self {
+        let columns = Columns::new(me.size, blocks.longest());
+        Self { me, reducer, blocks, buffers, columns, scratch: Vec::new() }
+    }
+}
+
+impl<'a> Flat<'a> for FlatReduceScatter<'a> {
+    fn parts(&self) -> usize {
+        count(self.blocks.longest(), self.columns.width)
+    }
+
+    fn publishes(&self, _rank: Rank) -> bool {
+        true
+    }
+
+    fn bytes(&self, rank: Rank, number: usize) -> usize {
+        let width = self.columns.width;
+        self.columns.used(rank, |of| part(&self.blocks.get(of.0), width, number).len())
+    }
+
+    fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
+        for rank in others(self.me) {
+            let share = part(&self.blocks.get(rank.0), self.columns.width, number);
+            if !share.is_empty() {
+                let column = self.columns.column(self.me.rank, rank, share.len());
+                let share = &self.buffers.input()[share];
+                load(self.reducer, share, self.me.size, &mut slot[column], stores);
             }
         }
     }
-    Ok(())
+
+    fn source(&self, index: usize) -> Option<Rank> {
+        other(self.me, index)
+    }
+}
+
+impl<'a> FlatReduction<'a> for FlatReduceScatter<'a> {
+    fn reduce(&mut self, number: usize, shares: &[&[u8]], _own: Option<&[u8]>) {
+        let Self { me, reducer, blocks, buffers, columns, scratch } = self;
+        let block = blocks.get(me.rank.0);
+        let here = part(&block, columns.width, number);
+        if here.is_empty() {
+            return;
+        }
+        let length = here.len();
+        let mut shares: Shares<'_> = others(*me)
+            .zip(shares)
+            .map(|(rank, share)| &share[columns.column(rank, me.rank, length)])
+            .collect();
+        let (own, into) = own_and_block(reducer, buffers, blocks, here, *me, scratch);
+        shares.insert(me.rank.0, own);
+        reducer.fold_all(into, &shares, stores(block.len()));
+        reducer.finish(into, me.size);
+    }
 }

@@ -1,10 +1,11 @@
 //! Reduce-scatter: every rank gets its block of the reduction of all.
 
-mod flat;
+pub mod flat;
 pub mod pairwise;
 mod recursive_halving;
 pub mod ring;
 
+use super::epochs::reduce_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
@@ -12,6 +13,8 @@ use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::error::{Error, Result};
 use crate::op::{Op, OpMemory, Reducer};
+
+use flat::FlatReduceScatter;
 
 use ReduceScatterAlgorithm as Algorithm;
 
@@ -35,11 +38,14 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (size, ground) = (exchange.place().size, exchange.ground());
-    let algorithm = selection.choose(&TABLE, &op.call(), size, ground).algorithm;
+    let (size, topology) = (exchange.me().size, exchange.topology());
+    let algorithm = selection.choose(&TABLE, &op.call(), size, topology).algorithm;
     let (reducer, OpMemory { sent: blocks, buffers, .. }) = op.into_reduction();
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, &reducer, &blocks, buffers).await,
+        Algorithm::Flat => {
+            let flat = FlatReduceScatter::new(exchange.me(), &reducer, &blocks, buffers);
+            reduce_flat(exchange, flat).await
+        }
         Algorithm::RecursiveHalving => {
             let run = async |input: &[u8], output: &mut [u8]| {
                 // Small blocks, and there may be much between them.
@@ -82,17 +88,17 @@ async fn apart(
     buffers: Buffers<'_>,
     algorithm: impl AsyncFnOnce(&[u8], &mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    let place = exchange.place();
+    let me = exchange.me();
     match buffers {
         Buffers::Apart { input, output } => {
             algorithm(input, output).await?;
-            passes::finish(reducer, output, place.size).await;
+            passes::finish(reducer, output, me.size).await;
         }
         Buffers::Shared { both } => {
-            let own = blocks.get(place.rank.0);
+            let own = blocks.get(me.rank.0);
             let mut result = passes::zeroed(own.len()).await?;
             algorithm(both, &mut result).await?;
-            passes::finish(reducer, &mut result, place.size).await;
+            passes::finish(reducer, &mut result, me.size).await;
             passes::copy(&result, &mut both[own]).await;
         }
     }

@@ -34,10 +34,10 @@ pub async fn pairwise(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<()> {
-    let place = exchange.place();
-    let own = &input[blocks.get(place.rank.0)];
+    let me = exchange.me();
+    let own = &input[blocks.get(me.rank.0)];
     let send_block = |peer: Rank| exchange.send(peer, 0, &input[blocks.get(peer.0)]);
-    let sending = try_join_all((1..place.size).map(|k| send_block(place.after(k))));
+    let sending = try_join_all((1..me.size).map(|k| send_block(me.after(k))));
     let folding = exchange.recv_fold_all(reducer, own, output);
     try_join!(sending, folding)?;
     Ok(())

@@ -36,8 +36,8 @@ pub async fn recursive_halving(
     data: &mut [u8],
     output: &mut [u8],
 ) -> Result<()> {
-    let pairs = Pairs::new(exchange.place());
-    let last_step = pairs.rounds() + 1;
+    let pairs = Pairs::new(exchange.me());
+    let last_step = pairs.epochs() + 1;
     let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
         Part::Idle { partner } => return exchange.recv(partner, last_step, output).await,
         Part::Active { number, partner } => (number, partner),
@@ -65,6 +65,6 @@ pub async fn recursive_halving(
     if let Some(partner) = partner {
         exchange.send(partner, last_step, &data[blocks.get(partner.0)]).await?;
     }
-    passes::copy(&data[blocks.get(exchange.place().rank.0)], output).await;
+    passes::copy(&data[blocks.get(exchange.me().rank.0)], output).await;
     Ok(())
 }

@@ -37,8 +37,8 @@ pub async fn ring(
     load: impl Fn(Range<usize>, &mut [u8]),
     output: &mut [u8],
 ) -> Result<()> {
-    let place = exchange.place();
-    let (left, right) = (place.before(1), place.after(1));
+    let me = exchange.me();
+    let (left, right) = (me.before(1), me.after(1));
     let longest = blocks.longest();
     let (mut even, mut odd) = (passes::zeroed(longest).await?, passes::zeroed(longest).await?);
     let scratch = [Segments::whole(&mut even), Segments::whole(&mut odd)];
@@ -52,9 +52,9 @@ pub async fn ring(
     let all = scratch[0].of(0);
 
     let sending = async {
-        for step in 0..place.size - 1 {
+        for step in 0..me.size - 1 {
             for segment in all.clone() {
-                let part = part(place.before(step + 1).0, segment);
+                let part = part(me.before(step + 1).0, segment);
                 let mut partial = scratch[(step + 1) % 2].hold(segment, step).await;
                 let partial = &mut partial[..part.len()];
                 if step == 0 {
@@ -68,9 +68,9 @@ pub async fn ring(
         Ok(())
     };
     let receiving = async {
-        for step in 0..place.size - 1 {
+        for step in 0..me.size - 1 {
             for segment in all.clone() {
-                let part = part(place.before(step + 2).0, segment);
+                let part = part(me.before(step + 2).0, segment);
                 let mut partial = scratch[step % 2].hold(segment, step).await;
                 let partial = &mut partial[..part.len()];
                 load(part.clone(), partial);
@@ -83,12 +83,12 @@ pub async fn ring(
     };
     try_join!(sending, receiving)?;
 
-    if place.size == 1 {
+    if me.size == 1 {
         load(blocks.get(0), output);
         return Ok(());
     }
     for (segment, part) in segments(0..output.len()).enumerate() {
-        let complete = scratch[place.size % 2].hold(segment, place.size - 1).await;
+        let complete = scratch[me.size % 2].hold(segment, me.size - 1).await;
         output[part.clone()].copy_from_slice(&complete[..part.len()]);
     }
     Ok(())

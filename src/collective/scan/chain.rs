@@ -7,17 +7,18 @@
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | on one host, otherwise                                                    |
 //!
-//! Each rank looks at what the one before it has folded, folds its share into it, and lays that out in the
-//! same round. n = 4:
+//! Each rank looks at what the one before it has folded, folds its share into it, and lays that out
+//! in the same round. n = 4:
 //!
 //! ```text
 //! 0 -> 1 -> 2 -> 3
 //! ```
 
 use crate::buffer::Buffers;
+use crate::collective::epochs::{count, part, stores};
 use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{count, load, load_twice, own_and_output, part, stores};
 use crate::collective::scan::shares::{Scanned, folding};
+use crate::collective::share::{load, load_twice, own_and_output};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::{Stores, copy};
@@ -29,37 +30,37 @@ pub async fn chain(
     scanned: Scanned,
     mut buffers: Buffers<'_>,
 ) -> Result<()> {
-    let place = exchange.place();
+    let me = exchange.me();
     let whole = 0..buffers.input().len();
     let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
-    let mut rounds = exchange.rounds(0, parts);
-    let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 + 1 == place.size);
+    let mut epochs = exchange.epochs(0, parts);
+    let (is_first, is_last) = (me.rank.0 == 0, me.rank.0 + 1 == me.size);
     let (mut scratch, mut up_to) = (Vec::new(), Vec::new());
     for number in 0..parts {
         let part = part(&whole, SLOT, number);
-        let size = folding(place);
+        let size = folding(me);
         if is_first {
             // What is only folded need not have its NaNs canonical yet, as a result must.
-            let folded = if scanned == Scanned::UpTo { place.size } else { size };
+            let folded = if scanned == Scanned::UpTo { me.size } else { size };
             match &mut buffers {
                 Buffers::Apart { input, output } if scanned == Scanned::UpTo => {
                     let (share, into) = (&input[part.clone()], &mut output[part]);
                     let fill = |slot: &mut [u8], laid| {
                         load_twice(reducer, share, (slot, folded, laid), (into, size, stores));
                     };
-                    rounds.lay(number, share.len(), fill).await?;
+                    epochs.publish(number, share.len(), fill).await?;
                 }
                 buffers => {
                     let share = &buffers.input()[part.clone()];
                     let fill = |slot: &mut [u8], laid| load(reducer, share, folded, slot, laid);
-                    rounds.lay(number, share.len(), fill).await?;
+                    epochs.publish(number, share.len(), fill).await?;
                     if scanned == Scanned::UpTo {
                         reducer.prepare(&mut buffers.output_mut()[part], size);
                     }
                 }
             }
         } else {
-            let before = rounds.look(number, place.before(1), part.len()).await?;
+            let before = epochs.view(number, me.before(1), part.len()).await?;
             let (own, into) = own_and_output(reducer, &mut buffers, part, size, &mut scratch);
             if scanned == Scanned::UpTo && is_last {
                 reducer.fold_into(into, &before, own, stores);
@@ -70,10 +71,12 @@ pub async fn chain(
             }
             drop(before);
             if !is_last {
-                rounds.lay(number, up_to.len(), |slot, stores| copy(slot, &up_to, stores)).await?;
+                epochs
+                    .publish(number, up_to.len(), |slot, stores| copy(slot, &up_to, stores))
+                    .await?;
             }
         }
-        rounds.pass(number);
+        epochs.release(number);
     }
     Ok(())
 }

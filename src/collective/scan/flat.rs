@@ -1,13 +1,14 @@
 //! | card       | scan and exclusive scan, flat                                             |
 //! |------------|---------------------------------------------------------------------------|
-//! | steps      | 1, in rounds                                                              |
-//! | bytes sent | none; each rank but the last lays out its buffer                          |
+//! | steps      | 1, in epochs                                                              |
+//! | bytes sent | none; each rank but the last publishes its buffer                         |
 //! | scratch    | a part of the buffer                                                      |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | on one host, small buffers of few ranks                                   |
 //!
-//! Every rank folds the shares of all ranks before it with its own. n = 4, shares each rank folds:
+//! Every rank reduces the shares of all ranks before it with its own. n = 4, shares each rank
+//! reduces:
 //!
 //! ```text
 //! rank 0:  0
@@ -16,48 +17,88 @@
 //! rank 3:  0 1 2 3
 //! ```
 
+use std::ops::Range;
+
 use crate::buffer::Buffers;
-use crate::collective::exchange::Exchange;
-use crate::collective::rounds::{
-    Shares, count, fold_all, load, look_at, own_and_output, part, stores,
-};
+use crate::collective::epochs::{Flat, FlatReduction, count, part, stores, with_own};
 use crate::collective::scan::shares::{Scanned, folding};
-use crate::error::Result;
+use crate::collective::share::{load, own_and_output};
 use crate::op::Reducer;
-use crate::rank::Rank;
+use crate::rank::{Rank, RankOf};
+use crate::reduce::Stores;
 use crate::transport::SLOT;
 
-pub async fn flat(
-    exchange: &Exchange<'_>,
-    reducer: &Reducer,
+pub struct FlatScan<'a> {
+    me: RankOf,
+    reducer: &'a Reducer,
     scanned: Scanned,
-    mut buffers: Buffers<'_>,
-) -> Result<()> {
-    let place = exchange.place();
-    let whole = 0..buffers.input().len();
-    let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
-    let mut rounds = exchange.rounds(0, parts);
-    let mut scratch = Vec::new();
-    for number in 0..parts {
-        let part = part(&whole, SLOT, number);
-        let share = &buffers.input()[part.clone()];
-        if place.rank.0 + 1 < place.size {
-            let fill = |slot: &mut [u8], stores| load(reducer, share, folding(place), slot, stores);
-            rounds.lay(number, share.len(), fill).await?;
-        }
-        let before = (0..place.rank.0).map(Rank);
-        let sights = look_at(&rounds, number, before, share.len()).await?;
-        let (own, into) = own_and_output(reducer, &mut buffers, part, folding(place), &mut scratch);
-        let mut shares: Shares<'_> = sights.iter().map(|sight| &**sight).collect();
-        if scanned == Scanned::UpTo {
-            shares.push(own);
-        }
-        if scanned == Scanned::UpTo || place.rank != Rank(0) {
-            fold_all(reducer, &shares, into, stores);
-        }
-        drop(shares);
-        drop(sights);
-        rounds.pass(number);
+    buffers: Buffers<'a>,
+    whole: Range<usize>,
+    scratch: Vec<u8>,
+}
+
+impl<'a> FlatScan<'a> {
+    pub fn new(me: RankOf, reducer: &'a Reducer, scanned: Scanned, buffers: Buffers<'a>) -> Self {
+        let whole = 0..buffers.input().len();
+        Self { me, reducer, scanned, buffers, whole, scratch: Vec::new() }
     }
-    Ok(())
+}
+
+impl<'a> Flat<'a> for FlatScan<'a> {
+    fn parts(&self) -> usize {
+        count(self.whole.len(), SLOT)
+    }
+
+    fn publishes(&self, rank: Rank) -> bool {
+        rank.0 + 1 < self.me.size
+    }
+
+    fn bytes(&self, _rank: Rank, number: usize) -> usize {
+        part(&self.whole, SLOT, number).len()
+    }
+
+    fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
+        let share = &self.buffers.input()[part(&self.whole, SLOT, number)];
+        let size = match self.scanned {
+            Scanned::UpTo => self.me.size,
+            // Rank 1 takes the share of rank 0 for its result.
+            Scanned::Before => folding(self.me),
+        };
+        load(self.reducer, share, size, slot, stores);
+    }
+
+    /// The result of rank 0 is its own share.
+    fn keep_own(&mut self, number: usize) {
+        if self.me.rank != Rank(0) || self.scanned == Scanned::Before {
+            return;
+        }
+        let part = part(&self.whole, SLOT, number);
+        match &mut self.buffers {
+            Buffers::Apart { input, output } => {
+                let into = &mut output[part.clone()];
+                load(self.reducer, &input[part], folding(self.me), into, Stores::Cached);
+            }
+            Buffers::Shared { both } => self.reducer.prepare(&mut both[part], folding(self.me)),
+        }
+    }
+
+    fn source(&self, index: usize) -> Option<Rank> {
+        (index < self.me.rank.0).then_some(Rank(index))
+    }
+}
+
+impl<'a> FlatReduction<'a> for FlatScan<'a> {
+    fn reduce(&mut self, number: usize, shares: &[&[u8]], own: Option<&[u8]>) {
+        let Self { me, reducer, scanned, buffers, whole, scratch } = self;
+        let part = part(whole, SLOT, number);
+        let (own, into) = match own {
+            Some(own) => (own, &mut buffers.output_mut()[part]),
+            None => own_and_output(reducer, buffers, part, folding(*me), scratch),
+        };
+        let stores = stores(whole.len());
+        match scanned {
+            Scanned::UpTo => reducer.fold_all(into, &with_own(shares, me.rank.0, own), stores),
+            Scanned::Before => reducer.fold_all(into, shares, stores),
+        }
+    }
 }

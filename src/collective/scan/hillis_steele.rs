@@ -32,25 +32,25 @@ pub async fn hillis_steele(
     up_to: &mut [u8],
     mut before: Option<&mut [u8]>,
 ) -> Result<()> {
-    let place = exchange.place();
-    let me = place.rank.0;
+    let me = exchange.me();
+    let own = me.rank.0;
     let mut theirs = passes::zeroed(up_to.len()).await?;
-    for step in 0..place.size.next_power_of_two().ilog2() as usize {
+    for step in 0..me.size.next_power_of_two().ilog2() as usize {
         let distance = 1 << step;
         let sending = async {
-            if me + distance < place.size {
-                exchange.send(Rank(me + distance), step, up_to).await?;
+            if own + distance < me.size {
+                exchange.send(Rank(own + distance), step, up_to).await?;
             }
             Ok(())
         };
         let receiving = async {
-            if me >= distance {
-                exchange.recv(Rank(me - distance), step, &mut theirs).await?;
+            if own >= distance {
+                exchange.recv(Rank(own - distance), step, &mut theirs).await?;
             }
             Ok(())
         };
         try_join!(sending, receiving)?;
-        if me >= distance {
+        if own >= distance {
             passes::fold(reducer, up_to, &theirs, Side::Left).await;
             match &mut before {
                 Some(before) if step == 0 => passes::copy(&theirs, before).await,

@@ -1,11 +1,12 @@
 //! Scan: every rank gets the reduction of all ranks up to it, or before it.
 
 mod chain;
-mod flat;
+pub mod flat;
 mod hillis_steele;
 mod pipeline;
 pub mod shares;
 
+use super::epochs::reduce_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
@@ -13,6 +14,8 @@ use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Collective, Op, Reducer};
 use crate::rank::Rank;
+
+use flat::FlatScan;
 
 use shares::{FLAT_SCAN, Scanned, folding};
 
@@ -40,14 +43,14 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 
 /// A scan, or an exclusive scan.
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (call, place) = (op.call(), exchange.place());
-    let algorithm = selection.choose(&TABLE, &call, place.size, exchange.ground()).algorithm;
+    let (call, me) = (op.call(), exchange.me());
+    let algorithm = selection.choose(&TABLE, &call, me.size, exchange.topology()).algorithm;
     let (reducer, memory) = op.into_reduction();
     let (reducer, mut buffers) = (&reducer, memory.buffers);
     if call.collective() == Collective::Scan {
         return run(exchange, algorithm, reducer, buffers).await;
     }
-    let has_no_result = place.rank == Rank(0);
+    let has_no_result = me.rank == Rank(0);
     if has_no_result {
         run_first(exchange, algorithm, reducer, buffers.reborrow()).await?;
         passes::identity(reducer, buffers.output_mut()).await;
@@ -63,7 +66,10 @@ async fn run(
     buffers: Buffers<'_>,
 ) -> Result<()> {
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, reducer, Scanned::UpTo, buffers).await,
+        Algorithm::Flat => {
+            let flat = FlatScan::new(exchange.me(), reducer, Scanned::UpTo, buffers);
+            reduce_flat(exchange, flat).await
+        }
         Algorithm::Chain => chain::chain(exchange, reducer, Scanned::UpTo, buffers).await,
         Algorithm::HillisSteele => {
             let data = prepared(exchange, reducer, buffers).await;
@@ -84,7 +90,10 @@ async fn run_first(
     buffers: Buffers<'_>,
 ) -> Result<()> {
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, reducer, Scanned::Before, buffers).await,
+        Algorithm::Flat => {
+            let flat = FlatScan::new(exchange.me(), reducer, Scanned::Before, buffers);
+            reduce_flat(exchange, flat).await
+        }
         Algorithm::Chain => chain::chain(exchange, reducer, Scanned::Before, buffers).await,
         Algorithm::HillisSteele | Algorithm::Pipeline => {
             let mut own = passes::copied(buffers.input()).await?;
@@ -101,7 +110,10 @@ async fn run_exclusive(
     buffers: Buffers<'_>,
 ) -> Result<()> {
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, reducer, Scanned::Before, buffers).await,
+        Algorithm::Flat => {
+            let flat = FlatScan::new(exchange.me(), reducer, Scanned::Before, buffers);
+            reduce_flat(exchange, flat).await
+        }
         Algorithm::Chain => chain::chain(exchange, reducer, Scanned::Before, buffers).await,
         Algorithm::HillisSteele => {
             let data = prepared(exchange, reducer, buffers).await;
@@ -122,6 +134,6 @@ async fn prepared<'b>(
     buffers: Buffers<'b>,
 ) -> &'b mut [u8] {
     let data = passes::into_output(buffers).await;
-    passes::prepare(reducer, data, folding(exchange.place())).await;
+    passes::prepare(reducer, data, folding(exchange.me())).await;
     data
 }

@@ -25,21 +25,21 @@ use crate::reduce::Side;
 
 /// `data` holds this rank's share and becomes the fold of all ranks up to this one.
 pub async fn pipeline(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
-    let (is_first, is_last) = (place.rank.0 == 0, place.rank.0 == place.size - 1);
+    let me = exchange.me();
+    let (is_first, is_last) = (me.rank.0 == 0, me.rank.0 == me.size - 1);
     let segments = Segments::whole(data);
 
     let folding = async {
         for segment in segments.of(0).filter(|_| !is_first) {
             let mut up_to = segments.hold(segment, 0).await;
-            exchange.recv_fold(place.before(1), 0, reducer, Side::Left, &mut up_to).await?;
+            exchange.recv_fold(me.before(1), 0, reducer, Side::Left, &mut up_to).await?;
         }
         Ok(())
     };
     let sending = async {
         for segment in segments.of(0).filter(|_| !is_last) {
             let up_to = segments.hold(segment, usize::from(!is_first)).await;
-            exchange.send(place.after(1), 0, &up_to).await?;
+            exchange.send(me.after(1), 0, &up_to).await?;
         }
         Ok(())
     };
@@ -47,11 +47,11 @@ pub async fn pipeline(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8
     Ok(())
 }
 
-/// `data` holds this rank's share and becomes the fold of all ranks before this one. Not for rank 0,
-/// which sends as in a scan.
+/// `data` holds this rank's share and becomes the fold of all ranks before this one. Not for rank
+/// 0, which sends as in a scan.
 pub async fn exclusive(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
-    let place = exchange.place();
-    let is_last = place.rank.0 == place.size - 1;
+    let me = exchange.me();
+    let is_last = me.rank.0 == me.size - 1;
     let bytes = data.len();
     let mut scratch = passes::zeroed(bytes.min(SLOTS * SEGMENT)).await?;
     let slots = Slots::new(&mut scratch);
@@ -62,7 +62,7 @@ pub async fn exclusive(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u
             let mut up_to = slots.fill(number).await;
             let up_to = &mut up_to[..data.len()];
             up_to.copy_from_slice(data);
-            exchange.recv(place.before(1), 0, data).await?;
+            exchange.recv(me.before(1), 0, data).await?;
             reducer.fold(up_to, data, Side::Left);
         }
         Ok(())
@@ -71,7 +71,7 @@ pub async fn exclusive(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u
         for (number, part) in segments(0..bytes).enumerate() {
             let up_to = slots.empty(number).await;
             if !is_last {
-                exchange.send(place.after(1), 0, &up_to[..part.len()]).await?;
+                exchange.send(me.after(1), 0, &up_to[..part.len()]).await?;
             }
         }
         Ok(())

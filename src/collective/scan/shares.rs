@@ -1,6 +1,6 @@
 //! Which ranks' shares a scan reduces, and how a rank prepares its own.
 
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
 /// Most ranks of a flat scan.
 pub const FLAT_SCAN: usize = 4;
@@ -16,6 +16,6 @@ pub enum Scanned {
 
 /// The number of ranks for which a rank prepares its share. Rank 0 reduces nothing and prepares as
 /// if it were alone.
-pub fn folding(place: Place) -> usize {
-    if place.rank == Rank(0) { 1 } else { place.size }
+pub fn folding(me: RankOf) -> usize {
+    if me.rank == Rank(0) { 1 } else { me.size }
 }

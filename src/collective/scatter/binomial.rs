@@ -18,7 +18,7 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::collective::tree;
 use crate::error::Result;
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
 /// At the root, `input` holds all blocks, its own included. Elsewhere `own` becomes this rank's.
 pub async fn binomial(
@@ -27,9 +27,9 @@ pub async fn binomial(
     input: &[u8],
     own: &mut [u8],
 ) -> Result<()> {
-    let place = exchange.place();
-    let tree = tree::binomial(place, root);
-    let bytes = if place.rank == root { input.len() / place.size } else { own.len() };
+    let me = exchange.me();
+    let tree = tree::binomial(me, root);
+    let bytes = if me.rank == root { input.len() / me.size } else { own.len() };
 
     // The blocks of the subtree, counted from the root.
     let mut held = passes::zeroed(tree.span * bytes).await?;
@@ -42,12 +42,12 @@ pub async fn binomial(
         }
     }
     for child in tree.children {
-        let below = tree::binomial(Place::new(child, place.size), root);
+        let below = tree::binomial(RankOf::new(child, me.size), root);
         let first = below.from_root - tree.from_root;
         let part = first * bytes..(first + below.span) * bytes;
         exchange.send(child, 0, &held[part]).await?;
     }
-    if place.rank != root {
+    if me.rank != root {
         own.copy_from_slice(&held[..bytes]);
     }
     Ok(())

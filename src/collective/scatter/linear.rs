@@ -31,11 +31,11 @@ pub async fn linear(
     input: &[u8],
     own: &mut [u8],
 ) -> Result<()> {
-    let place = exchange.place();
-    if place.rank != root {
+    let me = exchange.me();
+    if me.rank != root {
         return exchange.recv(root, 0, own).await;
     }
-    let others = (1..place.size).map(|distance| Ok(place.after(distance)));
+    let others = (1..me.size).map(|distance| Ok(me.after(distance)));
     let send = |peer: Rank| exchange.send(peer, 0, &input[blocks.get(peer.0)]);
     stream::iter(others).try_for_each_concurrent(AT_ONCE, send).await
 }

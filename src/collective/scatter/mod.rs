@@ -1,15 +1,18 @@
 //! Scatter: every rank gets its block of the root's.
 
 mod binomial;
-mod flat;
+pub mod flat;
 mod linear;
 
+use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
+
+use flat::FlatScatter;
 
 use ScatterAlgorithm as Algorithm;
 
@@ -31,12 +34,12 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
-    let (place, ground, root) = (exchange.place(), exchange.ground(), op.root());
-    let algorithm = selection.choose(&TABLE, &op.call(), place.size, ground).algorithm;
+    let (me, topology, root) = (exchange.me(), exchange.topology(), op.root());
+    let algorithm = selection.choose(&TABLE, &op.call(), me.size, topology).algorithm;
     let OpMemory { sent: blocks, buffers, .. } = op.memory;
     let (input, own): (&[u8], &mut [u8]) = match buffers {
         Buffers::Apart { input, output } => {
-            if place.rank == root {
+            if me.rank == root {
                 passes::copy(&input[blocks.get(root.0)], output).await;
             }
             (input, output)
@@ -45,7 +48,9 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
         Buffers::Shared { both } => (both, &mut []),
     };
     match algorithm {
-        Algorithm::Flat => flat::flat(exchange, root, &blocks, input, own).await,
+        Algorithm::Flat => {
+            copy_flat(exchange, FlatScatter::new(me, root, &blocks, input, own)).await
+        }
         Algorithm::Binomial => binomial::binomial(exchange, root, input, own).await,
         Algorithm::Linear => linear::linear(exchange, root, &blocks, input, own).await,
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::comm::{Communicator, Work};
 use crate::config::Config;
-use crate::device::{CudaStream, Device, Kind, kind_of};
+use crate::device::{CudaStream, Device, MemoryKind, kind_of};
 use crate::error::{Error, Result};
 use crate::rank::Rank;
 
@@ -50,7 +50,7 @@ impl Communicator {
         let own = self.device();
         let mut expected = self.cuda_device().or(self.wanted_device.get().copied());
         let mut is_on_device = |name: &str, range: &Range<usize>| {
-            let (Kind::Device { ordinal } | Kind::Managed { ordinal }) =
+            let (MemoryKind::Device { ordinal } | MemoryKind::Managed { ordinal }) =
                 kind_of(name, range, own.as_deref())?
             else {
                 return Ok(false);
@@ -100,7 +100,7 @@ impl Communicator {
             Some(device) => self.attach(CudaState::new(Arc::new(device), self.config.cuda_holds)),
             None => Ok(()),
         };
-        prepare().map_err(|cause| unusable(self.place().rank, &cause))
+        prepare().map_err(|cause| unusable(self.me().rank, &cause))
     }
 
     fn attach(&self, cuda: Result<Arc<CudaState>>) -> Result<()> {

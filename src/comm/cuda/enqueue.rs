@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use crate::comm::run::{HostRequest, Stream, Work, begin};
 use crate::comm::{Communicator, Request};
 use crate::cut::Cut;
-use crate::device::staging::{Mark, Number, SLOTS, Track};
-use crate::device::{CudaStream, Device, Entered};
+use crate::device::staging::{Number, SLOTS, Timeline, TimelineValue};
+use crate::device::{CudaStream, Device, EnteredContext};
 use crate::error::{Error, Result};
-use crate::rank::Place;
+use crate::rank::RankOf;
 
 use super::allocation::Enqueuing;
 use super::attach::OnCuda;
-use super::layout::{Layout, Rows};
-use super::staged::{HostMemory, Piece, Staged};
+use super::layout::{CopyRows, StagingLayout};
+use super::staged::{Staged, StagedMemory, StagedPiece};
 use super::state::{CudaState, Order};
 
 /// How often a thread that waits for a stream checks it.
@@ -42,7 +42,7 @@ struct PlannedOnCuda {
     stream: CudaStream,
     work: Work<'static>,
     cut: Option<Cut>,
-    layouts: Vec<Layout>,
+    layouts: Vec<StagingLayout>,
     route: Route,
 }
 
@@ -66,22 +66,22 @@ struct CommPlan<'a> {
     /// How many bytes of the staging buffer `whole` has taken.
     taken: usize,
     /// The steps of the ring, in this order.
-    steps: VecDeque<Step>,
+    steps: VecDeque<EnqueueStep>,
 }
 
 struct Whole {
     stream: CudaStream,
     number: Arc<Number>,
-    fetch: Vec<Rows>,
-    store: Vec<Rows>,
+    fetch: Vec<CopyRows>,
+    store: Vec<CopyRows>,
 }
 
 /// What is put on a stream for a piece.
-enum Step {
+enum EnqueueStep {
     /// Copies its data in, then signals its number.
-    Front(CudaStream, Mark, Vec<Rows>),
+    Front(CudaStream, TimelineValue, Vec<CopyRows>),
     /// Waits for its number, then copies its result out.
-    Back(CudaStream, Mark, Vec<Rows>),
+    Back(CudaStream, TimelineValue, Vec<CopyRows>),
     /// Takes the turn of a piece that takes another route here, and perhaps not on other ranks.
     Skipped,
 }
@@ -98,7 +98,7 @@ struct Blocking {
     cuda: Arc<CudaState>,
     stream: CudaStream,
     memory: Arc<Mutex<Vec<u8>>>,
-    store: Vec<Rows>,
+    store: Vec<CopyRows>,
 }
 
 /// Gives all requests, of which some are on CUDA streams, their sequence numbers in this order,
@@ -217,20 +217,20 @@ fn plan(
         return Err(Error::Aborted); // after `check_open`
     };
     cuda.device()?.enter()?.check_not_capturing(stream)?;
-    let (place, device) = (communicator.place(), &device);
+    let (me, device) = (communicator.me(), &device);
     let mut cut = None;
     let mut layouts = match &mut work {
         Work::Collective(op) => {
-            cut = Cut::of(op, place);
+            cut = Cut::of(op, me);
             match cut {
                 Some(cut) => (0..cut.pieces)
-                    .map(|index| Layout::of(&cut.piece(op, index), place, device))
+                    .map(|index| StagingLayout::of(&cut.piece(op, index), me, device))
                     .collect(),
-                None => vec![Layout::of(op, place, device)],
+                None => vec![StagingLayout::of(op, me, device)],
             }
         }
-        Work::Send(outgoing) => vec![Layout::of_outgoing(outgoing, device)],
-        Work::Recv(incoming) => vec![Layout::of_incoming(incoming, device)],
+        Work::Send(outgoing) => vec![StagingLayout::of_outgoing(outgoing, device)],
+        Work::Recv(incoming) => vec![StagingLayout::of_incoming(incoming, device)],
         Work::Other(_) => unreachable!("no caller submits such work"),
     };
     let cuda = &cudas[plan];
@@ -245,7 +245,7 @@ fn plan(
     };
     if route == Route::Blocking && cut.is_some() {
         if let Work::Collective(op) = &work {
-            layouts = vec![Layout::of(op, place, device)];
+            layouts = vec![StagingLayout::of(op, me, device)];
         }
         cut = None; // it is cut when it is executed
     }
@@ -258,7 +258,7 @@ fn stage_uncut(
     planned: &mut [Planned],
     plans: &mut [CommPlan<'_>],
     blocking: &mut Vec<Blocking>,
-) -> Result<Vec<VecDeque<Piece>>> {
+) -> Result<Vec<VecDeque<StagedPiece>>> {
     let pieces = planned.iter_mut().map(|planned| match planned {
         Planned::Cuda(planned) if planned.route != Route::Ring => {
             let piece = stage_one(planned, &mut plans[planned.plan], blocking)?;
@@ -274,7 +274,7 @@ fn stage_one(
     planned: &mut PlannedOnCuda,
     plan: &mut CommPlan<'_>,
     blocking: &mut Vec<Blocking>,
-) -> Result<Piece> {
+) -> Result<StagedPiece> {
     let layout = planned.layouts.pop().expect("what is not cut has one layout");
     let start = plan.taken.next_multiple_of(64);
     if let (Route::Whole, Some(staging)) = (planned.route, plan.cuda.staging()) {
@@ -283,7 +283,7 @@ fn stage_one(
             plan.taken = start + layout.bytes;
             let range = all.start + start..all.start + start + layout.bytes;
             let number = plan.whole_on(planned.stream, &layout, range.start);
-            return Ok(Piece { layout, host: HostMemory::Pinned { number, range } });
+            return Ok(StagedPiece { layout, host: StagedMemory::Pinned { number, range } });
         }
         planned.route = Route::Blocking;
         plan.cuda.log_that_callers_wait(layout.bytes);
@@ -297,20 +297,20 @@ fn stage_one(
         memory: Arc::clone(&memory),
         store: layout.store.clone(),
     });
-    Ok(Piece { layout, host: HostMemory::Plain(memory) })
+    Ok(StagedPiece { layout, host: StagedMemory::Plain(memory) })
 }
 
 /// The request as the worker of the communicator executes it.
 fn staged(
     planned: PlannedOnCuda,
-    mut pieces: VecDeque<Piece>,
+    mut pieces: VecDeque<StagedPiece>,
     plans: &mut [CommPlan<'_>],
 ) -> HostRequest {
     let PlannedOnCuda { communicator, plan, stream, work, cut, layouts, route } = planned;
     let plan = &mut plans[plan];
     match route {
         Route::Ring => pieces = plan.ring(stream, layouts),
-        Route::Whole | Route::Blocking => plan.skip(&work, communicator.place()),
+        Route::Whole | Route::Blocking => plan.skip(&work, communicator.me()),
     }
     let worker = Some(Arc::clone(plan.cuda.worker()));
     let work = Work::Other(Box::new(Staged::new(work, cut, pieces, plan.cuda.holds)));
@@ -322,7 +322,7 @@ fn skip(request: &HostRequest, plans: &mut [CommPlan<'_>]) {
     let own = request.communicator.cuda.get();
     let plan = plans.iter_mut().find(|plan| own.is_some_and(|own| Arc::ptr_eq(plan.cuda, own)));
     if let Some(plan) = plan {
-        plan.skip(&request.work, request.communicator.place());
+        plan.skip(&request.work, request.communicator.me());
     }
 }
 
@@ -372,7 +372,7 @@ impl<'a> CommPlan<'a> {
         &mut self,
         communicator: &Communicator,
         stream: CudaStream,
-        layout: &Layout,
+        layout: &StagingLayout,
     ) -> Result<Vec<u8>> {
         let mut memory = Vec::new();
         memory.try_reserve_exact(layout.bytes).map_err(|_| Error::out_of_memory(layout.bytes))?;
@@ -388,11 +388,16 @@ impl<'a> CommPlan<'a> {
     }
 
     /// Adds an operation to what is copied in on a stream before the steps. Returns its number.
-    fn whole_on(&mut self, stream: CudaStream, layout: &Layout, start: usize) -> Arc<Number> {
+    fn whole_on(
+        &mut self,
+        stream: CudaStream,
+        layout: &StagingLayout,
+        start: usize,
+    ) -> Arc<Number> {
         let staging = self.cuda.staging().expect("the route Whole needs a staging buffer");
         let index =
             self.whole.iter().position(|whole| whole.stream == stream).unwrap_or_else(|| {
-                let number = staging.issue(Track::Whole);
+                let number = staging.issue(Timeline::Whole);
                 self.whole.push(Whole { stream, number, fetch: Vec::new(), store: Vec::new() });
                 self.whole.len() - 1
             });
@@ -403,7 +408,7 @@ impl<'a> CommPlan<'a> {
     }
 
     /// Adds the steps of pieces to the ring. A slot is reused when the result in it was copied out.
-    fn ring(&mut self, stream: CudaStream, layouts: Vec<Layout>) -> VecDeque<Piece> {
+    fn ring(&mut self, stream: CudaStream, layouts: Vec<StagingLayout>) -> VecDeque<StagedPiece> {
         let staging = self.cuda.staging().expect("it has a ring");
         let mut backs = VecDeque::new();
         let mut pieces = VecDeque::new();
@@ -411,21 +416,22 @@ impl<'a> CommPlan<'a> {
             if index >= SLOTS {
                 self.steps.extend(backs.pop_front());
             }
-            let (number, range) = (staging.issue(Track::Pieces), staging.slot(index));
-            let moved = |rows: &[Rows]| rows.iter().map(|rows| rows.moved(range.start)).collect();
-            self.steps.push_back(Step::Front(stream, number.mark, moved(&layout.fetch)));
-            backs.push_back(Step::Back(stream, number.mark, moved(&layout.store)));
-            pieces.push_back(Piece { layout, host: HostMemory::Pinned { number, range } });
+            let (number, range) = (staging.issue(Timeline::Pieces), staging.slot(index));
+            let moved =
+                |rows: &[CopyRows]| rows.iter().map(|rows| rows.moved(range.start)).collect();
+            self.steps.push_back(EnqueueStep::Front(stream, number.point, moved(&layout.fetch)));
+            backs.push_back(EnqueueStep::Back(stream, number.point, moved(&layout.store)));
+            pieces.push_back(StagedPiece { layout, host: StagedMemory::Pinned { number, range } });
         }
         self.steps.extend(backs);
         pieces
     }
 
     /// Adds the turns of a collective that takes another route than the ring here.
-    fn skip(&mut self, work: &Work<'_>, place: Place) {
+    fn skip(&mut self, work: &Work<'_>, me: RankOf) {
         if let Work::Collective(op) = work {
-            let turns = Cut::of(op, place).map_or(1, |cut| cut.pieces);
-            self.steps.extend((0..turns).map(|_| Step::Skipped));
+            let turns = Cut::of(op, me).map_or(1, |cut| cut.pieces);
+            self.steps.extend((0..turns).map(|_| EnqueueStep::Skipped));
         }
     }
 
@@ -435,7 +441,7 @@ impl<'a> CommPlan<'a> {
         let entered = device.enter()?;
         for index in 0..self.whole.len() {
             let Whole { stream, ref number, ref fetch, .. } = self.whole[index];
-            let step = Step::Front(stream, number.mark, fetch.clone());
+            let step = EnqueueStep::Front(stream, number.point, fetch.clone());
             self.put(&entered, step)?;
         }
         Ok(())
@@ -449,7 +455,7 @@ impl<'a> CommPlan<'a> {
         if !is_first && let Some(back) = self.steps.pop_front() {
             self.put(&entered, back)?;
         }
-        while let Some(Step::Front(..)) = self.steps.front()
+        while let Some(EnqueueStep::Front(..)) = self.steps.front()
             && let Some(front) = self.steps.pop_front()
         {
             self.put(&entered, front)?;
@@ -462,7 +468,7 @@ impl<'a> CommPlan<'a> {
         let device = Arc::clone(&self.device);
         let entered = device.enter()?;
         for whole in std::mem::take(&mut self.whole) {
-            let step = Step::Back(whole.stream, whole.number.mark, whole.store);
+            let step = EnqueueStep::Back(whole.stream, whole.number.point, whole.store);
             drop(whole.number); // the pieces hold it too
             self.put(&entered, step)?;
         }
@@ -473,21 +479,21 @@ impl<'a> CommPlan<'a> {
         self.cuda.settle(&mut self.order, &self.device);
     }
 
-    fn put(&mut self, entered: &Entered<'_>, step: Step) -> Result<()> {
+    fn put(&mut self, entered: &EnteredContext<'_>, step: EnqueueStep) -> Result<()> {
         let Some(staging) = self.cuda.staging() else { return Ok(()) }; // every step is skipped
         let base = staging.device_address(0);
         match step {
-            Step::Front(stream, mark, fetch) => {
+            EnqueueStep::Front(stream, point, fetch) => {
                 self.order.go_on_with(stream, entered)?;
                 copy_all(entered, &fetch, base, Towards::Host, stream)?;
-                entered.write_value(staging.start(mark), mark.value, stream)
+                entered.write_value(staging.start(point), point.value, stream)
             }
-            Step::Back(stream, mark, store) => {
+            EnqueueStep::Back(stream, point, store) => {
                 self.order.go_on_with(stream, entered)?;
-                entered.wait_value(staging.done(mark), mark.value, stream)?;
+                entered.wait_value(staging.done(point), point.value, stream)?;
                 copy_all(entered, &store, base, Towards::Device, stream)
             }
-            Step::Skipped => Ok(()),
+            EnqueueStep::Skipped => Ok(()),
         }
     }
 }
@@ -497,7 +503,7 @@ impl<'a> CommPlan<'a> {
 /// limit.
 fn wait_for_stream(
     communicator: &Communicator,
-    entered: &Entered<'_>,
+    entered: &EnteredContext<'_>,
     stream: CudaStream,
 ) -> Result<()> {
     let limit = communicator.config.op_timeout;
@@ -522,14 +528,14 @@ enum Towards {
 }
 
 fn copy_all(
-    entered: &Entered<'_>,
-    rows: &[Rows],
+    entered: &EnteredContext<'_>,
+    rows: &[CopyRows],
     base: u64,
     towards: Towards,
     stream: CudaStream,
 ) -> Result<()> {
     for rows in rows {
-        let Rows { device, device_pitch, host, host_pitch, width, count } = *rows;
+        let CopyRows { device, device_pitch, host, host_pitch, width, count } = *rows;
         let host = base + host as u64;
         match towards {
             Towards::Host => {

@@ -11,7 +11,7 @@ use crate::blocks::{self, Blocks};
 use crate::buffer::Buffers;
 use crate::message::{Incoming, Outgoing};
 use crate::op::{Collective, Op, OpMemory};
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
 /// Alignment of staged buffers: a cache line, so that no two of them share one.
 const ALIGNMENT: usize = 64;
@@ -29,7 +29,7 @@ impl OnDevice {
 
 /// Rows to copy between a device and host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
+pub struct CopyRows {
     pub device: u64,
     pub device_pitch: usize,
     /// Offset in host memory.
@@ -41,7 +41,7 @@ pub struct Rows {
 
 /// Where the buffers of an operation are in host memory.
 #[derive(Clone, Debug, Default)]
-pub struct Layout {
+pub struct StagingLayout {
     /// Where the input is, if it is staged; the same as the output if the operation is in place.
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
@@ -49,8 +49,8 @@ pub struct Layout {
     output_blocks: Option<Blocks>,
     buckets: Vec<Option<Range<usize>>>,
     scalar: Option<Range<usize>>,
-    pub fetch: Vec<Rows>,
-    pub store: Vec<Rows>,
+    pub fetch: Vec<CopyRows>,
+    pub store: Vec<CopyRows>,
     /// Bytes of host memory.
     pub bytes: usize,
 }
@@ -76,16 +76,14 @@ struct Use<'o, 'a> {
 
 impl<'o, 'a> Use<'o, 'a> {
     /// `None` for an operation without an input and an output buffer.
-    fn of(op: &'o Op<'a>, place: Place) -> Option<Self> {
+    fn of(op: &'o Op<'a>, me: RankOf) -> Option<Self> {
         let if_so = |condition| if condition { Used::All } else { Used::Nothing };
         let (call, memory) = (op.call(), &op.memory);
-        let is_root = call.root() == Some(place.rank);
+        let is_root = call.root() == Some(me.rank);
         let (read, written) = match call.collective() {
             Collective::AllReduce | Collective::Scan => (Used::All, Used::All),
             // The first rank has no result if no identity is known.
-            Collective::ExScan => {
-                (Used::All, if_so(!(call.calls_program() && place.rank == Rank(0))))
-            }
+            Collective::ExScan => (Used::All, if_so(!(call.calls_program() && me.rank == Rank(0)))),
             Collective::Reduce => (Used::All, if_so(is_root)),
             Collective::Broadcast => (if_so(is_root), Used::All),
             Collective::AllGather | Collective::Gather => (Used::Own, Used::All),
@@ -99,33 +97,33 @@ impl<'o, 'a> Use<'o, 'a> {
     }
 }
 
-impl Layout {
+impl StagingLayout {
     /// The layout of an operation, or of a piece of one.
-    pub fn of(op: &Op<'_>, place: Place, device: &OnDevice) -> Self {
+    pub fn of(op: &Op<'_>, me: RankOf, device: &OnDevice) -> Self {
         let mut layout = Self::default();
         for bucket in &op.memory.buckets {
             let room = device.has(bucket).then(|| {
                 // Side by side: many of them must fit where one of their length does.
                 let room = layout.bytes..layout.bytes + bucket.len();
                 layout.bytes = room.end;
-                layout.fetch.push(Rows::one(bucket, room.start));
+                layout.fetch.push(CopyRows::one(bucket, room.start));
                 room
             });
             layout.buckets.push(room);
         }
         layout.store = layout.fetch.clone();
-        if let Some(uses) = Use::of(op, place) {
-            layout.lay_out(&uses, place, device);
+        if let Some(uses) = Use::of(op, me) {
+            layout.lay_out(&uses, me, device);
         }
         if let Some((address, bytes)) = op.scalar_of_stream() {
             let range = layout.take(bytes);
-            layout.fetch.push(Rows::at(address, bytes, range.start));
+            layout.fetch.push(CopyRows::at(address, bytes, range.start));
             layout.scalar = Some(range);
         }
         layout
     }
 
-    fn lay_out(&mut self, uses: &Use<'_, '_>, place: Place, device: &OnDevice) {
+    fn lay_out(&mut self, uses: &Use<'_, '_>, me: RankOf, device: &OnDevice) {
         let Use { buffers, input_blocks, output_blocks, read, written } = *uses;
         match buffers {
             Buffers::Shared { both } if device.has(both) => {
@@ -133,7 +131,7 @@ impl Layout {
                 let (range, packed, rows) = self.pack(both, blocks);
                 let used = |used| match used {
                     Used::All => rows.clone(),
-                    Used::Own => rows[place.rank.0..=place.rank.0].to_vec(),
+                    Used::Own => rows[me.rank.0..=me.rank.0].to_vec(),
                     Used::Nothing => Vec::new(),
                 };
                 (self.fetch, self.store) = (merged(&used(read)), merged(&used(written)));
@@ -153,7 +151,7 @@ impl Layout {
                     let (range, packed, rows) = match &self.input {
                         // One staging buffer for both: the input becomes the result.
                         Some(range) if is_linear && input.len() == output.len() => {
-                            (range.clone(), None, vec![Rows::one(output, range.start)])
+                            (range.clone(), None, vec![CopyRows::one(output, range.start)])
                         }
                         _ => self.pack(output, output_blocks),
                     };
@@ -169,16 +167,16 @@ impl Layout {
         &mut self,
         buffer: &[u8],
         blocks: Option<&Blocks>,
-    ) -> (Range<usize>, Option<Blocks>, Vec<Rows>) {
+    ) -> (Range<usize>, Option<Blocks>, Vec<CopyRows>) {
         let Some(blocks) = blocks else {
             let range = self.take(buffer.len());
-            let rows = vec![Rows::one(buffer, range.start)];
+            let rows = vec![CopyRows::one(buffer, range.start)];
             return (range, None, rows);
         };
         let start = self.bytes.next_multiple_of(ALIGNMENT);
         let (mut end, mut packed, mut rows) = (start, Vec::new(), Vec::new());
         for block in blocks.iter() {
-            rows.push(Rows::one(&buffer[block.clone()], end));
+            rows.push(CopyRows::one(&buffer[block.clone()], end));
             packed.push(end - start..end - start + block.len());
             end += block.len();
         }
@@ -247,7 +245,7 @@ impl Layout {
         chosen.collect()
     }
 
-    /// Of a message to send.
+    /// The layout of a message to send.
     pub fn of_outgoing(outgoing: &Outgoing<'_>, device: &OnDevice) -> Self {
         let mut layout = Self::default();
         if device.has(outgoing.bytes) {
@@ -290,7 +288,7 @@ impl Layout {
     }
 }
 
-impl Rows {
+impl CopyRows {
     /// The same rows, `by` bytes further in host memory.
     pub fn moved(&self, by: usize) -> Self {
         Self { host: self.host + by, ..*self }
@@ -306,8 +304,8 @@ impl Rows {
 }
 
 /// Merges rows of equal width at equal distances into one copy. Empty rows are dropped.
-fn merged(rows: &[Rows]) -> Vec<Rows> {
-    let mut all: Vec<Rows> = Vec::new();
+fn merged(rows: &[CopyRows]) -> Vec<CopyRows> {
+    let mut all: Vec<CopyRows> = Vec::new();
     for next in rows.iter().filter(|rows| rows.width > 0) {
         let Some(last) = all.last_mut().filter(|last| last.width == next.width) else {
             all.push(*next);
@@ -339,7 +337,7 @@ mod tests {
     use crate::dtype::DataType;
     use crate::op::{Counts, Fold, RedOp, Reducer};
 
-    const PLACE: Place = Place { rank: Rank(1), size: 3 };
+    const ME: RankOf = RankOf { rank: Rank(1), size: 3 };
 
     fn on(buffers: &[&[u8]]) -> OnDevice {
         OnDevice(buffers.iter().map(|bytes| range_of(bytes)).collect())
@@ -350,8 +348,8 @@ mod tests {
     }
 
     /// The range of each row in the buffer, and its offset in host memory.
-    fn copies(rows: &[Rows], buffer: Range<usize>) -> Vec<(Range<usize>, usize)> {
-        let each = |rows: &Rows| {
+    fn copies(rows: &[CopyRows], buffer: Range<usize>) -> Vec<(Range<usize>, usize)> {
+        let each = |rows: &CopyRows| {
             let (device, rows) = (rows.device as usize - buffer.start, *rows);
             (0..rows.count).map(move |row| {
                 let start = device + row * rows.device_pitch;
@@ -371,7 +369,7 @@ mod tests {
         let (device, ranges) = (on(&[&input, &output]), (range_of(&input), range_of(&output)));
         let buffers = Buffers::Apart { input: &input, output: &mut output };
         let op = Op::all_reduce(100, sum(), buffers);
-        let layout = Layout::of(&op, PLACE, &device);
+        let layout = StagingLayout::of(&op, ME, &device);
         assert_eq!(layout.bytes, 100);
         assert_eq!(copies(&layout.fetch, ranges.0), [(0..100, 0)]);
         assert_eq!(copies(&layout.store, ranges.1), [(0..100, 0)]);
@@ -386,7 +384,7 @@ mod tests {
         let device = on(&[&output]);
         let buffers = Buffers::Apart { input: &input, output: &mut output };
         let op = Op::all_reduce(100, sum(), buffers);
-        let layout = Layout::of(&op, PLACE, &device);
+        let layout = StagingLayout::of(&op, ME, &device);
         assert!(layout.fetch.is_empty());
         let mut memory = [9; 100];
         let buffers = layout.apply(op, &mut memory).memory.buffers;
@@ -401,7 +399,7 @@ mod tests {
         let (counts, dtype) = (Counts::listed(&[20; 3]), DataType::Int8);
         let buffers = Buffers::Shared { both: &mut both };
         let op = Op::all_gather(counts, dtype, blocks, buffers);
-        let layout = Layout::of(&op, PLACE, &device);
+        let layout = StagingLayout::of(&op, ME, &device);
         assert_eq!(layout.bytes, 60);
         assert_eq!(copies(&layout.fetch, range.clone()), [(30..50, 20)]);
         assert_eq!(layout.store.len(), 1, "even distances are one copy");
@@ -420,14 +418,14 @@ mod tests {
         let reducer = Reducer::User { dtype: DataType::Int8, commutative: true, function };
         let buffers = Buffers::Apart { input: &input, output: &mut output };
         let op = Op::ex_scan(8, reducer, buffers);
-        let first = Place { rank: Rank(0), ..PLACE };
-        assert!(Layout::of(&op, first, &device).store.is_empty());
-        assert!(!Layout::of(&op, PLACE, &device).store.is_empty());
+        let first = RankOf { rank: Rank(0), ..ME };
+        assert!(StagingLayout::of(&op, first, &device).store.is_empty());
+        assert!(!StagingLayout::of(&op, ME, &device).store.is_empty());
     }
 
     #[test]
     fn rows_are_one_copy_only_where_their_distances_are_even() {
-        let row = |device, host, width| Rows::at(device, width, host);
+        let row = |device, host, width| CopyRows::at(device, width, host);
         let even = merged(&[row(100, 0, 8), row(150, 8, 8), row(200, 16, 8)]);
         assert_eq!((even.len(), even[0].count, even[0].device_pitch), (1, 3, 50));
         assert_eq!(merged(&[row(100, 0, 8), row(150, 8, 8), row(210, 16, 8)]).len(), 2);

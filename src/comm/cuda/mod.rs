@@ -22,7 +22,7 @@ mod pinned_pool;
 mod staged;
 mod state;
 
-pub use crate::device::{CudaStream, Kind as MemoryKind, kind_of as memory_kind};
+pub use crate::device::{CudaStream, MemoryKind, kind_of as memory_kind};
 pub use attach::{CurrentDevice, OnCuda, current_device};
 
 pub(super) use allocation::release_all;

@@ -23,19 +23,19 @@ use crate::op::Op;
 use crate::rank::Rank;
 use crate::runtime;
 
-use super::layout::Layout;
+use super::layout::StagingLayout;
 
 /// Fills the result of an operation that failed: a NaN of every float type.
 const SPOILT: u8 = 0xff;
 
 /// A part of an operation, and the host memory in which it is executed.
-pub struct Piece {
-    pub layout: Layout,
-    pub host: HostMemory,
+pub struct StagedPiece {
+    pub layout: StagingLayout,
+    pub host: StagedMemory,
 }
 
 /// Host memory for the data of a device.
-pub enum HostMemory {
+pub enum StagedMemory {
     /// The device copies its data in and out, in stream order. `range`: the part of the staging
     /// buffer.
     Pinned { number: Arc<Number>, range: Range<usize> },
@@ -71,14 +71,19 @@ pub struct Staged<'a> {
     /// Taken when it is executed.
     work: Option<Work<'a>>,
     cut: Option<Cut>,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<StagedPiece>,
     holds: bool,
 }
 
 impl<'a> Staged<'a> {
     /// `cut`: where it is cut into these pieces, if it is. `holds`: whether it holds its stream if
     /// it fails.
-    pub fn new(work: Work<'a>, cut: Option<Cut>, pieces: VecDeque<Piece>, holds: bool) -> Self {
+    pub fn new(
+        work: Work<'a>,
+        cut: Option<Cut>,
+        pieces: VecDeque<StagedPiece>,
+        holds: bool,
+    ) -> Self {
         Self { work: Some(work), cut, pieces, holds }
     }
 
@@ -150,8 +155,8 @@ impl<'a> Staged<'a> {
     async fn lend(&self, ticket: &Ticket) -> Result<Option<Borrowed>> {
         let Some(piece) = self.pieces.front() else { return Ok(None) };
         let (number, range) = match &piece.host {
-            HostMemory::Pinned { number, range } => (number, range),
-            HostMemory::Plain(owner) => {
+            StagedMemory::Pinned { number, range } => (number, range),
+            StagedMemory::Plain(owner) => {
                 let memory =
                     std::mem::take(&mut *owner.lock().unwrap_or_else(PoisonError::into_inner));
                 return Ok(Some(Borrowed::Plain { memory, owner: Arc::clone(owner) }));
@@ -204,9 +209,9 @@ impl Drop for Staged<'_> {
     fn drop(&mut self) {
         let pieces = std::mem::take(&mut self.pieces).into_iter();
         let unexecuted: Vec<_> = pieces
-            .filter_map(|Piece { layout, host }| match host {
-                HostMemory::Pinned { number, range } => Some((layout, number, range)),
-                HostMemory::Plain(_) => None,
+            .filter_map(|StagedPiece { layout, host }| match host {
+                StagedMemory::Pinned { number, range } => Some((layout, number, range)),
+                StagedMemory::Plain(_) => None,
             })
             .collect();
         if self.holds {

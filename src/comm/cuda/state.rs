@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use crate::comm::Stream;
 use crate::cut::SLOT;
 use crate::device::staging::Staging;
-use crate::device::{self, CudaStream, Device, Entered, Event};
+use crate::device::{self, CudaStream, Device, EnteredContext, Event};
 use crate::error::{Error, Result};
 
 use super::allocation::{self, Patience};
@@ -112,7 +112,8 @@ impl CudaState {
         if staging.get().is_none() {
             warn!(
                 "device {ordinal}: no pinned memory is allocated while a stream of this process is \
-                 inside a call; until it can be, calls on memory of the device return when they have ended"
+                 inside a call; until it can be, calls on memory of the device return when they \
+                 have ended"
             );
         }
         Ok(Arc::new(Self {
@@ -207,9 +208,9 @@ impl CudaState {
     }
 
     /// Ends a series of enqueued steps: the device will signal when it has executed all of them.
-    pub fn rest(&self, order: &mut Order, entered: &Entered<'_>) -> Result<()> {
+    pub fn rest(&self, order: &mut Order, entered: &EnteredContext<'_>) -> Result<()> {
         if let (Some(staging), Some(stream)) = (self.staging(), order.unrested()) {
-            staging.retire(|cell, value| entered.write_value(cell, value, stream))?;
+            staging.retire(|semaphore, value| entered.write_value(semaphore, value, stream))?;
         }
         order.rest(entered)
     }
@@ -355,7 +356,7 @@ pub struct Order {
 
 impl Order {
     /// Makes the next step on `stream` wait for everything that was enqueued before.
-    pub fn go_on_with(&mut self, stream: CudaStream, entered: &Entered<'_>) -> Result<()> {
+    pub fn go_on_with(&mut self, stream: CudaStream, entered: &EnteredContext<'_>) -> Result<()> {
         let Some(event) = &self.event else { return Ok(()) };
         match self.last {
             None => {}
@@ -383,7 +384,7 @@ impl Order {
     }
 
     /// Records the event, so that the caller may destroy its streams.
-    fn rest(&mut self, entered: &Entered<'_>) -> Result<()> {
+    fn rest(&mut self, entered: &EnteredContext<'_>) -> Result<()> {
         if let (Some(event), Some(last)) = (&self.event, self.unrested()) {
             entered.record(event, last)?;
             self.is_recorded = true;

@@ -171,7 +171,7 @@ pub fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started>) -> R
 fn waiting(tickets: &[Ticket], works: &[Work<'_>]) -> Waiting {
     let each = tickets.iter().zip(works).map(|(ticket, work)| {
         let communicator = &ticket.communicator;
-        communicator.waiting(work.demand(communicator.place().rank))
+        communicator.waiting(work.demand(communicator.me().rank))
     });
     each.fold(Waiting::default(), Waiting::and)
 }

@@ -1,19 +1,19 @@
 //! A collective in the turn of its lane: on host memory, or as another module executes it.
 //!
-//! Leaves to `pieces` how it is executed on host memory, and to `lane` whose turn it is. Invariant: an
-//! error that means that ranks disagree is the same on every rank.
+//! Leaves to `pieces` how it is executed on host memory, and to `lane` whose turn it is. Invariant:
+//! an error that means that ranks disagree is the same on every rank.
 
 use tracing::trace;
 
-use crate::collective::select::Ground;
+use crate::collective::select::Topology;
 use crate::collective::{Exchange, table};
 use crate::comm::Communicator;
 use crate::error::{Doing, Error, Result};
 use crate::op::Op;
-use crate::rank::Place;
+use crate::rank::RankOf;
 use crate::transport::{LANES, Mesh, Started};
 
-use super::lane::Lanes;
+use super::lane::LaneQueues;
 use super::pieces::perform_in_pieces;
 use super::ticket::Ticket;
 
@@ -41,14 +41,14 @@ pub async fn in_turn(
     if let Some(fault) = mesh.settled_fault().await {
         return Err(fault);
     }
-    let Place { rank, size } = mesh.place;
+    let RankOf { rank, size } = mesh.me;
     trace!(
         rank = rank.0 as u64,
         "communicator {name}: {rank}, {call} #{seq}, {}",
-        table::choose(selection, &call, size, Ground::of(mesh.hosts()))
+        table::choose(selection, &call, size, Topology::of(mesh.hosts()))
     );
-    let exchange =
-        Exchange::new(mesh, Lanes::<LANES>::of(seq), seq, call, ticket.past).continue_from(started);
+    let exchange = Exchange::new(mesh, LaneQueues::<LANES>::of(seq), seq, call, ticket.history)
+        .continue_from(started);
     match body(&exchange).await {
         Ok(()) => exchange.confirm().await,
         Err(error) => Err(agreed(mesh, error).await),

@@ -10,32 +10,33 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::transport::{LANES, Lane};
 
 /// Most operations find their turn come and nobody behind them: they read and write one word.
-pub struct Lanes<const N: usize = LANES> {
-    /// Of each lane: how many of its operations have ended, without a gap before them, times two, and
-    /// `WATCHED`.
+pub struct LaneQueues<const N: usize = LANES> {
+    /// For each lane: how many of its operations have ended, without a gap before them, times two,
+    /// and `WATCHED`.
     words: [AtomicU64; N],
-    queue: Mutex<Queue>,
+    queue: Mutex<LaneQueue>,
 }
 
-/// Set while operations of the lane wait or have ended early. Its word then changes under the lock only.
+/// Set while operations of the lane wait or have ended early. Its word then changes under the lock
+/// only.
 const WATCHED: u64 = 1;
 
 #[derive(Default)]
-struct Queue {
+struct LaneQueue {
     /// Ended operations whose turn has not come.
     ended_early: Vec<u64>,
     /// By number, so that only the one whose turn comes is woken.
     waiting: BTreeMap<u64, Waker>,
 }
 
-impl<const N: usize> Default for Lanes<N> {
+impl<const N: usize> Default for LaneQueues<N> {
     fn default() -> Self {
         let words = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { words, queue: Mutex::new(Queue::default()) }
+        Self { words, queue: Mutex::new(LaneQueue::default()) }
     }
 }
 
-impl<const N: usize> Lanes<N> {
+impl<const N: usize> LaneQueues<N> {
     pub fn of(seq: u64) -> Lane {
         Lane((seq % N as u64) as usize)
     }
@@ -89,7 +90,7 @@ impl<const N: usize> Lanes<N> {
             }
             queue.waiting.remove(&seq);
             let next = queue.waiting.remove(&number(ended));
-            // Of any lane: a word that is watched in vain costs the next end a look.
+            // Any lane: a word that is watched in vain costs the next end a look.
             let watched = !queue.waiting.is_empty() || !queue.ended_early.is_empty();
             word.store(ended << 1 | u64::from(watched), Ordering::Release);
             next
@@ -103,7 +104,7 @@ impl<const N: usize> Lanes<N> {
         &self.words[Self::of(seq).0]
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, LaneQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,13 +129,13 @@ mod tests {
     }
 
     /// Polls once: has the turn come?
-    fn has_come(lanes: &Lanes, seq: u64) -> bool {
+    fn has_come(lanes: &LaneQueues, seq: u64) -> bool {
         pin!(lanes.turn(seq)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
     fn a_lane_lets_its_operations_in_one_by_one_and_lanes_do_not_wait_for_each_other() {
-        let lanes = Lanes::default();
+        let lanes = LaneQueues::default();
         let second = LANES as u64;
         assert!(has_come(&lanes, 0) && !has_come(&lanes, second) && has_come(&lanes, 1));
         lanes.end(0);
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_operation_given_up_while_it_waits_does_not_block_the_next() {
-        let lanes = Lanes::default();
+        let lanes = LaneQueues::default();
         let (second, third) = (LANES as u64, 2 * LANES as u64);
         lanes.end(second);
         assert!(!has_come(&lanes, third));
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_by_the_end_before_it_and_by_no_other() {
-        let (lanes, lane) = (Lanes::<LANES>::default(), LANES as u64);
+        let (lanes, lane) = (LaneQueues::<LANES>::default(), LANES as u64);
         for round in 0..10 {
             let (first, second, third) =
                 (3 * round * lane, (3 * round + 1) * lane, (3 * round + 2) * lane);

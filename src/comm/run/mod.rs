@@ -34,7 +34,7 @@ pub use work::Work;
 pub(super) use batch::{Batch, HostRequest, begin, run_alone, run_batch, run_begun};
 pub(super) use blame::{of_message, of_straggling, of_timeout};
 pub(super) use collective::{collective, in_turn};
-pub(super) use lane::Lanes;
+pub(super) use lane::LaneQueues;
 pub(super) use pieces::perform_in_pieces;
 pub(super) use stream_order::{StreamOrder, while_nobody_issues};
 pub(super) use ticket::Ticket;

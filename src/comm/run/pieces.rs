@@ -16,7 +16,7 @@ pub async fn perform_in_pieces(
     mut op: Op<'_>,
 ) -> Result<()> {
     let selection = &communicator.selection;
-    let cut = if communicator.cuts { Cut::of(&op, exchange.place()) } else { None };
+    let cut = if communicator.cuts { Cut::of(&op, exchange.me()) } else { None };
     let Some(cut) = cut else { return collective::perform(exchange, selection, op).await };
     for index in 0..cut.pieces {
         collective::perform(exchange, selection, cut.piece(&mut op, index)).await?;

@@ -17,7 +17,7 @@ use super::stream_order::while_nobody_issues;
 
 const THREAD: &str = "nexar-stream";
 
-type Job = Box<dyn FnOnce() -> Result<()> + Send>;
+type StreamJob = Box<dyn FnOnce() -> Result<()> + Send>;
 
 pub struct Stream {
     shared: Arc<StreamShared>,
@@ -34,7 +34,7 @@ struct StreamShared {
 
 #[derive(Default)]
 struct JobQueue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<StreamJob>,
     /// How many jobs were ever queued, and how many have completed.
     queued: u64,
     completed: u64,

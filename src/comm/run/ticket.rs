@@ -19,13 +19,13 @@ use crate::comm::Communicator;
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
 use crate::op::Call;
-use crate::transport::Past;
+use crate::transport::CallHistory;
 
 pub struct Ticket {
     pub communicator: Arc<Communicator>,
     pub doing: Doing,
     /// The calls before it, if it is a collective.
-    pub past: Past,
+    pub history: CallHistory,
     /// How many stream batches the communicator had before it.
     pub behind: u64,
     /// When those had completed; if there were none, when the watch first read the clock.
@@ -43,10 +43,15 @@ enum TicketStage {
 }
 
 impl Ticket {
-    pub fn new(communicator: Arc<Communicator>, doing: Doing, past: Past, behind: u64) -> Self {
+    pub fn new(
+        communicator: Arc<Communicator>,
+        doing: Doing,
+        history: CallHistory,
+        behind: u64,
+    ) -> Self {
         let (start, message) = (Cell::new(None), Cell::new(None));
         let stage = Cell::new(TicketStage::Open);
-        Self { communicator, doing, past, behind, start, message, stage }
+        Self { communicator, doing, history, behind, start, message, stage }
     }
 
     /// Gives a call its sequence number and announces it to the other ranks. Fails if the
@@ -54,14 +59,14 @@ impl Ticket {
     pub fn of_call(communicator: Arc<Communicator>, call: Call) -> Result<Self> {
         let mut state = communicator.lock();
         communicator.check_open(&state, &call)?;
-        let (seq, past) = (state.next_seq, state.past);
-        state.count(past.then(&call));
+        let (seq, history) = (state.next_seq, state.history);
+        state.count(history.then(&call));
         // Under the lock: calls are announced in the order of their sequence numbers.
         communicator.mesh.membership.announce(seq, call);
         state.begun += 1;
         let behind = state.stream_batches;
         drop(state);
-        Ok(Self::new(communicator, Doing::Collective { seq, call }, past, behind))
+        Ok(Self::new(communicator, Doing::Collective { seq, call }, history, behind))
     }
 
     /// Registers a message. Fails if the communicator accepts no more operations.
@@ -72,9 +77,9 @@ impl Ticket {
         let (number, behind) = (state.next_message, state.stream_batches);
         state.next_message += 1;
         drop(state);
-        let (name, rank) = (&communicator.name, communicator.place().rank);
+        let (name, rank) = (&communicator.name, communicator.me().rank);
         trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");
-        let ticket = Self::new(communicator, Doing::Message(call), Past::default(), behind);
+        let ticket = Self::new(communicator, Doing::Message(call), CallHistory::default(), behind);
         ticket.message.set(Some(number));
         Ok(ticket)
     }
@@ -130,7 +135,7 @@ impl Ticket {
 
     /// Fails the communicator before the call has completed. `end` then reports the error.
     pub fn publish_fault(&self, cause: &Error) {
-        let rank = self.communicator.place().rank;
+        let rank = self.communicator.me().rank;
         self.communicator.mesh.membership.fail(cause.clone().during(rank, self.doing));
     }
 

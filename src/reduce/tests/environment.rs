@@ -8,8 +8,8 @@ use crate::reduce::stores::{Stores, fold_into_with};
 /// Around the sizes of blocks and steps, and enough for every pair of telling elements.
 const COUNTS: [usize; 4] = [1, 2, 67, 1500];
 
-/// Compares what `work` makes of `data` in every environment with what it makes of it in the default
-/// one.
+/// Compares what `work` makes of `data` in every environment with what it makes of it in the
+/// default one.
 fn same_bits_everywhere(name: &str, data: &[u8], work: impl Fn(&mut [u8])) {
     let mut expected = data.to_vec();
     work(&mut expected);
@@ -55,10 +55,10 @@ fn the_environment_of_the_caller_changes_no_bit_of_a_float_reduction() {
 fn few_floats_are_folded_without_a_look_in_the_default_environment_alone() {
     let reducer = |dtype| Reducer::Known(Fold::new(dtype, RedOp::Sum).unwrap());
     let (float, integer) = (reducer(DataType::Float32), reducer(DataType::Int32));
-    assert!(float.can_fold_few() && integer.can_fold_few());
+    assert!(float.can_fold_inline() && integer.can_fold_inline());
     for environment in OTHERS {
         let mut can = [true; 2];
-        in_environment(environment, || can = [float.can_fold_few(), integer.can_fold_few()]);
+        in_environment(environment, || can = [float.can_fold_inline(), integer.can_fold_inline()]);
         assert_eq!(can, [false, true], "{environment:x?}");
     }
 }

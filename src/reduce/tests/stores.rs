@@ -22,9 +22,9 @@ fn forms() -> impl Iterator<Item = (Isa, Stores)> {
 }
 
 /// Memory in which arrays begin at a chosen distance from a line.
-struct Memory(Vec<u8>);
+struct AlignedBytes(Vec<u8>);
 
-impl Memory {
+impl AlignedBytes {
     fn new() -> Self {
         Self(vec![AROUND; LINE + LINE + LONGEST + LINE])
     }
@@ -53,7 +53,7 @@ impl Memory {
 
 #[test]
 fn a_result_apart_has_the_bits_of_a_copy_and_a_fold_in_place() {
-    let [mut into, mut left_memory, mut right_memory] = [(); 3].map(|()| Memory::new());
+    let [mut into, mut left_memory, mut right_memory] = [(); 3].map(|()| AlignedBytes::new());
     for fold in folds() {
         let (dtype, redop) = (fold.dtype(), fold.redop());
         let pairs = tried(dtype, LONGEST / dtype.size());
@@ -95,7 +95,7 @@ fn what_cannot_be_streamed_is_copied_and_folded() {
 #[test]
 fn a_copy_is_whole_at_every_length_and_address() {
     let from: Vec<u8> = (0..LONGEST).map(|index| (index % 251) as u8).collect();
-    let [mut into_memory, mut from_memory] = [(); 2].map(|()| Memory::new());
+    let [mut into_memory, mut from_memory] = [(); 2].map(|()| AlignedBytes::new());
     for bytes in lengths() {
         for (into_shift, from_shift) in
             (0..LINE).flat_map(|into| [0, 1, 37].map(|from| (into, from)))

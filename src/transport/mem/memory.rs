@@ -1,8 +1,8 @@
 //! What ranks of a process publish for each other, by epochs.
 //!
-//! Leaves to the mesh what has failed, and to `Slot` what is there. Invariants: a thread that changes
-//! what others wait for wakes them after the change; a slot is written when all ranks have released
-//! what was there.
+//! Leaves to the mesh what has failed, and to `Slot` what is there. Invariants: a thread that
+//! changes what others wait for wakes them after the change; a slot is written when all ranks have
+//! released what was there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -15,22 +15,24 @@ use std::task::Context;
 use crate::buffer;
 use crate::error::{Error, Result};
 use crate::op::Call;
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
-use super::board::Board;
+use super::call_table::CallTable;
 use super::host::{Attempt, EPOCHS, HostMemory, Published, Readers, View};
 use super::lanes::{Land, Lanes};
 use super::membership::{Missing, Split};
 use super::mesh::{Forming, Membership, Mesh, Settled};
 use super::messages::Messages;
 use super::payloads::{Key, PART, Payloads};
-use super::queue::{Parcel, Queue, Reason};
-use super::{HAS_LEFT, Header, Hosts, Inbox, Io, LANES, Label, Lane, Note};
+use super::queue::{Parcel, ParcelQueue, Reason};
+use super::{
+    ControlMessage, EncodedHeader, HAS_LEFT, Header, Hosts, Io, LANES, Lane, MessageQueues,
+};
 use memory::ThreadMemory;
 
-/// Up to this length bytes are copied: that takes a fraction of a microsecond, and to wait until all have
-/// viewed them many where ranks share processors. Beyond it an all-reduce of two ranks takes half the
-/// time without.
+/// Up to this length bytes are copied: that takes a fraction of a microsecond, and to wait until
+/// all have viewed them many where ranks share processors. Beyond it an all-reduce of two ranks
+/// takes half the time without.
 const COPIED: usize = 4 << 10;
 
 /// All ranks of one in-process communicator.
@@ -39,11 +41,11 @@ pub struct MemWorld {
     /// The host of each rank.
     hosts: Vec<usize>,
     /// By lane, sender, receiver; made when first used.
-    queues: Vec<OnceLock<Box<Queue>>>,
+    queues: Vec<OnceLock<Box<ParcelQueue>>>,
     memory: ThreadMemory,
-    inboxes: Vec<Inbox>,
+    message_queues: Vec<MessageQueues>,
     payloads: Arc<Payloads>,
-    board: Mutex<Board>,
+    call_table: Mutex<CallTable>,
     fault: OnceLock<Error>,
     splits: Mutex<Splits>,
 }
@@ -66,7 +68,7 @@ struct Entering {
 /// One rank's end of a `MemWorld`.
 pub struct MemEnd {
     world: Arc<MemWorld>,
-    place: Place,
+    me: RankOf,
     hosts: Hosts,
     /// How many epochs of each lane this rank has begun.
     begun: [AtomicU64; LANES],
@@ -83,20 +85,21 @@ impl MemWorld {
         let size = hosts.len();
         let count = LANES * size * size;
         let mut queues = Vec::new();
-        let bytes = count * size_of::<OnceLock<Box<Queue>>>();
+        let bytes = count * size_of::<OnceLock<Box<ParcelQueue>>>();
         queues.try_reserve_exact(count).map_err(|_| Error::out_of_memory(bytes))?;
         queues.resize_with(count, OnceLock::new);
         let payloads = Arc::<Payloads>::default();
-        let inbox =
-            |rank| Inbox::with_payloads(Place::new(Rank(rank), size), Arc::clone(&payloads));
+        let message_queues = |rank| {
+            MessageQueues::with_payloads(RankOf::new(Rank(rank), size), Arc::clone(&payloads))
+        };
         Ok(Arc::new(Self {
             size,
             hosts,
             queues,
             memory: ThreadMemory::new(size),
-            inboxes: (0..size).map(inbox).collect(),
+            message_queues: (0..size).map(message_queues).collect(),
             payloads,
-            board: Mutex::new(Board::new(size)),
+            call_table: Mutex::new(CallTable::new(size)),
             fault: OnceLock::new(),
             splits: Mutex::default(),
         }))
@@ -105,7 +108,7 @@ impl MemWorld {
     /// The ends of all ranks, in rank order.
     pub fn ends(self: &Arc<Self>) -> Vec<Arc<MemEnd>> {
         let ranks = (0..self.size).map(Rank);
-        ranks.map(|rank| MemEnd::new(Arc::clone(self), Place::new(rank, self.size))).collect()
+        ranks.map(|rank| MemEnd::new(Arc::clone(self), RankOf::new(rank, self.size))).collect()
     }
 
     /// The meshes of all ranks, in rank order.
@@ -115,8 +118,8 @@ impl MemWorld {
 
     /// A rank sends and receives no more.
     pub(super) fn rank_gone(&self, rank: Rank, reason: Reason) {
-        let others = self.inboxes.iter().enumerate().filter(|(other, _)| *other != rank.0);
-        others.for_each(|(_, inbox)| inbox.gone(rank, reason));
+        let others = self.message_queues.iter().enumerate().filter(|(other, _)| *other != rank.0);
+        others.for_each(|(_, message_queues)| message_queues.gone(rank, reason));
         self.memory.rank_gone(rank, reason);
         // After the inboxes: a thread that makes a queue then looks there.
         self.payloads.rank_gone(rank, reason);
@@ -133,11 +136,11 @@ impl MemWorld {
         }
     }
 
-    pub(super) fn inbox(&self, rank: Rank) -> &Inbox {
-        &self.inboxes[rank.0]
+    pub(super) fn message_queues(&self, rank: Rank) -> &MessageQueues {
+        &self.message_queues[rank.0]
     }
 
-    fn queue(&self, lane: Lane, from: Rank, to: Rank) -> &Queue {
+    fn queue(&self, lane: Lane, from: Rank, to: Rank) -> &ParcelQueue {
         let index = (lane.0 * self.size + from.0) * self.size + to.0;
         self.queues[index].get_or_init(Box::default)
     }
@@ -151,7 +154,9 @@ impl MemWorld {
         });
         if first {
             self.queues.iter().filter_map(OnceLock::get).for_each(|queue| queue.wake_both());
-            self.inboxes.iter().for_each(|inbox| inbox.fail(fault.clone()));
+            self.message_queues
+                .iter()
+                .for_each(|message_queues| message_queues.fail(fault.clone()));
             self.memory.wake();
         }
         fault.clone()
@@ -165,23 +170,23 @@ impl MemWorld {
         self.fault.get().is_some()
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn call_table(&self) -> MutexGuard<'_, CallTable> {
+        self.call_table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MemEnd {
-    fn new(world: Arc<MemWorld>, place: Place) -> Arc<Self> {
+    fn new(world: Arc<MemWorld>, me: RankOf) -> Arc<Self> {
         let names: Vec<_> = world.hosts.iter().copied().map(Some).collect();
-        let hosts = Hosts::new(&names, place.rank);
-        Arc::new(Self { world, place, hosts, begun: Default::default() })
+        let hosts = Hosts::new(&names, me.rank);
+        Arc::new(Self { world, me, hosts, begun: Default::default() })
     }
 
     /// A mesh with nothing but this end in it.
     pub fn into_mesh(self: Arc<Self>) -> Mesh {
         let memory = self.memory(Arc::clone(&self) as Arc<dyn HostMemory>);
         Mesh {
-            place: self.place,
+            me: self.me,
             lanes: Arc::clone(&self) as Arc<dyn Lanes>,
             messages: Arc::clone(&self) as Arc<dyn Messages>,
             membership: self,
@@ -196,13 +201,13 @@ impl MemEnd {
     }
 
     #[cfg(feature = "testing")]
-    pub(super) fn place(&self) -> Place {
-        self.place
+    pub(super) fn me(&self) -> RankOf {
+        self.me
     }
 
     async fn put(
         &self,
-        queue: &Queue,
+        queue: &ParcelQueue,
         to: Rank,
         header: Option<Header>,
         bytes: &[u8],
@@ -214,7 +219,7 @@ impl MemEnd {
         poll_fn(put).await.map_err(|reason| self.lost(to, reason))
     }
 
-    async fn take(&self, queue: &Queue, from: Rank) -> Result<Parcel> {
+    async fn take(&self, queue: &ParcelQueue, from: Rank) -> Result<Parcel> {
         let take = |context: &mut Context<'_>| queue.poll_take(context, || self.world.has_failed());
         poll_fn(take).await.map_err(|reason| self.lost(from, reason))
     }
@@ -239,7 +244,7 @@ impl MemEnd {
     /// What to wait for until all other ranks of this host have released so many epochs; `None` if
     /// they have.
     fn all_released(&self, lane: Lane, epochs: u64) -> Option<Io<'_, Result<()>>> {
-        let others = self.hosts.mine().iter().copied().filter(move |rank| *rank != self.place.rank);
+        let others = self.hosts.mine().iter().copied().filter(move |rank| *rank != self.me.rank);
         self.world.memory.slowest(lane, others.clone(), epochs)?;
         Some(Box::pin(async move {
             let failed = || self.world.has_failed();
@@ -261,7 +266,7 @@ impl Lanes for MemEnd {
         bytes: &'a [u8],
     ) -> Io<'a, Result<()>> {
         Box::pin(async move {
-            let queue = self.world.queue(lane, self.place.rank, to);
+            let queue = self.world.queue(lane, self.me.rank, to);
             let mut parts = bytes.chunks(PART);
             // A message without bytes still sends its header.
             self.put(queue, to, Some(*header), parts.next().unwrap_or_default()).await?;
@@ -281,11 +286,11 @@ impl Lanes for MemEnd {
         land: &'a mut Land<'_>,
     ) -> Io<'a, Result<()>> {
         Box::pin(async move {
-            let queue = self.world.queue(lane, from, self.place.rank);
+            let queue = self.world.queue(lane, from, self.me.rank);
             let broken = || Error::Protocol { peer: from, what: "broke off a message".to_owned() };
             let mut parcel = self.take(queue, from).await?;
             let arrived = parcel.header.take().ok_or_else(broken)?;
-            header.check(self.place.rank, from, &arrived)?;
+            header.check(self.me.rank, from, &arrived)?;
             loop {
                 if parcel.header.is_some() || parcel.bytes.len() > into.len() {
                     return Err(broken());
@@ -311,14 +316,14 @@ impl HostMemory for MemEnd {
         &self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>> {
         if let Some(wait) = self.room(lane, epoch) {
             return Ok(Attempt::Wait(wait));
         }
         let fill = |slot: &mut [u8]| fill(slot, Readers::Near);
-        self.world.memory.publish(lane, self.place.rank, epoch, &label.header(), fill);
+        self.world.memory.publish(lane, self.me.rank, epoch, &encoded.header(), fill);
         Ok(Attempt::Done(()))
     }
 
@@ -326,24 +331,30 @@ impl HostMemory for MemEnd {
         &'a self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>> {
         // This rank could not end its call, late as it may be, before a function that views the
         // bytes.
-        if bytes.len() <= COPIED || label.header().call.calls_program() {
+        if bytes.len() <= COPIED || encoded.header().call.calls_program() {
             return Ok(Attempt::Done(None));
         }
         if let Some(wait) = self.room(lane, epoch) {
             return Ok(Attempt::Wait(wait));
         }
-        let (memory, rank) = (&self.world.memory, self.place.rank);
-        let in_place = memory.publish_in_place(lane, rank, epoch, &label.header(), bytes);
+        let (memory, rank) = (&self.world.memory, self.me.rank);
+        let in_place = memory.publish_in_place(lane, rank, epoch, &encoded.header(), bytes);
         Ok(Attempt::Done(Some(Published::Locked(in_place))))
     }
 
     /// Threads publish their memory itself: there is no need for its address.
-    fn publish_address(&self, _: Lane, _: u64, _: &Label, _: &[u8]) -> Result<Attempt<'_, bool>> {
+    fn publish_address(
+        &self,
+        _: Lane,
+        _: u64,
+        _: &EncodedHeader,
+        _: &[u8],
+    ) -> Result<Attempt<'_, bool>> {
         Ok(Attempt::Done(false))
     }
 
@@ -352,10 +363,10 @@ impl HostMemory for MemEnd {
         lane: Lane,
         epoch: u64,
         at: Rank,
-        label: &Label,
+        encoded: &EncodedHeader,
     ) -> Result<Attempt<'_, View<'_>>> {
         if let Some(view) = self.world.memory.view(lane, at, epoch) {
-            label.header().check(self.place.rank, at, &view.header())?;
+            encoded.header().check(self.me.rank, at, &view.header())?;
             return Ok(Attempt::Done(View::Locked(view)));
         }
         Ok(Attempt::Wait(Box::pin(async move {
@@ -372,7 +383,7 @@ impl HostMemory for MemEnd {
         _: Lane,
         _: u64,
         from: Rank,
-        _: &Label,
+        _: &EncodedHeader,
         _: usize,
         _: &mut [u8],
     ) -> Result<Attempt<'_, ()>> {
@@ -381,7 +392,7 @@ impl HostMemory for MemEnd {
     }
 
     fn release(&self, lane: Lane, epoch: u64) {
-        self.world.memory.release(lane, self.place.rank, epoch);
+        self.world.memory.release(lane, self.me.rank, epoch);
     }
 
     fn released(&self, lane: Lane, epoch: u64) -> Result<Attempt<'_, ()>> {
@@ -395,43 +406,43 @@ impl HostMemory for MemEnd {
 }
 
 impl Messages for MemEnd {
-    fn inbox(&self) -> &Inbox {
-        self.world.inbox(self.place.rank)
+    fn message_queues(&self) -> &MessageQueues {
+        self.world.message_queues(self.me.rank)
     }
 
     fn connect(&self, _: Rank) {}
 
-    fn send_control(&self, to: Rank, note: Note) -> Io<'_, Result<()>> {
+    fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
         Box::pin(async move {
-            if let Some(lost) = self.inbox().lost(to) {
+            if let Some(lost) = self.message_queues().lost(to) {
                 return Err(lost);
             }
-            let broken = |what| Error::Protocol { peer: self.place.rank, what };
-            self.world.inbox(to).deliver(self.place.rank, note).map_err(broken)
+            let broken = |what| Error::Protocol { peer: self.me.rank, what };
+            self.world.message_queues(to).deliver(self.me.rank, message).map_err(broken)
         })
     }
 
     fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
-        let key = Key { from: self.place.rank, to, id };
-        Box::pin(self.world.payloads.send(key, bytes, move || self.inbox().lost(to)))
+        let key = Key { from: self.me.rank, to, id };
+        Box::pin(self.world.payloads.send(key, bytes, move || self.message_queues().lost(to)))
     }
 
     fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
-        let key = Key { from, to: self.place.rank, id };
-        Box::pin(self.world.payloads.recv(key, into, move || self.inbox().lost(from)))
+        let key = Key { from, to: self.me.rank, id };
+        Box::pin(self.world.payloads.recv(key, into, move || self.message_queues().lost(from)))
     }
 }
 
 impl Membership for MemEnd {
     fn announce(&self, seq: u64, call: Call) {
-        let entered = self.world.board().enter(self.place.rank, seq, call);
+        let entered = self.world.call_table().enter(self.me.rank, seq, call);
         if let Err(mismatch) = entered {
             self.fail(mismatch);
         }
     }
 
     fn missing(&self, seq: u64) -> Missing {
-        Missing { absent: self.world.board().missing(seq), unknown: Vec::new() }
+        Missing { absent: self.world.call_table().missing(seq), unknown: Vec::new() }
     }
 
     /// The first word is everybody's: they share it.
@@ -469,9 +480,9 @@ impl Membership for MemEnd {
         if let Some(fault) = splits.renounced.get(&name) {
             world.fail(fault.clone());
         }
-        let rank = split.members.iter().position(|member| *member == self.place.rank);
+        let rank = split.members.iter().position(|member| *member == self.me.rank);
         let rank = Rank(rank.expect("this rank is a member"));
-        Ok(Self::new(world, Place::new(rank, size)).into_mesh())
+        Ok(Self::new(world, RankOf::new(rank, size)).into_mesh())
     }
 
     fn renounce(&self, seq: u64, color: u32, fault: Error) {
@@ -487,7 +498,7 @@ impl Membership for MemEnd {
     }
 
     fn leave(&self) {
-        self.world.rank_gone(self.place.rank, HAS_LEFT);
+        self.world.rank_gone(self.me.rank, HAS_LEFT);
     }
 }
 

@@ -7,12 +7,18 @@ use std::task::{Poll, Waker};
 use super::*;
 use crate::dtype::DataType;
 use crate::op::{Operator, Reduction};
-use crate::transport::Past;
+use crate::transport::CallHistory;
 use crate::transport::queue::WINDOW;
 
 /// Sends short messages to a rank that takes none, until a send would wait.
 fn fill(mesh: &MemEnd, to: Rank) -> usize {
-    let header = Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 1 };
+    let header = Header {
+        seq: 0,
+        call: Call::barrier(),
+        history: CallHistory::default(),
+        step: 0,
+        bytes: 1,
+    };
     let mut context = Context::from_waker(Waker::noop());
     let waits =
         |_: &usize| mesh.send(Lane(0), to, &header, &[7]).as_mut().poll(&mut context).is_pending();
@@ -36,8 +42,13 @@ fn a_sender_that_waits_for_room_learns_of_a_failure_and_of_a_leave() {
             "failed" => drop(meshes[1].fail(Error::Usage("wrong".to_owned()))),
             _ => meshes[1].leave(),
         }
-        let header =
-            Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: 1 };
+        let header = Header {
+            seq: 0,
+            call: Call::barrier(),
+            history: CallHistory::default(),
+            step: 0,
+            bytes: 1,
+        };
         let mut context = Context::from_waker(Waker::noop());
         let polled = meshes[0].send(Lane(0), Rank(1), &header, &[7]).as_mut().poll(&mut context);
         assert!(matches!(polled, Poll::Ready(Err(_))), "{how}: {polled:?}");
@@ -49,8 +60,13 @@ fn a_message_broken_off_is_not_continued_by_the_next() {
     let world = MemWorld::new(2).unwrap();
     let meshes = world.ends();
     let (long, mut context) = (2 * PART, Context::from_waker(Waker::noop()));
-    let header =
-        Header { seq: 0, call: Call::barrier(), past: Past::default(), step: 0, bytes: long };
+    let header = Header {
+        seq: 0,
+        call: Call::barrier(),
+        history: CallHistory::default(),
+        step: 0,
+        bytes: long,
+    };
     let queue = world.queue(Lane(0), Rank(0), Rank(1));
     for _ in 0..2 {
         let first =
@@ -68,12 +84,12 @@ fn a_message_broken_off_is_not_continued_by_the_next() {
 
 const BYTES: usize = 64 << 10;
 
-fn label(call: Call, bytes: usize) -> Label {
-    Label::new(Header { seq: 0, call, past: Past::default(), step: 0, bytes })
+fn encoded(call: Call, bytes: usize) -> EncodedHeader {
+    EncodedHeader::new(Header { seq: 0, call, history: CallHistory::default(), step: 0, bytes })
 }
 
 fn publish<'a>(end: &'a MemEnd, call: Call, bytes: &'a [u8]) -> Option<Published<'a>> {
-    match end.publish_in_place(Lane(0), 0, &label(call, bytes.len()), bytes) {
+    match end.publish_in_place(Lane(0), 0, &encoded(call, bytes.len()), bytes) {
         Ok(Attempt::Done(published)) => published,
         _ => panic!("there is room in the first epoch"),
     }
@@ -81,7 +97,7 @@ fn publish<'a>(end: &'a MemEnd, call: Call, bytes: &'a [u8]) -> Option<Published
 
 /// What a rank sees of rank 0's memory once it has waited as long as it must.
 fn view(end: &MemEnd, bytes: usize) -> Poll<Result<View<'_>>> {
-    match end.view(Lane(0), 0, Rank(0), &label(Call::barrier(), bytes)) {
+    match end.view(Lane(0), 0, Rank(0), &encoded(Call::barrier(), bytes)) {
         Ok(Attempt::Done(view)) => Poll::Ready(Ok(view)),
         Ok(Attempt::Wait(wait)) => polled(wait).map(|waited| Err(waited.unwrap_err())),
         Err(error) => Poll::Ready(Err(error)),

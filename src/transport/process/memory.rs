@@ -15,8 +15,8 @@ use crate::rank::Rank;
 
 use super::super::host::{Attempt, HostMemory, Published, Readers, View};
 use super::super::quic::Quic;
-use super::super::shm::{Host, MOST_SHOWN, bell};
-use super::super::{HAS_LEFT, Header, Hosts, Io, Label, Lane};
+use super::super::shm::{Host, MOST_IN_PLACE, doorbell};
+use super::super::{EncodedHeader, HAS_LEFT, Header, Hosts, Io, Lane};
 
 /// How long the reason takes why a rank has left, at most.
 const NEWS_TIME: Duration = Duration::from_millis(200);
@@ -31,15 +31,15 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// What to wait for until this rank, which may be `ahead` epochs ahead, may publish in an epoch;
-    /// `None` if it may.
+    /// What to wait for until this rank, which may be `ahead` epochs ahead, may publish in an
+    /// epoch; `None` if it may.
     #[inline]
     fn room(&self, lane: Lane, epoch: u64, ahead: u64) -> Option<Io<'_, Result<()>>> {
         let mut slow = self.host.awaited(lane, epoch, ahead, true)?;
         Some(Box::pin(async move {
             let host = &self.host;
             loop {
-                self.seen(slow, || host.has_passed(lane, slow, epoch - ahead)).await?;
+                self.seen(slow, || host.has_released(lane, slow, epoch - ahead)).await?;
                 match host.awaited(lane, epoch, ahead, false) {
                     Some(next) => slow = next,
                     None => return Ok(()),
@@ -62,7 +62,7 @@ impl SharedMemory {
     #[inline]
     fn unpublished(&self, lane: Lane, epoch: u64, index: usize) -> Option<Io<'_, Result<()>>> {
         let is_there = move || self.host.has(lane, epoch, index);
-        match self.host.comes_in_a_moment(is_there) {
+        match self.host.spin_until(is_there) {
             true => None,
             false => Some(Box::pin(self.seen_later(index, is_there))),
         }
@@ -70,7 +70,7 @@ impl SharedMemory {
 
     /// Waits for something that a rank of this host does in memory.
     async fn seen(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
-        if self.host.comes_in_a_moment(&is_there) {
+        if self.host.spin_until(&is_there) {
             return Ok(());
         }
         self.seen_later(index, is_there).await
@@ -82,7 +82,7 @@ impl SharedMemory {
             true => Poll::Ready(Ok(true)),
             false if self.host.has_left(index) => Poll::Ready(Ok(false)),
             false => {
-                bell::look_again(context);
+                doorbell::look_again(context);
                 Poll::Pending
             }
         });
@@ -114,7 +114,7 @@ impl SharedMemory {
 
     /// What a rank has published is not what was expected.
     fn unexpected(&self, peer: Rank, header: &Header, theirs: Option<Header>) -> Error {
-        let me = self.quic.context.place.rank;
+        let me = self.quic.context.me.rank;
         match theirs.map(|theirs| header.check(me, peer, &theirs)) {
             Some(Err(error)) => error,
             _ => Error::Protocol { peer, what: "laid out what no nexar lays out".to_owned() },
@@ -124,21 +124,21 @@ impl SharedMemory {
 
 impl HostMemory for SharedMemory {
     fn begin_epochs(&self, lane: Lane, count: u64) -> u64 {
-        self.host.begin_rounds(lane, count)
+        self.host.begin_epochs(lane, count)
     }
 
     fn publish(
         &self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>> {
-        if let Some(wait) = self.room(lane, epoch, self.host.most_ahead(label.bytes())) {
+        if let Some(wait) = self.room(lane, epoch, self.host.most_ahead(encoded.bytes())) {
             return Ok(Attempt::Wait(wait));
         }
         let readers = self.host.readers();
-        self.host.lay(lane, epoch, label, |slot| fill(slot, readers));
+        self.host.publish(lane, epoch, encoded, |slot| fill(slot, readers));
         Ok(Attempt::Done(()))
     }
 
@@ -146,14 +146,14 @@ impl HostMemory for SharedMemory {
         &'a self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>> {
-        let Some(place) = self.host.place_of(bytes) else { return Ok(Attempt::Done(None)) };
-        if let Some(wait) = self.room(lane, epoch, MOST_SHOWN) {
+        let Some(offset) = self.host.arena_offset(bytes) else { return Ok(Attempt::Done(None)) };
+        if let Some(wait) = self.room(lane, epoch, MOST_IN_PLACE) {
             return Ok(Attempt::Wait(wait));
         }
-        self.host.show(lane, epoch, label, place);
+        self.host.publish_in_place(lane, epoch, encoded, offset);
         Ok(Attempt::Done(Some(Published::Shared)))
     }
 
@@ -161,16 +161,16 @@ impl HostMemory for SharedMemory {
         &self,
         lane: Lane,
         epoch: u64,
-        label: &Label,
+        encoded: &EncodedHeader,
         bytes: &[u8],
     ) -> Result<Attempt<'_, bool>> {
-        if !self.host.can_expose(bytes) {
+        if !self.host.is_readable_by_peers(bytes) {
             return Ok(Attempt::Done(false));
         }
-        if let Some(wait) = self.room(lane, epoch, MOST_SHOWN) {
+        if let Some(wait) = self.room(lane, epoch, MOST_IN_PLACE) {
             return Ok(Attempt::Wait(wait));
         }
-        self.host.expose(lane, epoch, label, bytes);
+        self.host.publish_address(lane, epoch, encoded, bytes);
         Ok(Attempt::Done(true))
     }
 
@@ -179,14 +179,14 @@ impl HostMemory for SharedMemory {
         lane: Lane,
         epoch: u64,
         at: Rank,
-        label: &Label,
+        encoded: &EncodedHeader,
     ) -> Result<Attempt<'_, View<'_>>> {
         let index = self.index_of(at);
         if let Some(wait) = self.unpublished(lane, epoch, index) {
             return Ok(Attempt::Wait(wait));
         }
-        let found = self.host.find(lane, epoch, index, label);
-        let bytes = found.map_err(|theirs| self.unexpected(at, &label.header(), theirs))?;
+        let found = self.host.view(lane, epoch, index, encoded);
+        let bytes = found.map_err(|theirs| self.unexpected(at, &encoded.header(), theirs))?;
         Ok(Attempt::Done(View::Shared(bytes)))
     }
 
@@ -195,7 +195,7 @@ impl HostMemory for SharedMemory {
         lane: Lane,
         epoch: u64,
         from: Rank,
-        label: &Label,
+        encoded: &EncodedHeader,
         offset: usize,
         into: &mut [u8],
     ) -> Result<Attempt<'_, ()>> {
@@ -203,8 +203,9 @@ impl HostMemory for SharedMemory {
         if let Some(wait) = self.unpublished(lane, epoch, index) {
             return Ok(Attempt::Wait(wait));
         }
-        let exposed = self.host.exposed(lane, epoch, index, label);
-        let address = exposed.map_err(|theirs| self.unexpected(from, &label.header(), theirs))?;
+        let published_address = self.host.published_address(lane, epoch, index, encoded);
+        let address =
+            published_address.map_err(|theirs| self.unexpected(from, &encoded.header(), theirs))?;
         match self.host.read(lane, index, address.saturating_add(offset as u64), into) {
             true => Ok(Attempt::Done(())),
             // It may have ended just now.
@@ -217,19 +218,19 @@ impl HostMemory for SharedMemory {
     }
 
     fn release(&self, lane: Lane, epoch: u64) {
-        self.host.pass(lane, epoch);
+        self.host.release(lane, epoch);
     }
 
     fn released(&self, lane: Lane, epoch: u64) -> Result<Attempt<'_, ()>> {
         let others = || (0..self.host.size()).filter(|index| *index != self.host.me());
-        let has_released = |index: usize| self.host.has_passed(lane, index, epoch);
-        if others().all(|index| self.host.comes_in_a_moment(|| has_released(index))) {
+        let has_released = |index: usize| self.host.has_released(lane, index, epoch);
+        if others().all(|index| self.host.spin_until(|| has_released(index))) {
             return Ok(Attempt::Done(()));
         }
         Ok(Attempt::Wait(Box::pin(async move {
             for index in 0..self.host.size() {
                 let is_done =
-                    || index == self.host.me() || self.host.has_passed(lane, index, epoch);
+                    || index == self.host.me() || self.host.has_released(lane, index, epoch);
                 let waited = self.seen(index, is_done).await;
                 // Before what was published in place can become something else.
                 waited.inspect_err(|_| self.host.give_up())?;

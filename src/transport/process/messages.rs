@@ -8,7 +8,7 @@ use crate::rank::Rank;
 use super::super::messages::Messages;
 use super::super::payloads::Key;
 use super::super::quic::Quic;
-use super::super::{Inbox, Io, Note};
+use super::super::{ControlMessage, Io, MessageQueues};
 
 pub(super) struct ProcessMessages {
     pub quic: Arc<Quic>,
@@ -16,26 +16,26 @@ pub(super) struct ProcessMessages {
 
 impl ProcessMessages {
     fn is_self(&self, rank: Rank) -> bool {
-        rank == self.quic.context.place.rank
+        rank == self.quic.context.me.rank
     }
 }
 
 impl Messages for ProcessMessages {
-    fn inbox(&self) -> &Inbox {
-        &self.quic.context.inbox
+    fn message_queues(&self) -> &MessageQueues {
+        &self.quic.context.message_queues
     }
 
     fn connect(&self, peer: Rank) {
         self.quic.connect(peer);
     }
 
-    fn send_control(&self, to: Rank, note: Note) -> Io<'_, Result<()>> {
+    fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
         if !self.is_self(to) {
-            return Box::pin(self.quic.send_control(to, note));
+            return Box::pin(self.quic.send_control(to, message));
         }
         Box::pin(async move {
             let broken = |what| Error::Protocol { peer: to, what };
-            self.inbox().deliver(to, note).map_err(broken)
+            self.message_queues().deliver(to, message).map_err(broken)
         })
     }
 
@@ -44,7 +44,11 @@ impl Messages for ProcessMessages {
             return Box::pin(self.quic.send_payload(to, id, bytes));
         }
         let key = Key { from: to, to, id };
-        Box::pin(self.inbox().payloads().send(key, bytes, move || self.inbox().lost(to)))
+        Box::pin(
+            self.message_queues()
+                .payloads()
+                .send(key, bytes, move || self.message_queues().lost(to)),
+        )
     }
 
     fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
@@ -52,6 +56,10 @@ impl Messages for ProcessMessages {
             return Box::pin(self.quic.recv_payload(from, id, into));
         }
         let key = Key { from, to: from, id };
-        Box::pin(self.inbox().payloads().recv(key, into, move || self.inbox().lost(from)))
+        Box::pin(
+            self.message_queues()
+                .payloads()
+                .recv(key, into, move || self.message_queues().lost(from)),
+        )
     }
 }

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, Result};
 use crate::op::Call;
-use crate::rank::Place;
+use crate::rank::RankOf;
 
 use super::Io;
 use super::membership::{Missing, Split};
@@ -44,14 +44,14 @@ pub fn open(plan: Plan) -> Mesh {
 impl ProcessEnd {
     /// A mesh whose ranks do not share memory yet.
     fn mesh(quic: Arc<Quic>) -> Mesh {
-        let place = quic.context.place;
+        let me = quic.context.me;
         let has_cuda = Some(quic.context.has_cuda());
         Mesh {
-            place,
+            me,
             lanes: Arc::clone(&quic) as _,
             messages: Arc::new(ProcessMessages { quic: Arc::clone(&quic) }),
             membership: Arc::new(Self { quic, opened: Mutex::default(), host: OnceLock::new() }),
-            memory: Settled::apart(place),
+            memory: Settled::apart(me),
             has_cuda,
         }
     }
@@ -60,8 +60,8 @@ impl ProcessEnd {
         &self.quic.context
     }
 
-    fn place(&self) -> Place {
-        self.quic.context.place
+    fn me(&self) -> RankOf {
+        self.quic.context.me
     }
 
     fn runtime(&self) -> &Handle {

@@ -1,7 +1,7 @@
 //! How processes of one host come to share memory, and what all ranks know of it.
 //!
-//! Leaves to `shm` the handshake and where bytes are. Invariant: ranks share memory only if all ranks
-//! of the communicator know that they do.
+//! Leaves to `shm` the handshake and where bytes are. Invariant: ranks share memory only if all
+//! ranks of the communicator know that they do.
 
 use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::rank::Rank;
 use super::super::membership::Opened;
 use super::super::mesh::{Forming, Settled};
 use super::super::quic::PublishedFaults;
-use super::super::shm::{FastHost, Host, LONGEST_FAULT, Party};
+use super::super::shm::{FastHost, Host, HostGroup, LONGEST_FAULT};
 use super::super::{Hosts, Io};
 use super::ProcessEnd;
 use super::memory::SharedMemory;
@@ -31,8 +31,8 @@ const PART_OF_INIT: u32 = 2;
 /// Each rank has a column in a slot; more ranks than this do not share memory.
 const MOST_RANKS: usize = 4096;
 
-/// Hash of what ranks that may share memory have in common: boot id, network namespace, user, and the name
-/// that was given to the host, if any. `None` where the system does not tell.
+/// Hash of what ranks that may share memory have in common: boot id, network namespace, user, and
+/// the name that was given to the host, if any. `None` where the system does not tell.
 pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
     let start = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     let network = std::fs::read_link("/proc/self/ns/net").ok()?;
@@ -82,12 +82,12 @@ impl PublishedFaults for FaultsOnHost {
 impl ProcessEnd {
     /// The ranks that say that they share memory; the proof is to come.
     fn claimed(&self) -> Hosts {
-        Hosts::new(&self.context().hosts(), self.place().rank)
+        Hosts::new(&self.context().hosts(), self.me().rank)
     }
 
     async fn open_memory(&self) -> Opened {
         let hosts = self.claimed();
-        let rank = self.place().rank;
+        let rank = self.me().rank;
         if hosts.mine().len() == 1 {
             return Opened::Shared;
         }
@@ -107,9 +107,9 @@ impl ProcessEnd {
         let mut meeting = EndedOnDrop(self.runtime().spawn(async move {
             let (context, plan) = (&quic.context, quic.plan());
             let key = |rank: &Rank| quic.key_of(*rank);
-            let index = hosts.mine().iter().position(|one| *one == context.place.rank);
+            let index = hosts.mine().iter().position(|one| *one == context.me.rank);
             let index = index.expect("this rank is one of its host");
-            let party = Party {
+            let group = HostGroup {
                 name: context.id.0,
                 secret: &plan.secret,
                 me: &plan.me,
@@ -118,7 +118,7 @@ impl ProcessEnd {
             };
             let meeting = async {
                 tokio::select! {
-                    met = Host::meet(&party) => met.map_err(NotShared::Here),
+                    connected = Host::connect(&group) => connected.map_err(NotShared::Here),
                     peer = quic.memory_refused(&awaited) => Err(NotShared::There(peer)),
                 }
             };
@@ -173,23 +173,23 @@ impl Forming for ProcessEnd {
     }
 
     fn settle(&self, opened: &[Opened]) -> Settled {
-        let (mut names, place) = (self.context().hosts(), self.place());
+        let (mut names, me) = (self.context().hosts(), self.me());
         for group in self.claimed().groups() {
             if group.iter().any(|rank| opened[rank.0] == Opened::Apart) {
                 group.iter().for_each(|rank| names[rank.0] = None);
             }
         }
         let is_open = opened.iter().all(|opened| *opened == Opened::Whole);
-        let hosts = Hosts::new(&names, place.rank).opened(is_open);
+        let hosts = Hosts::new(&names, me.rank).opened(is_open);
         let opened = self.lock_opened().take().filter(|_| hosts.mine().len() > 1);
         let Some(opened) = opened else {
-            return Settled { hosts, ..Settled::apart(place) };
+            return Settled { hosts, ..Settled::apart(me) };
         };
         let host = self.host.get_or_init(|| Arc::new(opened));
         let ranks = hosts.mine().to_vec();
         self.context().publish_faults(FaultsOnHost { host: Arc::clone(host), ranks });
         let calls = Arc::clone(&self.context().recent_calls);
-        let fast = (host.size() == place.size).then(|| FastHost { host: Arc::clone(host), calls });
+        let fast = (host.size() == me.size).then(|| FastHost { host: Arc::clone(host), calls });
         let memory = SharedMemory {
             quic: Arc::clone(&self.quic),
             host: Arc::clone(host),

@@ -22,10 +22,10 @@ use tracing::info;
 
 use crate::error::{Error, Result};
 use crate::op::Call;
-use crate::rank::{Place, Rank};
-use crate::transport::board::Board;
+use crate::rank::{Rank, RankOf};
+use crate::transport::call_table::CallTable;
 use crate::transport::recent_calls::RecentCalls;
-use crate::transport::{Absent, Inbox, LANES, Missing, Note};
+use crate::transport::{Absent, ControlMessage, LANES, MessageQueues, Missing};
 
 use super::beacon;
 use super::context_id::ContextId;
@@ -47,10 +47,10 @@ const PATIENCE_WITH_SPOKESMAN: Duration = Duration::from_millis(50);
 pub(in crate::transport) struct Context {
     pub id: ContextId,
     pub(super) links: Arc<Links>,
-    pub place: Place,
+    pub me: RankOf,
     /// The members by their ranks in the roster.
     members: Vec<Rank>,
-    pub inbox: Inbox,
+    pub message_queues: MessageQueues,
     /// The calls of this rank.
     pub recent_calls: Arc<RecentCalls>,
     calls: Mutex<Calls>,
@@ -66,7 +66,7 @@ pub(in crate::transport) struct Context {
 
 /// The calls that ranks have made.
 struct Calls {
-    board: Board,
+    call_table: CallTable,
     /// One more than the number of the latest call of this rank that was entered.
     posted: u64,
 }
@@ -74,15 +74,15 @@ struct Calls {
 impl Context {
     /// `members` by rank; this process is one of them.
     pub(super) fn new(id: ContextId, links: Arc<Links>, members: Vec<Rank>) -> Arc<Self> {
-        let me = members.iter().position(|member| *member == links.place.rank);
-        let place = Place::new(Rank(me.expect("this process is a member")), members.len());
+        let me = members.iter().position(|member| *member == links.me.rank);
+        let me = RankOf::new(Rank(me.expect("this process is a member")), members.len());
         let context = Arc::new(Self {
             id,
             links,
-            place,
-            inbox: Inbox::new(place),
+            me,
+            message_queues: MessageQueues::new(me),
             recent_calls: Arc::default(),
-            calls: Mutex::new(Calls { board: Board::new(members.len()), posted: 0 }),
+            calls: Mutex::new(Calls { call_table: CallTable::new(members.len()), posted: 0 }),
             members,
             fault: OnceLock::new(),
             delivery: FaultDelivery::new(id),
@@ -136,7 +136,7 @@ impl Context {
         let mut calls = lock(&self.calls);
         let mut posted = Ok(());
         for (seq, call) in self.recent_calls.since(calls.posted) {
-            posted = posted.and(calls.board.enter(self.place.rank, seq, call));
+            posted = posted.and(calls.call_table.enter(self.me.rank, seq, call));
             calls.posted = seq + 1;
         }
         posted
@@ -153,7 +153,7 @@ impl Context {
     /// disagreement it hears of the fault. Other ranks pass theirs on until one reaches the
     /// spokesman, and wait for the fault. Must be called inside the runtime.
     pub fn propose(self: &Arc<Self>, disagreement: Error) {
-        if self.spokesman() == self.place.rank {
+        if self.spokesman() == self.me.rank {
             self.learn(disagreement);
             return;
         }
@@ -179,9 +179,9 @@ impl Context {
         let is_there = |rank: &Rank| {
             let peer = self.peer(*rank);
             let has_left = |link: Arc<Link>| link.has_left(self.id);
-            *rank == self.place.rank || !peer.has_ended() && !peer.link().is_some_and(has_left)
+            *rank == self.me.rank || !peer.has_ended() && !peer.link().is_some_and(has_left)
         };
-        (0..self.place.size).map(Rank).find(is_there).unwrap_or(self.place.rank)
+        (0..self.me.size).map(Rank).find(is_there).unwrap_or(self.me.rank)
     }
 
     /// Whether ranks are known to disagree. The fault may be yet to come.
@@ -192,7 +192,7 @@ impl Context {
     /// Ranks that have not entered call number `seq`. Must be called inside the runtime.
     pub fn missing(self: &Arc<Self>, seq: u64) -> Missing {
         self.post_all();
-        let missing = lock(&self.calls).board.missing(seq);
+        let missing = lock(&self.calls).call_table.missing(seq);
         // Heartbeats arrive over links.
         let has_link = |absent: &Absent| self.peer(absent.rank).link().is_some();
         let (absent, unknown): (_, Vec<_>) = missing.into_iter().partition(has_link);
@@ -216,7 +216,7 @@ impl Context {
             beacon::note_fault();
             self.delivery.publish(fault);
             self.failed.notify_waiters();
-            self.inbox.fail(fault.clone());
+            self.message_queues.fail(fault.clone());
             for link in self.member_links() {
                 let _ = link.control.send(Frame::fault(self.id, fault));
             }
@@ -247,7 +247,7 @@ impl Context {
             let may_answer = |link: Arc<Link>| {
                 !link.has_left(self.id) && link.connection.close_reason().is_none()
             };
-            member != self.links.place.rank
+            member != self.links.me.rank
                 && culprit != Some(member)
                 && self.links.peers[member.0].link().is_some_and(may_answer)
         })
@@ -343,7 +343,7 @@ impl Context {
         if self.has_left.swap(true, Ordering::AcqRel) {
             return;
         }
-        let rank = self.place.rank;
+        let rank = self.me.rank;
         let links = self.member_links();
         let streams = links.iter().flat_map(|link| link.streams(self.id).take_senders());
         let mut streams: Vec<_> = streams.collect();
@@ -389,7 +389,7 @@ impl LinkedContext for Context {
     }
 
     fn expects_payload(&self, peer: Rank, id: u64) -> bool {
-        self.rank_of(peer).is_some_and(|from| self.inbox.expects(from, id))
+        self.rank_of(peer).is_some_and(|from| self.message_queues.expects(from, id))
     }
 
     fn left(&self) -> BoxFuture<'_, ()> {
@@ -399,7 +399,7 @@ impl LinkedContext for Context {
     fn peer_entered(self: Arc<Self>, peer: Rank, seq: u64, call: Call) {
         let Some(rank) = self.rank_of(peer) else { return };
         self.post_all();
-        let entered = lock(&self.calls).board.enter(rank, seq, call);
+        let entered = lock(&self.calls).call_table.enter(rank, seq, call);
         if let Err(mismatch) = entered {
             self.propose(mismatch);
         }
@@ -422,16 +422,16 @@ impl LinkedContext for Context {
         self.learn(fault);
     }
 
-    fn deliver(&self, peer: Rank, message: Note) -> std::result::Result<(), String> {
+    fn deliver(&self, peer: Rank, message: ControlMessage) -> std::result::Result<(), String> {
         match self.rank_of(peer) {
-            Some(from) => self.inbox.deliver(from, message),
+            Some(from) => self.message_queues.deliver(from, message),
             None => Err("is no member".to_owned()),
         }
     }
 
     fn no_more_messages(&self, peer: Rank, how: &str) {
         if let Some(rank) = self.rank_of(peer) {
-            self.inbox.gone(rank, how);
+            self.message_queues.gone(rank, how);
         }
     }
 

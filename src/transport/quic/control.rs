@@ -21,7 +21,7 @@ const FAULT_BYTES: usize = 9;
 
 /// A call that the sender of a heartbeat has entered.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Entered {
+pub struct EnteredCall {
     pub context: ContextId,
     pub seq: u64,
     pub call: Call,
@@ -37,7 +37,7 @@ pub enum Frame {
     Welcome,
     /// Sent four times a second: the latest calls the sender has entered, newest first in each
     /// context.
-    Heartbeat(Vec<Entered>),
+    Heartbeat(Vec<EnteredCall>),
     /// The communicator has failed.
     Fault { context: ContextId, code: Code, text: String },
     /// Its ranks disagree; the fault will come from one of them.
@@ -69,7 +69,7 @@ impl Frame {
         let (kind, body) = match self {
             Self::Welcome => (1, Vec::new()),
             Self::Heartbeat(entered) => {
-                let entry = |Entered { context, seq, call }: &Entered| {
+                let entry = |EnteredCall { context, seq, call }: &EnteredCall| {
                     let (context, seq) = (context.0.to_le_bytes(), seq.to_le_bytes());
                     [&context[..], &seq, &encode_call(call)].concat()
                 };
@@ -111,7 +111,11 @@ impl Frame {
                 let mut entered = Vec::new();
                 while !reader.0.is_empty() {
                     let (context, seq) = (ContextId(reader.u64()?), reader.u64()?);
-                    entered.push(Entered { context, seq, call: decode_call(&reader.array()?)? });
+                    entered.push(EnteredCall {
+                        context,
+                        seq,
+                        call: decode_call(&reader.array()?)?,
+                    });
                 }
                 Self::Heartbeat(entered)
             }
@@ -157,7 +161,7 @@ mod tests {
     #[test]
     fn frames_come_back_as_they_went() {
         let (context, text) = (ContextId(u64::MAX - 1), "rank 3 is gone — really".to_owned());
-        let entered = |seq| Entered { context, seq, call: Call::barrier() };
+        let entered = |seq| EnteredCall { context, seq, call: Call::barrier() };
         let frames = [
             Frame::Welcome,
             Frame::Heartbeat(vec![entered(7), entered(6)]),

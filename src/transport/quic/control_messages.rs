@@ -11,7 +11,7 @@ use bytes::Bytes;
 use quinn::{Connection, SendStream};
 use tokio::sync::{Mutex as FairMutex, Notify};
 
-use crate::transport::Note;
+use crate::transport::ControlMessage;
 
 use super::context_id::ContextId;
 use super::link_error::LinkError;
@@ -23,14 +23,14 @@ use super::stream_reader::StreamReader;
 /// The control messages of one context to and from one peer.
 #[derive(Default)]
 pub struct ControlMessages {
-    outgoing: FairMutex<Outgoing>,
-    incoming: Mutex<Incoming>,
+    outgoing: FairMutex<OutgoingStream>,
+    incoming: Mutex<IncomingStream>,
     opened: Notify,
     is_read: AtomicBool,
 }
 
 #[derive(Default)]
-enum Outgoing {
+enum OutgoingStream {
     #[default]
     Unopened,
     Open(SendStream),
@@ -39,7 +39,7 @@ enum Outgoing {
 }
 
 #[derive(Default)]
-enum Incoming {
+enum IncomingStream {
     #[default]
     Unopened,
     Open(StreamReader),
@@ -51,26 +51,28 @@ impl ControlMessages {
         &self,
         connection: &Connection,
         context: ContextId,
-        message: &Note,
+        message: &ControlMessage,
     ) -> Result<(), LinkError> {
         let mut outgoing = self.outgoing.lock().await;
-        let mut stream = match std::mem::replace(&mut *outgoing, Outgoing::Busy) {
-            Outgoing::Unopened => open(connection, Preamble::ControlMessages(context)).await?,
-            Outgoing::Open(stream) => stream,
-            Outgoing::Busy => return Err(LinkError::Lost),
+        let mut stream = match std::mem::replace(&mut *outgoing, OutgoingStream::Busy) {
+            OutgoingStream::Unopened => {
+                open(connection, Preamble::ControlMessages(context)).await?
+            }
+            OutgoingStream::Open(stream) => stream,
+            OutgoingStream::Busy => return Err(LinkError::Lost),
         };
         stream.write_chunk(Bytes::from(message.encode())).await?;
-        *outgoing = Outgoing::Open(stream);
+        *outgoing = OutgoingStream::Open(stream);
         Ok(())
     }
 
     /// The peer has opened its stream, which it may do once.
     pub fn add(&self, reader: StreamReader) -> Result<(), LinkError> {
         let mut incoming = lock(&self.incoming);
-        if !matches!(*incoming, Incoming::Unopened) {
+        if !matches!(*incoming, IncomingStream::Unopened) {
             return Err(LinkError::Protocol("opened its control messages twice".to_owned()));
         }
-        *incoming = Incoming::Open(reader);
+        *incoming = IncomingStream::Open(reader);
         drop(incoming);
         self.opened.notify_one();
         Ok(())
@@ -78,9 +80,9 @@ impl ControlMessages {
 
     /// Takes out the stream of this side, so that it can be finished.
     pub fn take_sender(&self) -> Option<SendStream> {
-        match std::mem::replace(&mut *self.outgoing.try_lock().ok()?, Outgoing::Busy) {
-            Outgoing::Open(stream) => Some(stream),
-            Outgoing::Unopened | Outgoing::Busy => None,
+        match std::mem::replace(&mut *self.outgoing.try_lock().ok()?, OutgoingStream::Busy) {
+            OutgoingStream::Open(stream) => Some(stream),
+            OutgoingStream::Unopened | OutgoingStream::Busy => None,
         }
     }
 
@@ -94,9 +96,9 @@ impl ControlMessages {
         loop {
             {
                 let mut incoming = lock(&self.incoming);
-                if let Incoming::Open(_) = &*incoming
-                    && let Incoming::Open(reader) =
-                        std::mem::replace(&mut *incoming, Incoming::Taken)
+                if let IncomingStream::Open(_) = &*incoming
+                    && let IncomingStream::Open(reader) =
+                        std::mem::replace(&mut *incoming, IncomingStream::Taken)
                 {
                     return reader;
                 }

@@ -15,7 +15,7 @@ use crate::rank::Rank;
 
 use super::beacon::FaultsOfLinks;
 use super::context_id::ContextId;
-use super::control::{Entered, Frame, MOST_ENTERED};
+use super::control::{EnteredCall, Frame, MOST_ENTERED};
 use super::drain::while_bytes_flow;
 use super::link::{LEFT, Link};
 use super::link_error::LinkError;
@@ -67,7 +67,7 @@ fn heartbeats(links: &Links, peer: Rank) -> Vec<Frame> {
     for context in links.contexts_with(peer) {
         let id = context.id();
         let latest = context.latest_calls().into_iter();
-        entered.extend(latest.map(|(seq, call)| Entered { context: id, seq, call }));
+        entered.extend(latest.map(|(seq, call)| EnteredCall { context: id, seq, call }));
     }
     match entered.is_empty() {
         true => vec![Frame::Heartbeat(entered)],
@@ -110,7 +110,11 @@ pub(super) async fn attend(
                     Ok(OpenedStream::Data(context, lane, reader)) => link
                         .streams_of_peer(context)
                         .and_then(|streams| streams.add_reader(lane, reader)),
-                    Ok(OpenedStream::ControlMessages(context, _)) if links.has_left(context) => Ok(()),
+                    Ok(OpenedStream::ControlMessages(context, _))
+                        if links.has_left(context) =>
+                    {
+                        Ok(())
+                    }
                     Ok(OpenedStream::ControlMessages(context, reader)) => link
                         .streams_of_peer(context)
                         .and_then(|streams| streams.control_messages.add(reader)),
@@ -167,7 +171,7 @@ async fn listen(
     loop {
         match read_frame(&mut control).await? {
             Frame::Heartbeat(entered) => {
-                for Entered { context, seq, call } in entered {
+                for EnteredCall { context, seq, call } in entered {
                     // A context that this rank has yet to make, or has left, is skipped.
                     if let Some(context) = links.context(context) {
                         context.peer_entered(peer, seq, call);

@@ -27,7 +27,7 @@ const LAST_NEWS: Duration = Duration::from_millis(50);
 /// Starts a task that watches the process of a peer. `None` if that is this rank itself, or a
 /// process that cannot be watched from here. Must be called inside the runtime.
 pub(super) fn watch(links: &Arc<Links>, peer: Rank) -> Option<JoinHandle<()>> {
-    if peer == links.place.rank {
+    if peer == links.me.rank {
         return None;
     }
     let watched = links.member(peer).process?.watch()?;

@@ -42,7 +42,7 @@ pub(super) fn begin(links: &Arc<Links>, peer: Rank, runtime: &Handle) {
 
 /// A peer has dialled this rank. Decides, before the welcome, whether that connection stays.
 pub(super) fn accepted(links: &Arc<Links>, peer: Rank, connection: Connection) {
-    match links.peers[peer.0].take_arrival(peer < links.place.rank) {
+    match links.peers[peer.0].take_arrival(peer < links.me.rank) {
         ArrivalVerdict::Stays => {
             tokio::spawn(welcome(Arc::clone(links), peer, connection));
         }
@@ -64,7 +64,7 @@ fn start(
     let (sender, frames) = mpsc::unbounded_channel();
     let faults = Arc::downgrade(links) as Weak<dyn FaultsOfLinks>;
     let socket = Arc::clone(&links.plan.endpoint) as Arc<dyn BesideQuic>;
-    let beacon = Beacon::new(faults, socket, links.place.rank, peer, &connection);
+    let beacon = Beacon::new(faults, socket, links.me.rank, peer, &connection);
     let link = Arc::new(Link::new(connection, sender, beacon));
     // A rank that closes its links has collected them before this one came up.
     if !links.peers[peer.0].connected(&link, || !links.is_closing()) {

@@ -51,7 +51,7 @@ const LARGEST_PACKET: u16 = 6500;
 pub struct Endpoint {
     quinn: quinn::Endpoint,
     socket: Arc<Socket>,
-    services: Arc<Table>,
+    services: Arc<ServiceTable>,
     port: u16,
     dual_stack: bool,
 }
@@ -63,7 +63,7 @@ impl BesideQuic for Endpoint {
 }
 
 /// A peer that proved to own `key`.
-pub struct Arrival {
+pub struct ArrivedConnection {
     pub key: PublicKey,
     pub connection: Connection,
 }
@@ -72,21 +72,21 @@ pub struct Arrival {
 pub struct Service {
     name: String,
     number: u64,
-    services: Arc<Table>,
-    pub arrivals: mpsc::UnboundedReceiver<Arrival>,
+    services: Arc<ServiceTable>,
+    pub arrivals: mpsc::UnboundedReceiver<ArrivedConnection>,
 }
 
 #[derive(Default)]
-struct Table {
-    by_name: RwLock<HashMap<String, Entry>>,
+struct ServiceTable {
+    by_name: RwLock<HashMap<String, ServiceEntry>>,
 }
 
-struct Entry {
+struct ServiceEntry {
     /// Tells services apart that have the same name one after another.
     number: u64,
     certified: Arc<CertifiedKey>,
     expected: HashSet<PublicKey>,
-    arrivals: mpsc::UnboundedSender<Arrival>,
+    arrivals: mpsc::UnboundedSender<ArrivedConnection>,
 }
 
 impl Endpoint {
@@ -95,7 +95,7 @@ impl Endpoint {
         let (socket, dual_stack) = bind(ports)?;
         let system = |error: std::io::Error| Error::System(format!("UDP socket: {error}"));
         let port = socket.local_addr().map_err(system)?.port();
-        let services = Arc::new(Table::default());
+        let services = Arc::new(ServiceTable::default());
         let crypto = tls::server(Arc::clone(&services) as _)
             .map_err(|error| Error::System(format!("TLS cannot be set up: {error}")))?;
         let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
@@ -143,7 +143,7 @@ impl Endpoint {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (sender, arrivals) = mpsc::unbounded_channel();
         let certified = Arc::clone(&me.certified);
-        let entry = Entry { number, certified, expected, arrivals: sender };
+        let entry = ServiceEntry { number, certified, expected, arrivals: sender };
         self.services.write().insert(name.clone(), entry);
         Service { name, number, services: Arc::clone(&self.services), arrivals }
     }
@@ -232,7 +232,7 @@ impl From<ConnectionError> for DialError {
     }
 }
 
-async fn accept(endpoint: quinn::Endpoint, services: Arc<Table>) {
+async fn accept(endpoint: quinn::Endpoint, services: Arc<ServiceTable>) {
     let handshakes: Arc<Handshakes> = Arc::default();
     while let Some(incoming) = endpoint.accept().await {
         let from = incoming.remote_address();
@@ -268,12 +268,14 @@ async fn accept(endpoint: quinn::Endpoint, services: Arc<Table>) {
 async fn attend(
     connecting: std::result::Result<Connecting, ConnectionError>,
     mut place: HandshakeGuard,
-    services: &Table,
+    services: &ServiceTable,
 ) -> std::result::Result<(), String> {
     let mut connecting = connecting.map_err(|error| error.to_string())?;
     let hello = async { connecting.handshake_data().await.map(drop) };
     tokio::select! {
-        () = place.lost() => return Err("dropped for a newcomer: its ClientHello is incomplete".to_owned()),
+        () = place.lost() => {
+            return Err("dropped for a newcomer: its ClientHello is incomplete".to_owned());
+        }
         said = timeout(HELLO_TIMEOUT, hello) => match said {
             Ok(said) => said.map_err(|error| error.to_string())?,
             Err(_) => return Err("no complete ClientHello in time".to_owned()),
@@ -289,7 +291,10 @@ async fn attend(
 }
 
 /// Completes a handshake and hands the connection to the service it is for.
-async fn welcome(connecting: Connecting, services: &Table) -> std::result::Result<(), String> {
+async fn welcome(
+    connecting: Connecting,
+    services: &ServiceTable,
+) -> std::result::Result<(), String> {
     let connection = connecting.await.map_err(|error| error.to_string())?;
     let refuse = |why: &str| {
         connection.close(VarInt::from_u32(0), b"");
@@ -301,7 +306,7 @@ async fn welcome(connecting: Connecting, services: &Table) -> std::result::Resul
         Some(entry) if entry.expected.contains(&key) => entry.arrivals.clone(),
         _ => return refuse("this service does not expect the key"),
     };
-    let gone = arrivals.send(Arrival { key, connection: connection.clone() }).is_err();
+    let gone = arrivals.send(ArrivedConnection { key, connection: connection.clone() }).is_err();
     if gone { refuse("the service has ended") } else { Ok(()) }
 }
 
@@ -368,23 +373,23 @@ fn bind(ports: &RangeInclusive<u16>) -> Result<(std::net::UdpSocket, bool)> {
     Err(Error::System(format!("no UDP port of {}-{}: {why}", ports.start(), ports.end())))
 }
 
-impl Table {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Entry>> {
+impl ServiceTable {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, ServiceEntry>> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Entry>> {
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, ServiceEntry>> {
         self.by_name.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for ServiceTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} services", self.read().len())
     }
 }
 
-impl tls::Services for Table {
+impl tls::Services for ServiceTable {
     fn identity(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         self.read().get(name).map(|entry| Arc::clone(&entry.certified))
     }

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::error::Error;
 use crate::op::Call;
 use crate::rank::Rank;
-use crate::transport::Note;
+use crate::transport::ControlMessage;
 
 use super::context_id::ContextId;
 
@@ -49,7 +49,7 @@ pub(super) trait LinkedContext: Send + Sync {
     fn fail(&self, fault: Error);
 
     /// A control message of a peer has arrived. The error says how it breaks the protocol.
-    fn deliver(&self, peer: Rank, message: Note) -> Result<(), String>;
+    fn deliver(&self, peer: Rank, message: ControlMessage) -> Result<(), String>;
 
     /// All control messages of a peer have been delivered; `how` it has gone.
     fn no_more_messages(&self, peer: Rank, how: &str);

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tracing::debug;
 
 use crate::error::Error;
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 use crate::transport::HAS_LEFT;
 
 use super::beacon::FaultsOfLinks;
@@ -45,7 +45,7 @@ const MOST_EARLY_FAULTS: usize = 1024;
 pub(super) struct Links {
     pub plan: Plan,
     /// This rank in the roster.
-    pub place: Place,
+    pub me: RankOf,
     pub peers: Vec<Peer>,
     contexts: Mutex<Contexts>,
     is_closing: AtomicBool,
@@ -73,10 +73,10 @@ struct LeftContext {
 impl Links {
     /// Links without any connection yet.
     pub fn new(plan: Plan) -> Arc<Self> {
-        let place = Place::new(plan.rank, plan.roster.len());
+        let me = RankOf::new(plan.rank, plan.roster.len());
         Arc::new(Self {
-            place,
-            peers: (0..place.size).map(|_| Peer::default()).collect(),
+            me,
+            peers: (0..me.size).map(|_| Peer::default()).collect(),
             contexts: Mutex::default(),
             is_closing: AtomicBool::new(false),
             is_hurried: AtomicBool::new(false),
@@ -223,7 +223,7 @@ impl Links {
     /// This rank will never make a context, because of a fault. Tells the connected members of its
     /// parent, and those that connect later.
     pub fn renounce(&self, id: ContextId, parents: &[Rank], fault: Error) {
-        let others = parents.iter().copied().filter(|member| *member != self.place.rank);
+        let others = parents.iter().copied().filter(|member| *member != self.me.rank);
         let members: Vec<_> = others.filter(|member| !self.peers[member.0].has_ended()).collect();
         for link in members.iter().filter_map(|member| self.peers[member.0].link()) {
             let _ = link.control.send(Frame::fault(id, &fault));
@@ -259,7 +259,7 @@ impl Links {
             contexts.open.remove(&id);
             let stays = |member: &&Rank| {
                 let peer = &self.peers[member.0];
-                **member != self.place.rank
+                **member != self.me.rank
                     && !peer.has_ended()
                     && !peer.link().is_some_and(|link| link.has_left(id))
             };
@@ -297,7 +297,7 @@ impl Links {
             }
         };
         if !while_bytes_flow(&links, self.is_hurried(), closed).await {
-            debug!("{} leaves without its peers' acknowledgement", self.place.rank);
+            debug!("{} leaves without its peers' acknowledgement", self.me.rank);
         }
         // Until now they have noticed peers that died, so that nobody waited for those.
         let tasks = std::mem::take(&mut *lock(&self.tasks));

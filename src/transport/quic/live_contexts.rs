@@ -50,7 +50,7 @@ pub fn is_delivering_faults() -> bool {
 /// good order. Tells the peers that this rank is gone.
 pub fn on_exit() {
     for context in all() {
-        let peer = context.place.rank;
+        let peer = context.me.rank;
         context.learn(Error::PeerLost { peer, how: HAS_LEFT.to_owned() });
     }
     // No thread will repeat a beacon that is lost.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::rank::Rank;
-use crate::transport::{NOTE_HEAD_BYTES, Note};
+use crate::transport::{CONTROL_HEAD_BYTES, ControlMessage};
 
 use super::link::Link;
 use super::link_error::LinkError;
@@ -24,7 +24,7 @@ pub(super) fn deliver(
     link: &Arc<Link>,
 ) {
     let streams = link.streams(context.id());
-    if peer == links.place.rank || !context.has_member(peer) {
+    if peer == links.me.rank || !context.has_member(peer) {
         return;
     }
     if !streams.control_messages.begin_to_read() {
@@ -72,9 +72,9 @@ async fn read(
 ) -> Result<(), LinkError> {
     let malformed = || LinkError::Protocol("sent a malformed control message".to_owned());
     loop {
-        let mut head = [0; NOTE_HEAD_BYTES];
+        let mut head = [0; CONTROL_HEAD_BYTES];
         reader.fill(&mut head).await?;
-        let mut message = Note::decode(&head).ok_or_else(malformed)?;
+        let mut message = ControlMessage::decode(&head).ok_or_else(malformed)?;
         reader.fill(message.payload()).await?;
         context.deliver(from, message).map_err(LinkError::Protocol)?;
     }

@@ -52,7 +52,7 @@ use crate::rank::Rank;
 
 use super::key::PublicKey;
 use super::lanes::{Land, Lanes};
-use super::{Header, Io, Lane, Note};
+use super::{ControlMessage, Header, Io, Lane};
 use control::Frame;
 use link::Link;
 use neighbours::neighbours;
@@ -97,16 +97,16 @@ impl Quic {
         self.context.links.renounce(id, self.context.members(), fault);
     }
 
-    /// Connects to the neighbours of this rank. Of two neighbours, the first in the roster dials.
+    /// Connects to the neighbours of this rank. The first of two neighbours in the roster dials.
     pub async fn connect_neighbours(&self) -> Result<()> {
-        let Context { links, place, .. } = &*self.context;
-        for peer in neighbours(*place) {
+        let Context { links, me, .. } = &*self.context;
+        for peer in neighbours(*me) {
             let peer = self.context.in_roster(peer);
-            if peer > links.place.rank {
+            if peer > links.me.rank {
                 dial::begin(links, peer, &self.runtime);
             }
         }
-        for peer in neighbours(*place) {
+        for peer in neighbours(*me) {
             // A fast neighbour may have left already. What it sent has arrived.
             self.context.met(peer).await?;
         }
@@ -116,7 +116,7 @@ impl Quic {
     /// The neighbours that were not reached yet.
     pub fn unreached(&self) -> Vec<Rank> {
         let is_unmet = |peer: &Rank| self.context.peer(*peer).readable().is_none();
-        neighbours(self.context.place).into_iter().filter(is_unmet).collect()
+        neighbours(self.context.me).into_iter().filter(is_unmet).collect()
     }
 
     /// The link to read from, which may have ended.
@@ -138,7 +138,7 @@ impl Quic {
 
     /// Connects to a peer, unless that has been done.
     pub fn connect(&self, peer: Rank) {
-        if peer != self.context.place.rank {
+        if peer != self.context.me.rank {
             self.dial(peer);
         }
     }
@@ -185,11 +185,11 @@ impl Quic {
             }
         };
         let mut refusals: FuturesUnordered<_> = ranks.iter().map(refusal).collect();
-        refusals.next().await.unwrap_or(context.place.rank)
+        refusals.next().await.unwrap_or(context.me.rank)
     }
 
     /// Sends a control message of `Messages` to another rank.
-    pub async fn send_control(&self, to: Rank, message: Note) -> Result<()> {
+    pub async fn send_control(&self, to: Rank, message: ControlMessage) -> Result<()> {
         let (context, link) = (&self.context, self.link(to).await?);
         let streams = link.streams(context.id);
         let written = streams.control_messages.write(&link.connection, context.id, &message);
@@ -244,7 +244,7 @@ impl Lanes for Quic {
             let waiting = async { Ok(streams.take_reader(lane).await) };
             let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
             let arrived = context.on_link(from, reader.header()).await?;
-            header.check(context.place.rank, from, &arrived)?;
+            header.check(context.me.rank, from, &arrived)?;
             context.on_link(from, reader.land(into, land)).await?;
             streams.put_reader(lane, reader);
             Ok(())

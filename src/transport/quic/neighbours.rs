@@ -4,14 +4,14 @@
 //! single rank leaves the others connected; a communicator of a thousand ranks has few neighbours
 //! per rank.
 
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
 /// The ranks at distance 1, 2, 4, ... around the ring, in both directions.
-pub(super) fn neighbours(place: Place) -> Vec<Rank> {
+pub(super) fn neighbours(me: RankOf) -> Vec<Rank> {
     let mut ranks: Vec<_> = (0..usize::BITS)
         .map(|bit| 1_usize << bit)
-        .take_while(|distance| *distance < place.size)
-        .flat_map(|distance| [place.after(distance), place.before(distance)])
+        .take_while(|distance| *distance < me.size)
+        .flat_map(|distance| [me.after(distance), me.before(distance)])
         .collect();
     ranks.sort_unstable();
     ranks.dedup();
@@ -25,7 +25,7 @@ mod tests {
     #[test]
     fn neighbours_are_mutual_and_keep_everybody_connected_without_any_one_rank() {
         for size in 1..70 {
-            let of = |rank| neighbours(Place::new(Rank(rank), size));
+            let of = |rank| neighbours(RankOf::new(Rank(rank), size));
             for rank in 0..size {
                 assert!(of(rank).iter().all(|peer| of(peer.0).contains(&Rank(rank))));
                 assert!(!of(rank).contains(&Rank(rank)));

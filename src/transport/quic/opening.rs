@@ -28,7 +28,7 @@ pub(super) fn open(plan: Plan) -> Arc<Links> {
     let heeding = tokio::spawn(heed(Arc::downgrade(&links), links.plan.endpoint.hints()));
     let peer_timeout = links.plan.peer_timeout;
     let listening = tokio::spawn(silence::watch(Arc::downgrade(&links), peer_timeout));
-    let peers = (0..links.place.size).map(Rank);
+    let peers = (0..links.me.size).map(Rank);
     let watching = peers.filter_map(|peer| deaths::watch(&links, peer));
     links.keep(watching.chain([accepting, heeding, listening]).collect());
     links

@@ -16,7 +16,7 @@ use crate::kept::Registry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Of where the number counts: the host since it was started, and its namespace of processes.
+    /// Hash of boot id and PID namespace: the scope in which `pid` is unique.
     pub host: [u8; 16],
     pub number: u32,
     /// In the host's own clock, when the process began.

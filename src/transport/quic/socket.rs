@@ -213,7 +213,7 @@ impl AsyncUdpSocket for Socket {
                 {
                     return Poll::Ready(Err(error));
                 }
-                // Of a packet that was sent before; reading it has cleared it.
+                // The error of an earlier packet; reading it has cleared it.
                 Err(_) => {}
             }
         }
@@ -335,11 +335,11 @@ fn next_refusal(socket: &UdpSocket) -> Option<Refusal> {
     }
 }
 
-type Said = Option<(libc::sock_extended_err, Option<IpAddr>)>;
+type QueuedError = Option<(libc::sock_extended_err, Option<IpAddr>)>;
 
 /// What the queue of errors has next: the error and who told it, where the packet went, how it
 /// began.
-fn next_error(socket: &UdpSocket) -> Option<(Said, Option<SocketAddr>, Vec<u8>)> {
+fn next_error(socket: &UdpSocket) -> Option<(QueuedError, Option<SocketAddr>, Vec<u8>)> {
     // Room for an error and the address of who told it, aligned as the system writes them.
     let mut control = [0_u64; 32];
     let mut quote = vec![0; QUOTE];

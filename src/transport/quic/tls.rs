@@ -37,7 +37,7 @@ pub(super) fn server(services: Arc<dyn Services>) -> Result<QuicServerConfig, ru
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(Arc::new(Expected(Arc::clone(&services))))
+        .with_client_cert_verifier(Arc::new(ExpectedKeys(Arc::clone(&services))))
         .with_cert_resolver(Arc::new(ByName(services)));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -51,7 +51,7 @@ pub(super) fn client(me: &Identity, pinned: PublicKey) -> Result<QuicClientConfi
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Pinned(pinned)))
+        .with_custom_certificate_verifier(Arc::new(PinnedKey(pinned)))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
             &me.certified,
         ))));
@@ -122,9 +122,9 @@ macro_rules! only_raw_ed25519_keys_of_tls13 {
 }
 
 #[derive(Debug)]
-struct Expected(Arc<dyn Services>);
+struct ExpectedKeys(Arc<dyn Services>);
 
-impl ClientCertVerifier for Expected {
+impl ClientCertVerifier for ExpectedKeys {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -145,9 +145,9 @@ impl ClientCertVerifier for Expected {
 }
 
 #[derive(Debug)]
-struct Pinned(PublicKey);
+struct PinnedKey(PublicKey);
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedKey {
     fn verify_server_cert(
         &self,
         key: &CertificateDer<'_>,

@@ -5,7 +5,7 @@
 //! more at what it waits for. With a full barrier between the two steps on both sides, at least one
 //! of them sees what the other has stored, so no wake-up is lost. Threads sleep seldom and write
 //! often: where membarrier(2) reaches the writer, the sleeper executes the barrier of both, and the
-//! writer only keeps the compiler from reordering. Leaves to `bell` where the words are and how
+//! writer only keeps the compiler from reordering. Leaves to `doorbell` where the words are and how
 //! long a thread spins before it sleeps. `tests/model` runs this file in every interleaving.
 
 use std::time::Duration;

@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 
 use super::super::recent_calls::RecentCalls;
 use super::super::wire::CallWords;
-use super::super::{Label, Lane};
+use super::super::{EncodedHeader, Lane};
 use super::Host;
-use super::shelf::{Few, Found, Shelf};
+use super::segment::{Inline, SharedSegment, SlotView};
 use crate::rank::Rank;
 
 /// The memory that all ranks of a communicator share, and the list in which their calls are
@@ -27,8 +27,8 @@ impl FastHost {
     /// Begins the next epoch of a lane. `None` if a peer is so far behind that this rank would have
     /// to wait for it. The caller is the operation whose turn it is in the lane.
     #[inline(always)]
-    pub fn begin<'a>(&'a self, lane: Lane, label: &'a Label) -> Option<FastEpoch<'a>> {
-        FastEpoch::begin(&self.host, lane, label)
+    pub fn begin<'a>(&'a self, lane: Lane, encoded: &'a EncodedHeader) -> Option<FastEpoch<'a>> {
+        FastEpoch::begin(&self.host, lane, encoded)
     }
 
     /// Records a call for the threads that compare calls. Ranks that meet in memory compare it
@@ -48,10 +48,10 @@ pub struct FastEpoch<'a> {
     host: &'a Host,
     lane: Lane,
     number: u64,
-    label: &'a Label,
+    encoded: &'a EncodedHeader,
     published: Cell<bool>,
     /// How many more polls of any peer's descriptor there are before a yield.
-    looks: Cell<u32>,
+    spins: Cell<u32>,
     yields: Cell<u32>,
 }
 
@@ -66,11 +66,11 @@ pub struct Started {
 impl<'a> FastEpoch<'a> {
     /// As `FastHost::begin`.
     #[inline(always)]
-    pub fn begin(host: &'a Host, lane: Lane, label: &'a Label) -> Option<Self> {
+    pub fn begin(host: &'a Host, lane: Lane, encoded: &'a EncodedHeader) -> Option<Self> {
         let number = host.lanes[lane.0].next.load(Ordering::Relaxed);
-        let ahead = host.most_ahead(label.bytes());
+        let ahead = host.most_ahead(encoded.bytes());
         let is_free = || host.awaited(lane, number, ahead, false).is_none();
-        if !host.comes_in_a_moment(is_free) {
+        if !host.spin_until(is_free) {
             return None;
         }
         host.lanes[lane.0].next.store(number + 1, Ordering::Relaxed);
@@ -78,9 +78,9 @@ impl<'a> FastEpoch<'a> {
             host,
             lane,
             number,
-            label,
+            encoded,
             published: Cell::new(false),
-            looks: Cell::new(host.looks()),
+            spins: Cell::new(host.spins()),
             yields: Cell::new(if host.is_crowded() { YIELDS } else { 0 }),
         })
     }
@@ -92,33 +92,38 @@ impl<'a> FastEpoch<'a> {
     /// How many bytes each rank publishes.
     #[inline(always)]
     pub fn bytes(&self) -> usize {
-        self.label.bytes()
+        self.encoded.bytes()
     }
 
     /// Publishes the first `bytes` of these, and wakes the ranks that sleep.
     #[inline(always)]
-    pub fn publish(&self, few: &Few) {
-        self.publish_and_release_next(few);
+    pub fn publish(&self, inline: &Inline) {
+        self.publish_and_release_next(inline);
         self.host.ring();
     }
 
     /// As `publish`, for a rank that next releases the epoch, which wakes the others.
     #[inline(always)]
-    pub fn publish_and_release_next(&self, few: &Few) {
-        self.host.shelves[self.host.me].lay_few(self.lane, self.number, self.label, few);
+    pub fn publish_and_release_next(&self, inline: &Inline) {
+        self.host.segments[self.host.me].publish_inline(
+            self.lane,
+            self.number,
+            self.encoded,
+            inline,
+        );
         self.published.set(true);
     }
 
     /// As `publish`, with bytes that `fill` writes to a slot.
     pub fn publish_slot(&self, fill: impl FnOnce(&mut [u8])) {
-        self.host.lay(self.lane, self.number, self.label, fill);
+        self.host.publish(self.lane, self.number, self.encoded, fill);
         self.published.set(true);
     }
 
     /// What this rank has published in its slot.
     pub fn own(&self) -> &[u8] {
-        match self.host.shelves[self.host.me].find(self.lane, self.number, self.label) {
-            Found::Bytes(bytes) => bytes,
+        match self.host.segments[self.host.me].view(self.lane, self.number, self.encoded) {
+            SlotView::Bytes(bytes) => bytes,
             _ => unreachable!("it has published bytes"),
         }
     }
@@ -126,36 +131,36 @@ impl<'a> FastEpoch<'a> {
     /// What a rank has published, if it arrives within the spin limit and the call is the expected
     /// one.
     #[inline(always)]
-    pub fn view(&self, at: Rank) -> Option<Few> {
-        self.shelf_of(at)?.few(self.lane, self.number, self.label)
+    pub fn view(&self, at: Rank) -> Option<Inline> {
+        self.segment_of(at)?.view_inline(self.lane, self.number, self.encoded)
     }
 
     /// As `view`, in the slot of the rank.
     pub fn view_slot(&self, at: Rank) -> Option<&[u8]> {
-        match self.shelf_of(at)?.find(self.lane, self.number, self.label) {
-            Found::Bytes(bytes) => Some(bytes),
+        match self.segment_of(at)?.view(self.lane, self.number, self.encoded) {
+            SlotView::Bytes(bytes) => Some(bytes),
             // Bytes that are viewed in place must be confirmed at the end of the call.
-            Found::Elsewhere(_) | Found::Other(_) => None,
+            SlotView::Elsewhere(_) | SlotView::Other(_) => None,
         }
     }
 
     /// The segment of a rank, once that has published something in this epoch.
     #[inline(always)]
-    fn shelf_of(&self, at: Rank) -> Option<&Shelf> {
-        let shelf = &self.host.shelves[at.0];
-        if shelf.has(self.lane, self.number) {
+    fn segment_of(&self, at: Rank) -> Option<&SharedSegment> {
+        let segment = &self.host.segments[at.0];
+        if segment.has(self.lane, self.number) {
             // A rank that is ahead has published in the next epoch too.
-            shelf.fetch(self.lane, self.number + 1);
+            segment.prefetch(self.lane, self.number + 1);
         } else {
-            while !shelf.has(self.lane, self.number) {
-                match self.looks.get().checked_sub(1) {
-                    Some(looks) => self.looks.set(looks),
+            while !segment.has(self.lane, self.number) {
+                match self.spins.get().checked_sub(1) {
+                    Some(spins) => self.spins.set(spins),
                     None => self.yield_processor()?,
                 }
                 std::hint::spin_loop();
             }
         }
-        Some(shelf)
+        Some(segment)
     }
 
     /// Lets the ranks run that share this rank's processor: one of them may be the awaited one.
@@ -163,13 +168,13 @@ impl<'a> FastEpoch<'a> {
     fn yield_processor(&self) -> Option<()> {
         self.yields.set(self.yields.get().checked_sub(1)?);
         std::thread::yield_now();
-        self.looks.set(self.host.looks());
+        self.spins.set(self.host.spins());
         Some(())
     }
 
     /// This rank views nothing more in this epoch.
     #[inline(always)]
     pub fn release(&self) {
-        self.host.pass(self.lane, self.number);
+        self.host.release(self.lane, self.number);
     }
 }

@@ -1,21 +1,21 @@
-//! Shared memory: the ranks of one host read what the others have laid out, with no copy by the system
-//! and no call to it.
+//! Shared memory: the ranks of one host read what the others publish, without a system call.
 //!
-//! Each rank has a *shelf* (`shelf`) that it alone writes and the others read. A collective goes in
-//! *rounds*, which all ranks of the host count alike: in each a rank may lay out bytes, look at what others
-//! have laid out, and then pass the round. Ranks that wait look for a while and then sleep until their
-//! *bell* (`bell`, `dekker`) rings. How the memory is made known is in `meeting`. Leaves to the mesh
-//! who is lost and what has failed. Invariant: what lies in a slot stays until every rank has passed
-//! its round.
+//! Each rank has a shared segment (`segment`) that it alone writes and the others read. A
+//! collective uses *epochs*, which all ranks of the host count alike. In an epoch a rank may
+//! publish bytes, view what others have published, and then release the epoch. A rank that waits
+//! spins for a while and then sleeps until the doorbell of its process rings (`doorbell`,
+//! `dekker`). `handshake` passes the descriptors of the memory around. Leaves lost ranks and
+//! failures to the mesh. Invariant: the contents of a slot stay until every rank has released its
+//! epoch.
 
-pub mod bell;
+mod cache_locality;
 mod dekker;
-mod distance;
+pub mod doorbell;
 mod fast_path;
-mod meeting;
+mod handshake;
 mod processors;
 mod remote;
-mod shelf;
+mod segment;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -26,24 +26,24 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::arena::{self, Arena, PeerArena};
 
-use super::{Header, LANES, Label, Lane, Readers};
-use bell::Bell;
+use super::{EncodedHeader, Header, LANES, Lane, Readers};
+use cache_locality::CacheLocality;
 use dekker::Doorbell;
-use distance::Distance;
-use meeting::{DESCRIPTORS, Descriptors};
-use remote::Sign;
-use shelf::{Found, LINES, Shelf};
+use doorbell::ProcessDoorbell;
+use handshake::{DESCRIPTORS, Descriptors};
+use remote::Cookie;
+use segment::{LINES, SharedSegment, SlotView};
 
 pub use fast_path::{FastEpoch, FastHost, Started};
-pub use meeting::Party;
-pub use shelf::{FEW, Few, LONGEST_FAULT};
+pub use handshake::HostGroup;
+pub use segment::{INLINE_BYTES, Inline, LONGEST_FAULT};
 
-/// Descriptors that a rank holds for each peer of its host while they meet: the peer's process, and
-/// what the peer has made.
+/// Descriptors that a rank holds for each peer of its host during the handshake: the peer's
+/// process, segment, doorbell and arena.
 const DESCRIPTORS_PER_PEER: usize = DESCRIPTORS + 1;
 /// Descriptors of the program and of the network.
 const OTHER_DESCRIPTORS: usize = 32;
-/// What every process has room for.
+/// The descriptor table of every process has room for these.
 const SMALLEST_TABLE: usize = 64;
 const LARGEST_TABLE: usize = 4096;
 
@@ -51,130 +51,136 @@ const LARGEST_TABLE: usize = 4096;
 /// threads, the growth of its table of descriptors and its registration for barriers each wait for
 /// an RCU grace period (`synchronize_rcu`). In the middle of the handshake that wait would stop the
 /// thread that drives the network, and with 64 ranks eight at a time. Here it stops the caller,
-/// before anybody knows of this rank; a process without other threads does not wait at all.
-/// `ranks`: those of the communicator, of which some may be on other hosts.
+/// before any peer knows of this rank. A process without other threads does not wait at all.
+/// `ranks`: all ranks of the communicator, also those on other hosts.
 pub fn prepare(ranks: usize) {
-    let Ok((_, descriptor)) = bell::own() else { return };
+    let Ok((_, descriptor)) = doorbell::own() else { return };
     let wanted = (DESCRIPTORS_PER_PEER * ranks + OTHER_DESCRIPTORS).min(LARGEST_TABLE);
     let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
     let last = wanted.min(limit).saturating_sub(1);
     if last >= SMALLEST_TABLE {
-        // The table grows to the number of the copy, which is closed at once. Without it the table
-        // grows later.
+        // The table grows to the number of the copy, which is closed at once. If this fails, the
+        // table grows later.
         let _ = fcntl_dupfd_cloexec(descriptor, last as i32);
     }
 }
 
-/// What the ranks of a host share in one communicator. Ranks are counted among those of the host.
+/// The memory that the ranks of a host share in one communicator. A rank's index counts the ranks
+/// of this host.
 pub struct Host {
     me: usize,
     crowded: bool,
-    shelves: Vec<Shelf>,
-    /// Of the others.
-    bells: Vec<Option<Arc<Bell>>>,
-    /// Whether the bells of some need a barrier before they are rung.
+    segments: Vec<SharedSegment>,
+    /// The doorbells of the other ranks' processes. `None` for this rank.
+    doorbells: Vec<Option<Arc<ProcessDoorbell>>>,
+    /// Whether some doorbell needs a full barrier before it is rung.
     fences: bool,
     arenas: Vec<Option<Arc<PeerArena>>>,
-    /// Of the others' processes.
-    signs: Vec<Sign>,
-    /// This process's own, if it has one.
+    /// The cookies of all ranks' processes.
+    cookies: Vec<Cookie>,
+    /// The arena of this process, if it has one.
     arena: Option<&'static Arena>,
-    lanes: [Rounds; LANES],
-    distance: Distance,
+    lanes: [LaneEpochs; LANES],
+    locality: CacheLocality,
 }
 
-/// How often a rank looks before it gives way or does all that a longer wait needs. With more ranks than processors, who is
-/// waited for may be waiting for this one's.
-const LOOKS: u32 = 500;
-const LOOKS_IN_A_CROWD: u32 = 10;
+/// How often a rank polls before it yields or sets up a longer wait. Where ranks outnumber
+/// processors, the awaited rank may need this rank's processor.
+const SPINS: u32 = 500;
+const SPINS_IN_A_CROWD: u32 = 10;
 
-/// Where bytes lie in this process's arena.
+/// An offset in the arena of this process.
 #[derive(Clone, Copy)]
-pub struct Place(u64);
+pub struct ArenaOffset(u64);
 
-/// A rank that shows bytes where they lie may be so many rounds ahead.
-pub const MOST_SHOWN: u64 = LINES as u64;
+/// Epochs by which a rank that publishes in place may be ahead of the slowest rank.
+pub const MOST_IN_PLACE: u64 = LINES as u64;
 
-/// Of one lane.
+/// The epochs of one lane.
 #[derive(Default)]
-struct Rounds {
+struct LaneEpochs {
     next: AtomicU64,
-    /// All ranks are known to have passed so many.
-    passed: AtomicU64,
-    /// Whether the call whose turn it is has seen another's memory, which its owner may give up meanwhile.
-    has_seen: AtomicBool,
+    /// A lower bound of the epochs that all ranks have released.
+    released: AtomicU64,
+    /// Whether the current call has viewed memory in place, whose owner may give up its call
+    /// meanwhile.
+    has_viewed: AtomicBool,
 }
 
 impl Host {
-    /// Meets the other ranks of the host. Must be called inside the runtime.
-    pub async fn meet(party: &Party<'_>) -> std::io::Result<Self> {
+    /// Exchanges descriptors with the other ranks of the host. Must be called inside the runtime.
+    pub async fn connect(group: &HostGroup<'_>) -> std::io::Result<Self> {
         let arena = arena::own().ok();
-        let own = make(arena, party.keys.len());
-        let met = meeting::meet(party, own.as_ref().ok().map(|(_, descriptors)| descriptors)).await;
-        let (mut own, met) = (Some(own?.0), met?);
+        let own = make(arena, group.keys.len());
+        let received = handshake::exchange_descriptors(
+            group,
+            own.as_ref().ok().map(|(_, descriptors)| descriptors),
+        )
+        .await;
+        let (mut own, received) = (Some(own?.0), received?);
         let mut host = Self {
-            me: party.index,
+            me: group.index,
             crowded: false,
-            shelves: Vec::new(),
-            bells: Vec::new(),
-            fences: bell::own()?.0.needs_fence(),
+            segments: Vec::new(),
+            doorbells: Vec::new(),
+            fences: doorbell::own()?.0.needs_fence(),
             arenas: Vec::new(),
-            signs: Vec::new(),
+            cookies: Vec::new(),
             arena,
             lanes: Default::default(),
-            distance: Distance::default(),
+            locality: CacheLocality::default(),
         };
-        for descriptors in met {
-            let Some([shelf, bell, arena]) = descriptors else {
-                host.shelves.extend(own.take());
-                host.bells.push(None);
-                // What this rank shows it may look at too.
+        for descriptors in received {
+            let Some([segment, doorbell, arena]) = descriptors else {
+                host.segments.extend(own.take());
+                host.doorbells.push(None);
+                // A rank may also view what it has published in place itself.
                 let own = arena.map(|arena| arena.descriptor().try_clone_to_owned()).transpose()?;
                 host.arenas.push(own.map(PeerArena::new).transpose()?);
                 continue;
             };
-            host.shelves.push(Shelf::of_peer(shelf.as_fd(), party.keys.len())?);
-            let bell = Bell::of_peer(bell.as_fd())?;
-            host.fences |= bell.needs_fence();
-            host.bells.push(Some(bell));
+            host.segments.push(SharedSegment::of_peer(segment.as_fd(), group.keys.len())?);
+            let doorbell = ProcessDoorbell::of_peer(doorbell.as_fd())?;
+            host.fences |= doorbell.needs_fence();
+            host.doorbells.push(Some(doorbell));
             host.arenas.push(Some(PeerArena::new(arena)?));
         }
-        host.crowded = processors::are_fewer_than(&host.shelves);
-        host.signs = host.shelves.iter().map(Shelf::owner).collect();
+        host.crowded = processors::are_fewer_than(&host.segments);
+        host.cookies = host.segments.iter().map(SharedSegment::owner).collect();
         Ok(host)
     }
 
-    /// How many ranks share it.
+    /// The number of ranks of this host.
     #[inline]
     pub fn size(&self) -> usize {
-        self.shelves.len()
+        self.segments.len()
     }
 
-    /// This rank.
+    /// The index of this rank.
     pub fn me(&self) -> usize {
         self.me
     }
 
-    /// Where those are that read what this rank lays out.
+    /// Whether the readers of this rank's bytes share a cache with it.
     pub fn readers(&self) -> Readers {
-        if self.distance.is_far() { Readers::Far } else { Readers::Near }
+        if self.locality.is_far() { Readers::Far } else { Readers::Near }
     }
 
-    /// Whether there are more ranks than processors that they may use together.
+    /// Whether the ranks outnumber the processors that they may use together.
     pub fn is_crowded(&self) -> bool {
         self.crowded
     }
 
-    /// How often to look.
+    /// How often to poll before yielding.
     #[inline]
-    fn looks(&self) -> u32 {
-        if self.crowded { LOOKS_IN_A_CROWD } else { LOOKS }
+    fn spins(&self) -> u32 {
+        if self.crowded { SPINS_IN_A_CROWD } else { SPINS }
     }
 
-    /// Looks for some microseconds without giving up the processor.
+    /// Polls for some microseconds without yielding the processor.
     #[inline(always)]
-    pub fn comes_in_a_moment(&self, is_there: impl Fn() -> bool) -> bool {
-        for _ in 0..self.looks() {
+    pub fn spin_until(&self, is_there: impl Fn() -> bool) -> bool {
+        for _ in 0..self.spins() {
             if is_there() {
                 return true;
             }
@@ -183,201 +189,216 @@ impl Host {
         false
     }
 
-    /// The first of the next rounds of a lane, which all ranks of the host begin.
-    pub fn begin_rounds(&self, lane: Lane, count: u64) -> u64 {
+    /// The first of the next `count` epochs of a lane. All ranks of the host begin the same.
+    pub fn begin_epochs(&self, lane: Lane, count: u64) -> u64 {
         self.lanes[lane.0].next.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// How many rounds this rank may be ahead if it lays out so many bytes.
+    /// Epochs by which this rank may be ahead if it publishes this many bytes.
     #[inline]
     pub fn most_ahead(&self, bytes: usize) -> u64 {
-        self.shelves[self.me].most_ahead(bytes)
+        self.segments[self.me].most_ahead(bytes)
     }
 
-    /// Who must pass a round before this rank, if it may be so many `ahead`, can lay out something in this
-    /// one. `None` if all have. `afresh`: this rank has not looked for it just before.
+    /// The rank whose release this rank must await before it publishes in an epoch, if it may be
+    /// `ahead` epochs ahead. `None`: it may publish. `afresh`: this is not a repeated poll.
     #[inline(always)]
-    pub fn awaited(&self, lane: Lane, round: u64, ahead: u64, afresh: bool) -> Option<usize> {
-        let known = self.lanes[lane.0].passed.load(Ordering::Relaxed);
-        if known.saturating_add(ahead) > round {
+    pub fn awaited(&self, lane: Lane, epoch: u64, ahead: u64, afresh: bool) -> Option<usize> {
+        let known = self.lanes[lane.0].released.load(Ordering::Relaxed);
+        if known.saturating_add(ahead) > epoch {
             None
         } else {
-            self.slowest(lane, round, ahead, afresh)
+            self.slowest(lane, epoch, ahead, afresh)
         }
     }
 
-    /// As `awaited`, after a look at all others.
-    fn slowest(&self, lane: Lane, round: u64, ahead: u64, afresh: bool) -> Option<usize> {
-        let others = (0..self.shelves.len()).filter(|index| *index != self.me);
-        let passed = others.map(|index| (index, move || self.shelves[index].passed(lane)));
-        // Each rank has written that line last, and this one asks for it now and then.
+    /// As `awaited`, after reading the released epochs of all others.
+    fn slowest(&self, lane: Lane, epoch: u64, ahead: u64, afresh: bool) -> Option<usize> {
+        let others = (0..self.segments.len()).filter(|index| *index != self.me);
+        let released = others.map(|index| (index, move || self.segments[index].released(lane)));
+        // Its owner has written that cache line last, and this rank reads it now and then.
         let tells = afresh && ahead != LINES as u64;
         let (least, slowest) = if tells {
-            self.distance.measure(passed).min()?
+            self.locality.measure(released).min()?
         } else {
-            passed.map(|(index, read)| (read(), index)).min()?
+            released.map(|(index, read)| (read(), index)).min()?
         };
-        self.lanes[lane.0].passed.store(least, Ordering::Relaxed);
-        (least.saturating_add(ahead) <= round).then_some(slowest)
+        self.lanes[lane.0].released.store(least, Ordering::Relaxed);
+        (least.saturating_add(ahead) <= epoch).then_some(slowest)
     }
 
-    /// Whether a rank has passed a round.
+    /// Whether a rank has released an epoch.
     #[inline]
-    pub fn has_passed(&self, lane: Lane, index: usize, round: u64) -> bool {
-        self.shelves[index].passed(lane) > round
+    pub fn has_released(&self, lane: Lane, index: usize, epoch: u64) -> bool {
+        self.segments[index].released(lane) > epoch
     }
 
-    /// Lays out as many bytes as the label says. Nobody is `awaited`.
+    /// Publishes as many bytes as the header says. No rank may be `awaited`.
     #[inline]
-    pub fn lay(&self, lane: Lane, round: u64, label: &Label, fill: impl FnOnce(&mut [u8])) {
-        self.shelves[self.me].lay(lane, round, label, fill);
+    pub fn publish(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        encoded: &EncodedHeader,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        self.segments[self.me].publish(lane, epoch, encoded, fill);
         self.ring();
     }
 
-    /// Where others can see these bytes without a copy, if they can.
+    /// Where others can view these bytes without a copy. `None`: they cannot.
     #[inline]
-    pub fn place_of(&self, bytes: &[u8]) -> Option<Place> {
-        if bytes.len() <= FEW {
+    pub fn arena_offset(&self, bytes: &[u8]) -> Option<ArenaOffset> {
+        if bytes.len() <= INLINE_BYTES {
             return None; // a rank that copies them need not wait until all have viewed them
         }
-        self.arena.and_then(|arena| arena.offset_of(bytes)).map(Place)
+        self.arena.and_then(|arena| arena.offset_of(bytes)).map(ArenaOffset)
     }
 
     /// Whether this process can read the memory of all others.
     pub fn reads_all(&self) -> bool {
         let others = (0..self.size()).filter(|index| *index != self.me);
-        others.into_iter().all(|index| self.signs[index].is_readable())
+        others.into_iter().all(|index| self.cookies[index].is_readable())
     }
 
-    /// Whether others can read these bytes, as far as this process can tell: there is memory that the system
-    /// reads for nobody.
-    pub fn can_expose(&self, bytes: &[u8]) -> bool {
+    /// Whether process_vm_readv(2) can read these bytes, as far as this process can tell: some
+    /// mappings, such as those of devices, cannot be read.
+    pub fn is_readable_by_peers(&self, bytes: &[u8]) -> bool {
         let address = |edge| std::ptr::from_ref::<u8>(edge).addr() as u64;
         let edges = bytes.first().zip(bytes.last());
         edges.is_none_or(|(first, last)| {
-            self.signs[self.me].reads_both([address(first), address(last)])
+            self.cookies[self.me].reads_both([address(first), address(last)])
         })
     }
 
-    /// Tells where bytes of this process lie.
-    pub fn expose(&self, lane: Lane, round: u64, label: &Label, bytes: &[u8]) {
-        self.shelves[self.me].show(lane, round, label, bytes.as_ptr().addr() as u64);
+    /// Publishes the address of bytes of this process.
+    pub fn publish_address(&self, lane: Lane, epoch: u64, encoded: &EncodedHeader, bytes: &[u8]) {
+        self.segments[self.me].publish_in_place(lane, epoch, encoded, bytes.as_ptr().addr() as u64);
         self.ring();
     }
 
-    /// Where a rank has exposed bytes; what else is there, if that is not what was expected.
-    pub fn exposed(
+    /// The address that a rank has published in an epoch. `Err`: the header that is there instead,
+    /// if it can be decoded.
+    pub fn published_address(
         &self,
         lane: Lane,
-        round: u64,
+        epoch: u64,
         from: usize,
-        label: &Label,
+        encoded: &EncodedHeader,
     ) -> Result<u64, Option<Header>> {
-        self.shelves[from].exposed(lane, round, label)
+        self.segments[from].published_address(lane, epoch, encoded)
     }
 
-    /// Reads what lies at an address of a rank's process. False if it cannot be read.
+    /// Copies memory of a rank's process. False if it cannot be read.
     pub fn read(&self, lane: Lane, from: usize, address: u64, into: &mut [u8]) -> bool {
-        self.lanes[lane.0].has_seen.store(true, Ordering::Relaxed);
-        self.signs[from].read(address, into)
+        self.lanes[lane.0].has_viewed.store(true, Ordering::Relaxed);
+        self.cookies[from].read(address, into)
     }
 
-    /// Who has given up a call, if the one in this lane has seen memory of others since this was last asked.
+    /// A rank that has given up a call, if the call in this lane has viewed memory in place since
+    /// this was last asked.
     #[inline]
     pub fn who_gave_up(&self, lane: Lane) -> Option<usize> {
-        let has_seen = &self.lanes[lane.0].has_seen;
-        if !has_seen.load(Ordering::Relaxed) {
+        let has_viewed = &self.lanes[lane.0].has_viewed;
+        if !has_viewed.load(Ordering::Relaxed) {
             return None;
         }
-        has_seen.store(false, Ordering::Relaxed);
+        has_viewed.store(false, Ordering::Relaxed);
         let others = (0..self.size()).filter(|index| *index != self.me);
-        others.into_iter().find(|index| self.shelves[*index].has_given_up())
+        others.into_iter().find(|index| self.segments[*index].has_given_up())
     }
 
-    /// This rank no longer waits until what it has shown was seen.
+    /// This rank no longer waits until others have viewed what it has published in place.
     pub fn give_up(&self) {
-        self.shelves[self.me].give_up();
+        self.segments[self.me].give_up();
     }
 
-    /// As `lay`, with bytes that stay where they are.
+    /// As `publish`, with bytes that stay where they are.
     #[inline]
-    pub fn show(&self, lane: Lane, round: u64, label: &Label, place: Place) {
-        self.shelves[self.me].show(lane, round, label, place.0);
+    pub fn publish_in_place(
+        &self,
+        lane: Lane,
+        epoch: u64,
+        encoded: &EncodedHeader,
+        location: ArenaOffset,
+    ) {
+        self.segments[self.me].publish_in_place(lane, epoch, encoded, location.0);
         self.ring();
     }
 
     #[inline]
-    pub fn has(&self, lane: Lane, round: u64, from: usize) -> bool {
-        self.shelves[from].has(lane, round)
+    pub fn has(&self, lane: Lane, epoch: u64, from: usize) -> bool {
+        self.segments[from].has(lane, epoch)
     }
 
-    /// What a rank has laid out in a round; what else it is, if that is not what was expected.
+    /// What a rank has published in an epoch. `Err`: the header that is there instead, if it can be
+    /// decoded.
     #[inline]
-    pub fn find(
+    pub fn view(
         &self,
         lane: Lane,
-        round: u64,
+        epoch: u64,
         from: usize,
-        label: &Label,
+        encoded: &EncodedHeader,
     ) -> Result<&[u8], Option<Header>> {
-        match self.shelves[from].find(lane, round, label) {
-            Found::Bytes(bytes) => Ok(bytes),
-            Found::Elsewhere(offset) => {
-                self.lanes[lane.0].has_seen.store(true, Ordering::Relaxed);
-                let bytes = label.bytes();
+        match self.segments[from].view(lane, epoch, encoded) {
+            SlotView::Bytes(bytes) => Ok(bytes),
+            SlotView::Elsewhere(offset) => {
+                self.lanes[lane.0].has_viewed.store(true, Ordering::Relaxed);
+                let bytes = encoded.bytes();
                 let arena = self.arenas[from].as_ref();
                 arena.and_then(|arena| arena.bytes(offset, bytes)).ok_or(None)
             }
-            Found::Other(theirs) => Err(theirs),
+            SlotView::Other(theirs) => Err(theirs),
         }
     }
 
-    /// This rank looks at nothing more of this round.
+    /// This rank views nothing more of this epoch.
     #[inline(always)]
-    pub fn pass(&self, lane: Lane, round: u64) {
-        self.shelves[self.me].pass(lane, round + 1);
+    pub fn release(&self, lane: Lane, epoch: u64) {
+        self.segments[self.me].release(lane, epoch + 1);
         self.ring();
     }
 
     /// Publishes the encoded fault of this rank's communicator, once.
     pub fn publish_fault(&self, frame: &[u8]) {
-        self.shelves[self.me].publish_fault(frame);
+        self.segments[self.me].publish_fault(frame);
         self.ring();
     }
 
     /// What a rank has published as its fault, if anything.
     pub fn published_fault(&self, index: usize) -> Option<Vec<u8>> {
-        self.shelves[index].published_fault()
+        self.segments[index].published_fault()
     }
 
     pub fn has_left(&self, index: usize) -> bool {
-        self.shelves[index].has_left()
+        self.segments[index].has_left()
     }
 
-    /// This rank takes part no more.
+    /// This rank leaves the communicator.
     pub fn leave(&self) {
-        self.shelves[self.me].leave();
+        self.segments[self.me].leave();
         self.ring();
     }
 
-    /// Whoever sleeps looks again at what this rank has written.
+    /// Wakes the ranks that sleep, to poll again.
     #[inline(always)]
     fn ring(&self) {
-        dekker::ring(self.bells.iter().flatten().map(Arc::as_ref), self.fences);
+        dekker::ring(self.doorbells.iter().flatten().map(Arc::as_ref), self.fences);
     }
 }
 
-/// What this rank shares, and the descriptors that others see it by.
-fn make(arena: Option<&Arena>, ranks: usize) -> std::io::Result<(Shelf, Descriptors)> {
-    let (shelf, descriptor) = Shelf::create(ranks)?;
-    if let Some(sign) = remote::own() {
-        shelf.sign(sign);
+/// Creates this rank's segment. Returns it with the descriptors for the other ranks.
+fn make(arena: Option<&Arena>, ranks: usize) -> std::io::Result<(SharedSegment, Descriptors)> {
+    let (segment, descriptor) = SharedSegment::create(ranks)?;
+    if let Some(cookie) = remote::own() {
+        segment.cookie(cookie);
     }
-    shelf.set_processors(&processors::own());
-    let bell = bell::own()?.1;
-    // Who has no arena shows nothing in it, whatever descriptor is said to be its.
-    let arena = arena.map_or(bell, Arena::descriptor);
-    Ok((shelf, [descriptor, bell.try_clone_to_owned()?, arena.try_clone_to_owned()?]))
+    segment.set_processors(&processors::own());
+    let doorbell = doorbell::own()?.1;
+    // A rank without an arena publishes nothing in it, so any descriptor will do.
+    let arena = arena.map_or(doorbell, Arena::descriptor);
+    Ok((segment, [descriptor, doorbell.try_clone_to_owned()?, arena.try_clone_to_owned()?]))
 }
 
 #[cfg(test)]
@@ -385,34 +406,34 @@ mod tests {
     use super::*;
     use crate::op::Call;
     use crate::rank::Rank;
-    use crate::transport::Past;
+    use crate::transport::CallHistory;
 
-    /// The ends of ranks that share memory in one process.
+    /// Ranks that share memory within one process.
     fn hosts(size: usize) -> Vec<Host> {
         let made: Vec<_> = (0..size).map(|_| make(None, size).unwrap()).collect();
         let host = |me: usize| {
-            let shelf = |(_, descriptors): &(Shelf, Descriptors)| {
-                Shelf::of_peer(descriptors[0].as_fd(), size).unwrap()
+            let segment = |(_, descriptors): &(SharedSegment, Descriptors)| {
+                SharedSegment::of_peer(descriptors[0].as_fd(), size).unwrap()
             };
-            let mut shelves: Vec<_> = made.iter().map(shelf).collect();
-            shelves[me] = Shelf::create(size).unwrap().0;
-            shelves
+            let mut segments: Vec<_> = made.iter().map(segment).collect();
+            segments[me] = SharedSegment::create(size).unwrap().0;
+            segments
         };
         let mut all: Vec<_> = (0..size).map(host).collect();
         for (me, (own, _)) in made.into_iter().enumerate() {
             all[me][me] = own;
         }
-        let host = |(me, shelves): (usize, Vec<Shelf>)| Host {
+        let host = |(me, segments): (usize, Vec<SharedSegment>)| Host {
             me,
             crowded: false,
-            bells: Vec::new(),
+            doorbells: Vec::new(),
             fences: true,
             arenas: Vec::new(),
-            signs: shelves.iter().map(Shelf::owner).collect(),
+            cookies: segments.iter().map(SharedSegment::owner).collect(),
             arena: None,
             lanes: Default::default(),
-            distance: Distance::default(),
-            shelves,
+            locality: CacheLocality::default(),
+            segments,
         };
         all.into_iter().enumerate().map(host).collect()
     }
@@ -426,8 +447,14 @@ mod tests {
         assert!(size.trim().parse::<usize>().unwrap() >= DESCRIPTORS_PER_PEER * ranks);
     }
 
-    fn label(seq: u64, bytes: usize) -> Label {
-        Label::new(Header { seq, call: Call::barrier(), past: Past::default(), step: 0, bytes })
+    fn encoded(seq: u64, bytes: usize) -> EncodedHeader {
+        EncodedHeader::new(Header {
+            seq,
+            call: Call::barrier(),
+            history: CallHistory::default(),
+            step: 0,
+            bytes,
+        })
     }
 
     #[test]
@@ -437,9 +464,9 @@ mod tests {
             for host in &hosts {
                 scope.spawn(move || {
                     for seq in 0..20_000 {
-                        let (lane, label) = (Lane((seq % 4) as usize), label(seq, 8));
+                        let (lane, encoded) = (Lane((seq % 4) as usize), encoded(seq, 8));
                         let wait = || loop {
-                            match FastEpoch::begin(host, lane, &label) {
+                            match FastEpoch::begin(host, lane, &encoded) {
                                 Some(epoch) => break epoch,
                                 None => std::thread::yield_now(),
                             }
@@ -449,7 +476,7 @@ mod tests {
                         for at in (0..3).filter(|at| *at != host.me) {
                             let seen = loop {
                                 match epoch.view(Rank(at)) {
-                                    Some(few) => break few[0],
+                                    Some(inline) => break inline[0],
                                     None => std::thread::yield_now(),
                                 }
                             };
@@ -476,10 +503,10 @@ mod tests {
     #[test]
     fn another_call_in_a_line_is_not_taken_for_the_expected_one() {
         let hosts = hosts(2);
-        let (mine, theirs) = (label(5, 8), label(5, 16));
+        let (mine, theirs) = (encoded(5, 8), encoded(5, 16));
         FastEpoch::begin(&hosts[1], Lane(1), &theirs).unwrap().publish(&[1; 4]);
         assert!(FastEpoch::begin(&hosts[0], Lane(1), &mine).unwrap().view(Rank(1)).is_none());
-        let found = hosts[0].find(Lane(1), 0, 1, &mine);
+        let found = hosts[0].view(Lane(1), 0, 1, &mine);
         assert_eq!(found.unwrap_err(), Some(theirs.header()));
     }
 
@@ -487,11 +514,11 @@ mod tests {
     fn what_a_rank_has_exposed_is_read_and_it_is_known_whether_it_gave_up() {
         let hosts = hosts(2);
         let bytes: Vec<u8> = (0..100_000).map(|index| (index % 251) as u8).collect();
-        let label = label(0, bytes.len());
+        let encoded = encoded(0, bytes.len());
         assert!(hosts[0].reads_all() && hosts[1].reads_all());
-        hosts[1].expose(Lane(0), 0, &label, &bytes);
+        hosts[1].publish_address(Lane(0), 0, &encoded, &bytes);
         assert!(hosts[0].has(Lane(0), 0, 1));
-        let address = hosts[0].exposed(Lane(0), 0, 1, &label).unwrap();
+        let address = hosts[0].published_address(Lane(0), 0, 1, &encoded).unwrap();
         let mut read = vec![0; 1000];
         assert!(hosts[0].read(Lane(0), 1, address + 5, &mut read));
         assert_eq!(read, bytes[5..1005]);

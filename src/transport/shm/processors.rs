@@ -1,15 +1,15 @@
 //! Whether the ranks of a host outnumber the processors that they may use together.
 //!
-//! Each rank publishes its own processors in its segment. Ranks that are bound to a processor each have as
-//! many processors together as they are, although each of them has one. Invariant: a rank that lies changes
+//! Each rank publishes its own processors in its segment, because the union counts: ranks that are
+//! bound to one processor each have one each. Invariant: a rank that publishes wrong ones changes
 //! how long others spin, and nothing else.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::shelf::{Processors, Shelf};
+use super::segment::{Processors, SharedSegment};
 use crate::sync::cores;
 
-/// The processors that this process may use: as many of those it is bound to as its quota of time allows.
+/// The processors that this process may use: as many of its affinity mask as its CPU quota allows.
 pub fn own() -> Processors {
     let mut own = [0; _];
     if let Ok(bound) = sched_getaffinity(None) {
@@ -20,8 +20,8 @@ pub fn own() -> Processors {
 }
 
 /// Whether there are fewer processors than ranks.
-pub fn are_fewer_than(ranks: &[Shelf]) -> bool {
-    number(ranks.iter().map(Shelf::processors)) < ranks.len()
+pub fn are_fewer_than(ranks: &[SharedSegment]) -> bool {
+    number(ranks.iter().map(SharedSegment::processors)) < ranks.len()
 }
 
 /// How many processors the ranks may use together.

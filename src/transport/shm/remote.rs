@@ -1,42 +1,43 @@
-//! Memory of another process of this host, read by the system where it lies.
+//! Memory of another process of this host, read by process_vm_readv(2).
 //!
-//! Whether that is allowed is tried when ranks meet. Each process has a *sign*, random bytes at a place that it
-//! tells, and with everything that is read the sign is read too. Invariant: what comes without the right sign is
-//! not used: the number of a process that has ended may be another's by now.
+//! Whether that is allowed is tried during the handshake. Each process has a *cookie*: random bytes
+//! at an address that it publishes. Every read also reads the cookie. Invariant: bytes that come
+//! without the right cookie are not used, because the pid of a process that has ended may have been
+//! reused.
 #![expect(unsafe_code, reason = "the system is asked to read another process's memory")]
 
 use std::sync::OnceLock;
 
 use crate::transport::key::random;
 
-/// Bytes that the system is asked for at once; it gives no more than two gigabytes.
+/// Bytes of one system call, which reads at most 2 GiB.
 const AT_ONCE: usize = 256 << 20;
 
-const SIGN: usize = 16;
+const COOKIE: usize = 16;
 
-/// Where a process has its sign.
+/// The cookie of a process, and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sign {
+pub struct Cookie {
     pub process: u64,
     pub address: u64,
-    pub value: [u8; SIGN],
+    pub value: [u8; COOKIE],
 }
 
-/// Of this process. `None` if it has no random numbers.
-pub fn own() -> Option<Sign> {
-    static VALUE: OnceLock<Option<[u8; SIGN]>> = OnceLock::new();
+/// The cookie of this process. `None` if the system gives no random bytes.
+pub fn own() -> Option<Cookie> {
+    static VALUE: OnceLock<Option<[u8; COOKIE]>> = OnceLock::new();
     let value = VALUE.get_or_init(|| random().ok()).as_ref()?;
     let process = std::process::id().into();
-    Some(Sign { process, address: value.as_ptr().addr() as u64, value: *value })
+    Some(Cookie { process, address: value.as_ptr().addr() as u64, value: *value })
 }
 
-impl Sign {
+impl Cookie {
     /// Whether the process lets this one read its memory.
     pub fn is_readable(&self) -> bool {
-        self.read(self.address, &mut [0; SIGN])
+        self.read(self.address, &mut [0; COOKIE])
     }
 
-    /// Reads what lies at an address of the process. False if that cannot be read, or is no longer its memory.
+    /// Copies memory of the process. False if it cannot be read, or is no longer that process's.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let pieces = into.chunks_mut(AT_ONCE).enumerate();
         pieces.into_iter().all(|(index, piece)| {
@@ -51,10 +52,10 @@ impl Sign {
         self.gather(addresses.map(|address| (address, 1)), &mut [0; 2])
     }
 
-    /// Reads what lies in two places of the process, one behind the other.
+    /// Reads two ranges of the process, one behind the other.
     fn gather(&self, places: [(u64, usize); 2], into: &mut [u8]) -> bool {
         let Ok(process) = libc::pid_t::try_from(self.process) else { return false };
-        let mut sign = [0_u8; SIGN];
+        let mut cookie = [0_u8; COOKIE];
         let there = |address: u64, bytes| libc::iovec {
             iov_base: std::ptr::without_provenance_mut(address as usize),
             iov_len: bytes,
@@ -63,15 +64,15 @@ impl Sign {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        let wanted = into.len() + SIGN;
+        let wanted = into.len() + COOKIE;
         let [one, other] = places.map(|(address, bytes)| there(address, bytes));
-        let remote = [one, other, there(self.address, SIGN)];
-        let local = [here(into), here(&mut sign)];
-        // SAFETY: the system writes into the two local buffers alone, and no further than they go; of the
-        // other process it reads what is there, or says that nothing is.
+        let remote = [one, other, there(self.address, COOKIE)];
+        let local = [here(into), here(&mut cookie)];
+        // SAFETY: the system writes only the two local buffers, within their lengths. An address of
+        // the other process that is not mapped is an error, not a fault.
         let read =
             unsafe { libc::process_vm_readv(process, local.as_ptr(), 2, remote.as_ptr(), 3, 0) };
-        read == wanted as isize && sign == self.value
+        read == wanted as isize && cookie == self.value
     }
 }
 
@@ -81,16 +82,16 @@ mod tests {
 
     #[test]
     fn what_lies_at_an_address_of_a_process_is_read_if_its_sign_is_right() {
-        let sign = own().unwrap();
+        let cookie = own().unwrap();
         let bytes: Vec<u8> = (0..100_000).map(|index| (index % 251) as u8).collect();
         let address = bytes.as_ptr().addr() as u64;
         let mut read = vec![0; bytes.len()];
-        assert!(sign.is_readable() && sign.read(address, &mut read));
+        assert!(cookie.is_readable() && cookie.read(address, &mut read));
         assert_eq!(read, bytes);
-        assert!(!sign.read(8, &mut read), "nothing lies there");
-        assert!(!sign.read(u64::MAX - 8, &mut read));
-        let another = Sign { value: [7; SIGN], ..sign };
+        assert!(!cookie.read(8, &mut read), "nothing lies there");
+        assert!(!cookie.read(u64::MAX - 8, &mut read));
+        let another = Cookie { value: [7; COOKIE], ..cookie };
         assert!(!another.is_readable() && !another.read(address, &mut read));
-        assert!(!Sign { process: u64::MAX, ..sign }.is_readable());
+        assert!(!Cookie { process: u64::MAX, ..cookie }.is_readable());
     }
 }

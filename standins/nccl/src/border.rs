@@ -94,7 +94,8 @@ pub(crate) fn last_error() -> *const c_char {
     LAST.as_ptr().cast()
 }
 
-/// The last byte stays 0. Who reads while another thread writes may see parts of both, as in NCCL.
+/// The last byte stays 0. A reader may see parts of two texts while another thread writes, as in
+/// NCCL.
 fn write(text: &str) {
     let mut length = text.len().min(LONGEST - 1);
     while !text.is_char_boundary(length) {
@@ -119,8 +120,9 @@ fn in_nccls_words(text: &str) -> String {
     translated
 }
 
-/// The stream of a call of nexar: the program's own, or none where there is no CUDA, so that the call waits for
-/// its result. There the program's is one of a foreign or fake runtime, which nothing can be queued on.
+/// The stream of a call of nexar: the program's own, or none where there is no CUDA, so that the
+/// call waits for its result. There the program's is one of a foreign or fake runtime, which
+/// nothing can be queued on.
 pub(crate) fn stream_of(stream: cudaStream_t) -> nexarStream_t {
     if device::driver().is_some() { stream } else { null_mut() }
 }

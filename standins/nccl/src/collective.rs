@@ -1,5 +1,5 @@
-//! Collectives. Each has a form with a config for one call, of which only the general rules are checked:
-//! what it tunes are GPU kernels.
+//! Collectives. Each has a form with a config for one call, of which only the general rules are
+//! checked: what it tunes are GPU kernels.
 
 use std::ffi::{c_int, c_void};
 

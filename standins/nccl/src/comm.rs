@@ -64,7 +64,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     })
 }
 
-/// Of several ids the first is enough: one root serves all ranks.
+/// The first of several ids is enough: one root serves all ranks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitRankScalable(
     newcomm: *mut ncclComm_t,

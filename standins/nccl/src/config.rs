@@ -1,8 +1,8 @@
 //! ncclConfig_t and ncclCollConfig_t, in every version since 2.14.
 //!
-//! Both grow at their ends. Invariant: a field counts only if the version in the structure has it; its
-//! size does not tell, because the last field of one version may lie in the padding of another. Where a
-//! field does not count it is undefined, as if the program had not set it.
+//! Both grow at their ends. Invariant: a field counts only if the version in the structure has it;
+//! its size does not tell, because the last field of one version may lie in the padding of another.
+//! Where a field does not count it is undefined, as if the program had not set it.
 
 use std::ffi::{c_char, c_int};
 use std::ops::RangeInclusive;
@@ -43,8 +43,8 @@ const MIN_CTAS: Field = field("minCTAs", 24, 21700, POSITIVE);
 const MAX_CTAS: Field = field("maxCTAs", 28, 21700, POSITIVE);
 const SPLIT_SHARE: Field = field("splitShare", 40, 21800, FLAG);
 
-/// The ints of ncclConfig_t that mean something to a GPU alone: checked as NCCL checks them, as far as
-/// it is known to, and no more.
+/// The ints of ncclConfig_t that mean something to a GPU alone: checked as NCCL checks them, as far
+/// as it is known to, and no more.
 const CHECKED: [Field; 17] = [
     field("cgaClusterSize", 20, 21700, NOT_NEGATIVE),
     field("trafficClass", 44, 22500, ANY),
@@ -180,8 +180,8 @@ struct Extension {
 const MOST_EXTENSIONS: usize = 1024;
 const VENDORS: RangeInclusive<c_int> = 0..=(1 << 24) - 1;
 
-/// The config of one call: checked, and no more. It tunes GPU kernels, and nexar defines no option of
-/// its own, so that those of all vendors are passed over.
+/// The config of one call: checked, and no more. It tunes GPU kernels, and nexar defines no option
+/// of its own, so that those of all vendors are passed over.
 ///
 /// # Safety
 /// `config` is NULL or points to a ncclCollConfig_t as long as its size says.

@@ -5,9 +5,9 @@ use std::ffi::{CStr, c_int};
 use crate::border::{border, wrong_argument};
 use crate::types::{Head, MAGIC, ncclEncryptionConfig_t, ncclResult_t};
 
-/// All traffic is encrypted with keys that come with the unique id, whatever is asked for here. A key
-/// of the program's own is needed besides them, as NEXAR_COMM_SECRET is, in ids and communicators made
-/// from now on.
+/// All traffic is encrypted with keys that come with the unique id, whatever is asked for here. A
+/// key of the program's own is needed besides them, as NEXAR_COMM_SECRET is, in ids and
+/// communicators made from now on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclSetEncryption(config: *const ncclEncryptionConfig_t) -> ncclResult_t {
     const NONE: c_int = 0;

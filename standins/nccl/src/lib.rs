@@ -2,8 +2,8 @@
 //!
 //! Every function of NCCL 2.32 is here, one file per family, each an `extern "C" fn` in plain sight
 //! that hands its arguments to the function of nexar that does the same. Leaves everything else to
-//! nexar. Invariants: a failure leaves its text for ncclGetLastError, no panic crosses the border, and
-//! what needs a GPU says so instead of pretending.
+//! nexar. Invariants: a failure leaves its text for ncclGetLastError, no panic crosses the border,
+//! and what needs a GPU says so instead of pretending.
 #![expect(unsafe_code, reason = "the border deals in C pointers and exported symbols")]
 #![allow(clippy::missing_safety_doc, reason = "the conventions are those of nccl.h")]
 #![allow(clippy::too_many_arguments, reason = "the parameters are NCCL's")]

@@ -1,6 +1,7 @@
 //! Memory for buffers, registration of it, and windows, which are registrations under another name.
 //!
-//! As in NCCL, memory is that of the current device. Without a CUDA device in use it is host memory.
+//! As in NCCL, memory is that of the current device. Without a CUDA device in use it is host
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -16,8 +17,8 @@ use crate::border::{answer, border, set, wrong_argument};
 use crate::comm::check;
 use crate::types::{ncclComm_t, ncclResult_t, ncclWindow_t};
 
-/// Device memory that ncclMemAlloc has given out, by address. The primary context of its device is retained as
-/// long.
+/// Device memory that ncclMemAlloc has given out, by address. The primary context of its device is
+/// retained as long.
 static ON_DEVICE: Mutex<BTreeMap<usize, Device>> = Mutex::new(BTreeMap::new());
 
 fn on_device() -> MutexGuard<'static, BTreeMap<usize, Device>> {

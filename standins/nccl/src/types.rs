@@ -1,5 +1,5 @@
-//! Types of nccl.h. Handles and enums are nexar's: the values of the enums are the same, and handles
-//! are opaque.
+//! Types of nccl.h. Handles and enums are nexar's: the values of the enums are the same, and
+//! handles are opaque.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -22,7 +22,7 @@ pub const MAGIC: c_uint = 0xcafe_beef;
 pub struct Head {
     pub size: usize,
     pub magic: c_uint,
-    /// Of the header that the program was compiled with.
+    /// The version of the header that the program was compiled with.
     pub version: c_uint,
 }
 

@@ -32,7 +32,8 @@ pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// One text for the whole process, as in NCCL: which communicator is asked about makes no difference.
+/// One text for the whole process, as in NCCL: which communicator is asked about makes no
+/// difference.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_comm: ncclComm_t) -> *const c_char {
     last_error()

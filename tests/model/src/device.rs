@@ -10,7 +10,7 @@ pub mod pinned {
 
     /// The word, with loom's atomic. It is never freed, but knows if it were.
     #[derive(Clone, Copy)]
-    pub struct Cell(&'static Word);
+    pub struct TimelineSemaphore(&'static Word);
 
     struct Word {
         value: AtomicU32,
@@ -18,7 +18,7 @@ pub mod pinned {
         ends_poller: bool,
     }
 
-    impl Cell {
+    impl TimelineSemaphore {
         /// A word of a device.
         pub fn at_zero() -> Self {
             Self::with(false)
@@ -34,7 +34,7 @@ pub mod pinned {
             Self(Box::leak(Box::new(Word { value, is_freed, ends_poller })))
         }
 
-        pub fn has_come_to(&self, value: u32) -> bool {
+        pub fn has_reached(&self, value: u32) -> bool {
             if self.0.ends_poller && is_started_thread() {
                 resume_unwind(Box::new(Ended));
             }

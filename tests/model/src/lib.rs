@@ -82,7 +82,7 @@ pub fn an_old_wake_hides_no_new_one() {
 /// Operations of one lane, each on its own thread: they run one by one, in their order, and each
 /// gets its turn.
 fn turns_come_one_by_one(operations: u64) {
-    let lanes = Arc::new(lane::Lanes::<1>::default());
+    let lanes = Arc::new(lane::LaneQueues::<1>::default());
     let ran = Arc::new(AtomicUsize::new(0));
     let operation = |number: u64| {
         let (lanes, ran) = (Arc::clone(&lanes), Arc::clone(&ran));
@@ -110,7 +110,7 @@ pub fn turns_come_one_by_one_to_three() {
 /// has come.
 pub fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
     in_every_order(|| {
-        let lanes = Arc::new(lane::Lanes::<1>::default());
+        let lanes = Arc::new(lane::LaneQueues::<1>::default());
         let next = Arc::new(Mutex::new(0));
         let ran = Arc::new(AtomicUsize::new(0));
         let operation = |brief: bool| {
@@ -151,7 +151,7 @@ fn in_orders_with(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
 /// One that is given up before its turn lets those behind it in.
 pub fn an_operation_given_up_blocks_nobody() {
     in_orders_with(3, || {
-        let lanes = Arc::new(lane::Lanes::<1>::default());
+        let lanes = Arc::new(lane::LaneQueues::<1>::default());
         let gives_up = Arc::clone(&lanes);
         let last = Arc::clone(&lanes);
         let threads = [

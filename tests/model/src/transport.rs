@@ -5,7 +5,7 @@ pub const LANES: usize = 1;
 #[derive(Clone, Copy)]
 pub struct Lane(pub usize);
 
-pub mod board {
+pub mod call_table {
     /// Few, so that a scenario of three calls overwrites one.
     pub const REMEMBERED: usize = 2;
 }

@@ -1,8 +1,8 @@
-//! Starts the ranks: each with the environment that nexarCommInitFromEnv reads, in a process group of
-//! its own, its output in pipes.
+//! Starts the ranks: each with the environment that nexarCommInitFromEnv reads, in a process group
+//! of its own, its output in pipes.
 //!
-//! A group of its own, so that a Ctrl-C reaches a rank once, from nexar-run, and a signal for a rank
-//! reaches all that it has started.
+//! A group of its own, so that a Ctrl-C reaches a rank once, from nexar-run, and a signal for a
+//! rank reaches all that it has started.
 
 use std::fmt::Write as _;
 use std::fs::File;

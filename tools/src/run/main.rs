@@ -1,5 +1,5 @@
-//! nexar-run: starts the ranks of a job as processes of this machine, and is their face: their output,
-//! their signals, their end.
+//! nexar-run: starts the ranks of a job as processes of this machine, and is their face: their
+//! output, their signals, their end.
 //!
 //! ```text
 //!   launch   start the ranks: environment, process group, pipes

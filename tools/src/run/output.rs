@@ -1,8 +1,8 @@
 //! What the ranks print: whole lines with the rank in front, stdout to stdout and stderr to stderr.
 //!
 //! A thread for each pipe, because a rank must never wait for another's; one lock for both streams,
-//! because they often end in the same file. Whoever reads our output may stand still, and the watch must
-//! go on: its sentences are printed by a thread of their own.
+//! because they often end in the same file. The reader of our output may stop, and the watch
+//! must go on: its sentences are printed by a thread of their own.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -70,8 +70,8 @@ impl Output {
         thread::Builder::new().stack_size(STACK).spawn(relay).map(drop)
     }
 
-    /// Waits until everything is printed, and tells whether it was. A pipe that a process which left
-    /// its rank's group still holds is not waited for.
+    /// Waits until everything is printed, and tells whether it was. A pipe that a process which
+    /// left its rank's group still holds is not waited for.
     pub fn finish(self, until: Option<Instant>) -> bool {
         drop((self.words, self.unfinished));
         loop {
@@ -82,7 +82,7 @@ impl Output {
             let left = until.map_or(SILENCE, |until| SILENCE.min(until - now));
             match self.finished.recv_timeout(left) {
                 Err(RecvTimeoutError::Disconnected) => return true,
-                // Whoever writes is waiting for our reader, not for a rank.
+                // The writer waits for the reader of our output, not for a rank.
                 _ => match LINE.try_lock() {
                     Err(TryLockError::WouldBlock) => {}
                     _ if left == SILENCE => return true,

@@ -87,7 +87,7 @@ impl Signals {
     }
 }
 
-/// Of nohup, or of a shell that started us in the background: it shall stay ignored.
+/// Set by nohup, or by a shell that started us in the background: it stays ignored.
 fn is_ignored(signal: i32) -> bool {
     // SAFETY: a sigaction is plain numbers; it is written by the call.
     let mut action = unsafe { mem::zeroed::<libc::sigaction>() };

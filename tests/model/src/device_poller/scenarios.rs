@@ -9,8 +9,8 @@ use loom::future::block_on;
 use loom::sync::Mutex;
 use loom::thread;
 
-use super::file::come_to;
-use crate::device::pinned::Cell;
+use super::file::reach;
+use crate::device::pinned::TimelineSemaphore;
 use crate::in_orders_with;
 use crate::runtime::join_started;
 use crate::sync::let_time_pass;
@@ -22,29 +22,29 @@ fn is_over() -> bool {
 /// Registers a last wait, on which the poller ends. So the scenario also shows that a poller that
 /// has gone to sleep is woken once more.
 fn end() {
-    let last = Box::pin(come_to(Cell::that_ends_poller(), 1, is_over));
+    let last = Box::pin(reach(TimelineSemaphore::that_ends_poller(), 1, is_over));
     // The poller ends with its lock poisoned, which the drop would take.
     let mut last = ManuallyDrop::new(last);
     assert!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     join_started();
 }
 
-fn device(cells: &[Cell]) -> thread::JoinHandle<()> {
-    let cells = cells.to_vec();
-    thread::spawn(move || cells.iter().for_each(|cell| cell.advance(1)))
+fn device(semaphores: &[TimelineSemaphore]) -> thread::JoinHandle<()> {
+    let semaphores = semaphores.to_vec();
+    thread::spawn(move || semaphores.iter().for_each(|semaphore| semaphore.advance(1)))
 }
 
 /// Waits for a word, whose memory is then freed.
-fn wait(cell: Cell) {
-    assert!(block_on(come_to(cell, 1, is_over)));
-    cell.free();
+fn wait(semaphore: TimelineSemaphore) {
+    assert!(block_on(reach(semaphore, 1, is_over)));
+    semaphore.free();
 }
 
 pub fn a_thread_that_waits_is_woken() {
     in_orders_with(3, || {
-        let cell = Cell::at_zero();
-        let device = device(&[cell]);
-        wait(cell);
+        let semaphore = TimelineSemaphore::at_zero();
+        let device = device(&[semaphore]);
+        wait(semaphore);
         device.join().unwrap();
         end();
     });
@@ -53,9 +53,9 @@ pub fn a_thread_that_waits_is_woken() {
 /// The poller may have gone to sleep between the two.
 pub fn a_second_wait_is_woken_too() {
     in_orders_with(2, || {
-        let cells = [Cell::at_zero(), Cell::at_zero()];
-        let device = device(&cells);
-        cells.into_iter().for_each(wait);
+        let semaphores = [TimelineSemaphore::at_zero(), TimelineSemaphore::at_zero()];
+        let device = device(&semaphores);
+        semaphores.into_iter().for_each(wait);
         device.join().unwrap();
         end();
     });
@@ -64,7 +64,7 @@ pub fn a_second_wait_is_woken_too() {
 /// Each of two threads writes the word of the other, one of them after its own wait.
 pub fn threads_that_wait_at_once_are_all_woken() {
     in_orders_with(2, || {
-        let [first, second] = [Cell::at_zero(), Cell::at_zero()];
+        let [first, second] = [TimelineSemaphore::at_zero(), TimelineSemaphore::at_zero()];
         let other = thread::spawn(move || {
             wait(first);
             second.advance(1);
@@ -79,14 +79,14 @@ pub fn threads_that_wait_at_once_are_all_woken() {
 /// A wait that moves to another task is woken there.
 pub fn the_waker_of_the_last_poll_is_woken() {
     in_orders_with(2, || {
-        let cell = Cell::at_zero();
-        let mut coming = Box::pin(come_to(cell, 1, is_over));
+        let semaphore = TimelineSemaphore::at_zero();
+        let mut coming = Box::pin(reach(semaphore, 1, is_over));
         let mut nobody = Context::from_waker(Waker::noop());
         let polled = coming.as_mut().poll(&mut nobody);
         assert!(polled.is_pending());
-        let device = device(&[cell]);
+        let device = device(&[semaphore]);
         assert!(block_on(coming));
-        cell.free();
+        semaphore.free();
         device.join().unwrap();
         end();
     });
@@ -94,12 +94,12 @@ pub fn the_waker_of_the_last_poll_is_woken() {
 
 pub fn a_wait_that_is_given_up_leaves_its_word_alone() {
     in_orders_with(4, || {
-        let cell = Cell::at_zero();
-        let device = device(&[cell]);
-        let mut coming = Box::pin(come_to(cell, 1, is_over));
+        let semaphore = TimelineSemaphore::at_zero();
+        let device = device(&[semaphore]);
+        let mut coming = Box::pin(reach(semaphore, 1, is_over));
         let _ = coming.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(coming);
-        cell.free();
+        semaphore.free();
         device.join().unwrap();
         end();
     });
@@ -108,7 +108,7 @@ pub fn a_wait_that_is_given_up_leaves_its_word_alone() {
 /// The word never comes. Nobody wakes the waiting thread but the poller, each millisecond.
 pub fn a_wait_that_is_over_ends() {
     in_orders_with(3, || {
-        let cell = Cell::at_zero();
+        let semaphore = TimelineSemaphore::at_zero();
         // A lock, as loom's atomics may return an old value for ever.
         let is_over = Arc::new(Mutex::new(false));
         let over = Arc::clone(&is_over);
@@ -116,8 +116,8 @@ pub fn a_wait_that_is_over_ends() {
             *over.lock().unwrap() = true;
             let_time_pass();
         });
-        assert!(!block_on(come_to(cell, 1, move || *is_over.lock().unwrap())));
-        cell.free();
+        assert!(!block_on(reach(semaphore, 1, move || *is_over.lock().unwrap())));
+        semaphore.free();
         other.join().unwrap();
         end();
     });

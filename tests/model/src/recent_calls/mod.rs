@@ -1,5 +1,5 @@
-//! The seqlock of recent calls (`recent_calls.rs`): a reader gets whole calls of the numbers that it asks
-//! for, while the writer goes on and overwrites them.
+//! The seqlock of recent calls (`recent_calls.rs`): a reader gets whole calls of the numbers that
+//! it asks for, while the writer goes on and overwrites them.
 //!
 //! loom runs the file itself, with room for two calls. Its loads return every store that the
 //! language allows, stale ones too. Two release/acquire pairs order the words of a call, that of

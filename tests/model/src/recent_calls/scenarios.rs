@@ -7,7 +7,7 @@ use loom::thread;
 use super::file::RecentCalls;
 use crate::in_every_order;
 use crate::op::Call;
-use crate::transport::board::REMEMBERED;
+use crate::transport::call_table::REMEMBERED;
 
 /// Words that tell their call's number, each in its own way.
 fn words(seq: u64) -> [u64; 2] {

@@ -1,29 +1,30 @@
-//! How far away the processors are that the other ranks run on: measured by what it takes to read a line that
-//! another has just written.
+//! Whether the ranks of a host run on processors that share a cache: measured by the time to read a
+//! cache line that another rank has written last.
 //!
-//! Processors that share a cache hand each other what they have written in some tens of nanoseconds, others in
-//! more than a hundred, line by line: for those it is better to write large data past the caches, to memory. No system
-//! tells for sure which is the case: virtual processors wander.
+//! Processors that share a cache transfer a line in 40 to 80 ns, others in 120 to 200 ns: five
+//! times as slowly as memory does. For those it is better to write large data past the caches, to
+//! memory. No interface of the system tells which is the case, because virtual processors migrate.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-/// What it takes, the clock's own time included, to read a line of one that shares no cache: at least this.
+/// The least time, including that of the clock, to read a line from a processor that shares no
+/// cache.
 const FAR: Duration = Duration::from_nanos(90);
-/// What takes longer was interrupted.
+/// A longer measurement was interrupted.
 const INTERRUPTED: Duration = Duration::from_nanos(800);
-/// A measurement counts as one of so many.
+/// The weight of a measurement in the moving average is 1 / `MEMORY`.
 const MEMORY: u32 = 4;
 
-/// The mean of the latest times, in nanoseconds.
+/// The moving average of the times, in nanoseconds.
 #[derive(Default)]
-pub(super) struct Distance(AtomicU32);
+pub(super) struct CacheLocality(AtomicU32);
 
-impl Distance {
-    /// Reads lines that others have written last, and takes the longest time for the distance: a rank on this
-    /// rank's own processor tells nothing.
+impl CacheLocality {
+    /// Reads lines that other ranks have written last. The longest time counts: a rank on this
+    /// rank's own processor says nothing.
     pub fn measure(
         &self,
         lines: impl Iterator<Item = (usize, impl FnOnce() -> u64)>,

@@ -1,11 +1,11 @@
 //! How threads of ours wait for a number that a device writes.
 //!
-//! A device wakes nobody, so one thread of the process looks at all numbers that are waited for. It spins
-//! briefly when something happens, since a device is mostly quick, then gives way, then naps; while nobody
-//! waits it sleeps. Leaves to others what they wait for. Invariants: it makes no CUDA call; a number is
-//! looked at only while somebody waits for it, so that its memory may be freed after; no lock is held while
-//! somebody is woken or asked, and who waits asks himself, each millisecond, whether he still needs to: what
-//! belongs to him is never dropped by another thread.
+//! A device wakes nobody, so one thread of the process looks at all numbers that are waited for. It
+//! spins briefly when something happens, since a device is mostly quick, then gives way, then naps;
+//! while nobody waits it sleeps. Leaves to others what they wait for. Invariants: it makes no CUDA
+//! call; a number is looked at only while somebody waits for it, so that its memory may be freed
+//! after; no lock is held while somebody is woken or asked, and who waits asks himself, each
+//! millisecond, whether he still needs to: what belongs to him is never dropped by another thread.
 
 use std::future::poll_fn;
 use std::num::NonZeroU64;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use slotmap::{DefaultKey, SlotMap};
 use tracing::debug;
 
-use crate::device::pinned::Cell;
+use crate::device::pinned::TimelineSemaphore;
 use crate::runtime::start_thread;
 use crate::sync::{
     Condvar, Instant, Mutex, MutexGuard, OnceLock, PoisonError, cores, sleep, yield_now,
@@ -24,37 +24,38 @@ use crate::sync::{
 /// How long it looks at once, then letting others have the processor.
 const SPIN: Duration = Duration::from_micros(10);
 const YIELD: Duration = Duration::from_micros(60);
-/// A nap is this part of the time since something happened: who has waited long does not mind a little more.
-/// On a virtual processor each nap costs 10 us, so that a longest of 50 us took a quarter of one.
+/// A nap is this part of the time since something happened: who has waited long does not mind a
+/// little more. On a virtual processor each nap costs 10 us, so that a longest of 50 us took a
+/// quarter of one.
 const NAP_PART: u32 = 16;
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(200);
 /// How often all who wait ask whether they need to.
 const ASK: Duration = Duration::from_millis(1);
 
-/// Waits until the cell has come to the value: true; or `is_over` says that nobody needs it any more: false.
-/// May be dropped at any time.
-pub async fn come_to(
-    cell: Cell,
+/// Waits until the cell has come to the value: true; or `is_over` says that nobody needs it any
+/// more: false. May be dropped at any time.
+pub async fn reach(
+    semaphore: TimelineSemaphore,
     value: u32,
     is_over: impl Fn() -> bool + Send + Sync + 'static,
 ) -> bool {
-    let mut seat = Seat { gate: gate(), key: None };
+    let mut waiter = PolledWait { poller: poller(), key: None };
     poll_fn(|context| {
-        if cell.has_come_to(value) {
+        if semaphore.has_reached(value) {
             return Poll::Ready(true);
         }
         if is_over() {
             return Poll::Ready(false);
         }
-        seat.wait(cell, value, context);
+        waiter.wait(semaphore, value, context);
         Poll::Pending
     })
     .await
 }
 
-struct Gate {
-    queue: Mutex<Queue>,
+struct DevicePoller {
+    queue: Mutex<WaiterQueue>,
     /// Wakes the thread.
     somebody: Condvar,
     /// There is a thread that looks.
@@ -62,7 +63,7 @@ struct Gate {
 }
 
 #[derive(Default)]
-struct Queue {
+struct WaiterQueue {
     waits: SlotMap<DefaultKey, Wait>,
     /// Counts the waits that have begun.
     begun: u64,
@@ -70,35 +71,35 @@ struct Queue {
 
 /// Somebody who will be woken when the number has come, and now and then before.
 struct Wait {
-    cell: Cell,
+    semaphore: TimelineSemaphore,
     value: u32,
     waker: Waker,
 }
 
 /// A seat in the queue, kept until its number comes or its owner leaves.
-struct Seat {
-    gate: &'static Gate,
+struct PolledWait {
+    poller: &'static DevicePoller,
     key: Option<DefaultKey>,
 }
 
-fn gate() -> &'static Gate {
-    static GATE: OnceLock<Gate> = OnceLock::new();
-    GATE.get_or_init(|| {
-        let started = start_thread("nexar-gate", || GATE.wait().keep());
+fn poller() -> &'static DevicePoller {
+    static POLLER: OnceLock<DevicePoller> = OnceLock::new();
+    POLLER.get_or_init(|| {
+        let started = start_thread("nexar-device-poll", || POLLER.wait().keep());
         if let Err(error) = &started {
             debug!("{error}; who waits for a device looks himself");
         }
-        Gate { queue: Mutex::default(), somebody: Condvar::new(), is_kept: started.is_ok() }
+        DevicePoller { queue: Mutex::default(), somebody: Condvar::new(), is_kept: started.is_ok() }
     })
 }
 
-impl Seat {
-    fn wait(&mut self, cell: Cell, value: u32, context: &Context<'_>) {
-        if !self.gate.is_kept {
+impl PolledWait {
+    fn wait(&mut self, semaphore: TimelineSemaphore, value: u32, context: &Context<'_>) {
+        if !self.poller.is_kept {
             context.waker().wake_by_ref();
             return;
         }
-        let mut queue = self.gate.queue();
+        let mut queue = self.poller.queue();
         if let Some(wait) = self.key.and_then(|key| queue.waits.get_mut(key)) {
             if !wait.waker.will_wake(context.waker()) {
                 let old = std::mem::replace(&mut wait.waker, context.waker().clone());
@@ -109,31 +110,32 @@ impl Seat {
             return;
         }
         let is_first = queue.waits.is_empty();
-        self.key = Some(queue.waits.insert(Wait { cell, value, waker: context.waker().clone() }));
+        self.key =
+            Some(queue.waits.insert(Wait { semaphore, value, waker: context.waker().clone() }));
         queue.begun += 1;
         drop(queue);
         if is_first {
-            self.gate.somebody.notify_one();
+            self.poller.somebody.notify_one();
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for PolledWait {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            let left = self.gate.queue().waits.remove(key);
+            let left = self.poller.queue().waits.remove(key);
             // Without the lock, as above.
             drop(left);
         }
     }
 }
 
-impl Gate {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl DevicePoller {
+    fn queue(&self) -> MutexGuard<'_, WaiterQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The work of the thread `nexar-gate`.
+    /// The work of the thread `nexar-device-poll`.
     fn keep(&self) {
         // Else a nap is longer than it is meant to be. If that cannot be had, it is.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
@@ -168,17 +170,17 @@ impl Gate {
     }
 }
 
-impl Queue {
+impl WaiterQueue {
     /// Those whose number has come, who leave, or all.
     fn take_those_to_wake(&mut self, all: bool, woken: &mut Vec<Waker>) {
         self.waits.retain(|_, wait| {
-            let has_come = wait.cell.has_come_to(wait.value);
-            if has_come {
+            let has_reached = wait.semaphore.has_reached(wait.value);
+            if has_reached {
                 woken.push(std::mem::replace(&mut wait.waker, Waker::noop().clone()));
             } else if all {
                 woken.push(wait.waker.clone());
             }
-            !has_come
+            !has_reached
         });
     }
 }
@@ -199,21 +201,21 @@ mod tests {
     #[test]
     fn who_waits_is_woken_when_the_number_has_come() {
         for naps in [0, 1, 200] {
-            let cell = Cell::of_test(u32::MAX);
+            let semaphore = TimelineSemaphore::of_test(u32::MAX);
             let writer = std::thread::spawn(move || {
                 (0..naps).for_each(|_| sleep(SHORTEST_NAP));
-                cell.advance(2);
+                semaphore.advance(2);
             });
-            assert!(awaited(come_to(cell, 1, || false)));
+            assert!(awaited(reach(semaphore, 1, || false)));
             writer.join().unwrap();
         }
     }
 
     #[test]
     fn a_number_that_has_come_is_not_waited_for_even_if_all_is_over() {
-        let cell = Cell::of_test(5);
+        let semaphore = TimelineSemaphore::of_test(5);
         let mut nobody = Context::from_waker(Waker::noop());
-        let mut coming = std::pin::pin!(come_to(cell, 5, || true));
+        let mut coming = std::pin::pin!(reach(semaphore, 5, || true));
         assert_eq!(coming.as_mut().poll(&mut nobody), Poll::Ready(true));
     }
 
@@ -223,7 +225,7 @@ mod tests {
         let asked = Arc::new(AtomicUsize::new(0));
         let (over, count) = (Arc::clone(&is_over), Arc::clone(&asked));
         let waiter = std::thread::spawn(move || {
-            awaited(come_to(Cell::of_test(0), 1, move || {
+            awaited(reach(TimelineSemaphore::of_test(0), 1, move || {
                 count.fetch_add(1, Ordering::Relaxed);
                 over.load(Ordering::Relaxed)
             }))
@@ -235,24 +237,26 @@ mod tests {
         assert!(!waiter.join().unwrap());
     }
 
-    /// The answer of one is the question of the next, so that all wait at once and none is woken in vain.
+    /// The answer of one is the question of the next, so that all wait at once and none is woken in
+    /// vain.
     #[test]
     fn many_wait_at_once_and_each_wakes_the_next() {
         const WAITERS: usize = 8;
         const ROUNDS: u32 = 200;
-        let cells: Vec<_> = (0..WAITERS).map(|_| Cell::of_test(u32::MAX - 50)).collect();
+        let semaphores: Vec<_> =
+            (0..WAITERS).map(|_| TimelineSemaphore::of_test(u32::MAX - 50)).collect();
         let start = u32::MAX - 50;
         let one = |index: usize| {
-            let (mine, next) = (cells[index], cells[(index + 1) % WAITERS]);
+            let (mine, next) = (semaphores[index], semaphores[(index + 1) % WAITERS]);
             async move {
                 for round in 1..=ROUNDS {
-                    assert!(come_to(mine, start.wrapping_add(round), || false).await);
+                    assert!(reach(mine, start.wrapping_add(round), || false).await);
                     let passed_on = round + u32::from(index + 1 == WAITERS);
                     next.advance(start.wrapping_add(passed_on));
                 }
             }
         };
-        cells[0].advance(start.wrapping_add(1));
+        semaphores[0].advance(start.wrapping_add(1));
         // Half on a thread each, half together on one.
         std::thread::scope(|scope| {
             for index in 0..WAITERS / 2 {
@@ -265,11 +269,12 @@ mod tests {
 
     #[test]
     fn whoever_stops_waiting_leaves_nothing_behind() {
-        let cell = Cell::of_test(0);
+        let semaphore = TimelineSemaphore::of_test(0);
         let waker = Waker::from(Arc::new(Counter::default()));
-        let mut coming = Box::pin(come_to(cell, 1, || false));
+        let mut coming = Box::pin(reach(semaphore, 1, || false));
         assert!(coming.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        let is_watched = || gate().queue().waits.values().any(|wait| wait.waker.will_wake(&waker));
+        let is_watched =
+            || poller().queue().waits.values().any(|wait| wait.waker.will_wake(&waker));
         assert!(is_watched());
         drop(coming);
         assert!(!is_watched());
@@ -286,15 +291,15 @@ mod tests {
 
     #[test]
     fn the_last_who_polled_is_woken() {
-        let cell = Cell::of_test(0);
+        let semaphore = TimelineSemaphore::of_test(0);
         let counters = [Arc::new(Counter::default()), Arc::new(Counter::default())];
-        let mut coming = Box::pin(come_to(cell, 1, || false));
+        let mut coming = Box::pin(reach(semaphore, 1, || false));
         for counter in &counters {
             let waker = Waker::from(Arc::clone(counter));
             assert!(coming.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         let woken_before = counters[0].0.load(Ordering::Relaxed);
-        cell.advance(1);
+        semaphore.advance(1);
         let deadline = Instant::now() + Duration::from_secs(60);
         while counters[1].0.load(Ordering::Relaxed) == 0 {
             assert!(Instant::now() < deadline, "nobody was woken");

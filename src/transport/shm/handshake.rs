@@ -1,15 +1,15 @@
-//! How the ranks of one host come to share memory: each hands the first of them the descriptors of what it
-//! has made, and gets those of all others.
+//! The shared-memory handshake of the ranks of one host: each rank sends the first of them the
+//! descriptors of its memory, and receives those of all others.
 //!
-//! They meet at a socket without a file. Its name follows from a secret of the communicator's members, so
-//! that no stranger can take it beforehand. Any process of the host may connect once the socket is there,
-//! so each side proves its key of the roster, for this one meeting. That descriptors arrive at all is the
-//! proof that memory is shared; no name of a host is believed. Leaves to the caller what follows if it
-//! fails.
+//! The first rank listens at an abstract Unix socket. Its name is derived from a secret of the
+//! communicator's members, so that no stranger can bind it first. Any process of the host may
+//! connect to it, so each side proves its key of the roster, for this one handshake. That
+//! descriptors arrive is the proof that memory can be shared: no host name is trusted. Leaves to
+//! the caller what follows if it fails.
 //!
-//! Invariants: no call here blocks its thread, so that the caller's deadline ends every wait; a stranger
-//! makes nobody wait longer; descriptors on their way are few. The kernel counts those of all processes of
-//! a user against one limit, the number of files that the sender may have open.
+//! Invariants: no call here blocks its thread, so that the caller's deadline ends every wait; a
+//! stranger delays no rank; few descriptors are in flight. The kernel counts the descriptors in
+//! flight of all processes of a user against one limit, RLIMIT_NOFILE of the sender.
 
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
@@ -30,107 +30,109 @@ use tokio::time::sleep;
 
 use crate::transport::key::{Identity, PublicKey, Secret, random};
 
-/// Of what a rank has made: its shelf, its bell and its arena.
+/// The descriptors of a rank: segment, doorbell and arena.
 pub const DESCRIPTORS: usize = 3;
 pub type Descriptors = [OwnedFd; DESCRIPTORS];
 
-/// Pause before the next try to connect to a first rank that does not listen yet or is busy, and to send
-/// descriptors while too many are on their way.
+/// Pause before the next attempt to connect to a first rank that does not listen yet or is busy,
+/// and to send descriptors while too many are in flight.
 const RETRY: Duration = Duration::from_millis(2);
-/// Guests that the first rank hands descriptors to at the same time.
-const GUESTS_AT_ONCE: usize = 8;
-/// Ranks whose descriptors one message carries. The guest acknowledges each message.
+/// Ranks to which the first rank sends descriptors at the same time.
+const RANKS_SERVED_AT_ONCE: usize = 8;
+/// Ranks whose descriptors one message carries. The receiver acknowledges each message.
 const RANKS_AT_ONCE: usize = 8;
 const MOST_DESCRIPTORS: usize = RANKS_AT_ONCE * DESCRIPTORS;
-/// Of those who have come and not proved anything yet.
+/// Connections that have not proved a key yet.
 const MOST_STRANGERS: usize = 1024;
 
 const CHALLENGE: usize = 32;
 const SIGNATURE: usize = 64;
-/// What a guest answers: its index, a challenge of its own and its signature.
+/// The answer of a rank: its index, its own challenge and its signature.
 const ANSWER: usize = 4 + CHALLENGE + SIGNATURE;
 
-/// The ranks that meet.
-pub struct Party<'a> {
+/// The ranks of the handshake.
+pub struct HostGroup<'a> {
     /// The number of the communicator.
     pub name: u64,
-    /// Known to the members of the communicator alone.
+    /// Known only to the members of the communicator.
     pub secret: &'a Secret,
     pub me: &'a Identity,
     pub index: usize,
-    /// Of all of them, in order.
+    /// The keys of all ranks, by index.
     pub keys: Vec<PublicKey>,
 }
 
-/// Hands over `own`, if this rank could make it, and returns what all ranks have made, in order, this
-/// rank's own not among them. Must be called inside the runtime.
-pub async fn meet(
-    party: &Party<'_>,
+/// Sends `own`, if this rank could create it, and returns the descriptors of all ranks by index,
+/// `None` for this rank. Must be called inside the runtime.
+pub async fn exchange_descriptors(
+    group: &HostGroup<'_>,
     own: Option<&Descriptors>,
 ) -> Result<Vec<Option<Descriptors>>> {
-    match party.index {
-        0 => host(party, own).await,
-        _ => visit(party, own).await,
+    match group.index {
+        0 => serve(group, own).await,
+        _ => join(group, own).await,
     }
 }
 
-/// The first rank lets the others come, and gives each what all have brought.
-async fn host(party: &Party<'_>, own: Option<&Descriptors>) -> Result<Vec<Option<Descriptors>>> {
-    let address = SocketAddr::from_abstract_name(party.socket_name())?;
+/// The first rank: accepts the others, and sends each the descriptors of all.
+async fn serve(
+    group: &HostGroup<'_>,
+    own: Option<&Descriptors>,
+) -> Result<Vec<Option<Descriptors>>> {
+    let address = SocketAddr::from_abstract_name(group.socket_name())?;
     let listener = StdListener::bind_addr(&address)?;
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
-    let mut guests: Vec<Option<Guest>> = party.keys.iter().map(|_| None).collect();
+    let mut joined: Vec<Option<JoinedRank>> = group.keys.iter().map(|_| None).collect();
     let mut arriving = FuturesUnordered::new();
-    while guests.iter().skip(1).any(Option::is_none) {
+    while joined.iter().skip(1).any(Option::is_none) {
         tokio::select! {
             Some(arrived) = arriving.next(), if !arriving.is_empty() => {
-                // A stranger is not an error: the rank may still come.
-                let Ok(guest): Result<Guest> = arrived else { continue };
-                let index = guest.index;
-                guests[index] = Some(guest);
+                // A stranger is not an error: the rank may still connect.
+                let Ok(rank): Result<JoinedRank> = arrived else { continue };
+                let index = rank.index;
+                joined[index] = Some(rank);
             }
             accepted = listener.accept(), if arriving.len() < MOST_STRANGERS => {
-                arriving.push(receive(party, accepted?.0));
+                arriving.push(receive(group, accepted?.0));
             }
         }
     }
     let cannot = || Error::new(ErrorKind::Unsupported, "a rank has no memory to share");
     let own = own.ok_or_else(cannot)?;
-    if guests.iter().flatten().any(|guest| guest.brought.is_none()) {
+    if joined.iter().flatten().any(|rank| rank.brought.is_none()) {
         return Err(cannot());
     }
-    let brought = guests.iter().map(|guest| guest.as_ref().and_then(|one| one.brought.as_ref()));
+    let brought = joined.iter().map(|rank| rank.as_ref().and_then(|one| one.brought.as_ref()));
     let all: Vec<_> = brought.map(|brought| brought.unwrap_or(own)).collect();
-    let handing_out: Vec<_> = guests.iter().flatten().map(|guest| hand_out(guest, &all)).collect();
-    let mut handed_out = stream::iter(handing_out).buffer_unordered(GUESTS_AT_ONCE);
+    let handing_out: Vec<_> = joined.iter().flatten().map(|rank| hand_out(rank, &all)).collect();
+    let mut handed_out = stream::iter(handing_out).buffer_unordered(RANKS_SERVED_AT_ONCE);
     while let Some(one) = handed_out.next().await {
         one?;
     }
     drop(handed_out);
-    Ok(guests.into_iter().map(|guest| guest.and_then(|guest| guest.brought)).collect())
+    Ok(joined.into_iter().map(|rank| rank.and_then(|rank| rank.brought)).collect())
 }
 
-/// One that has proved who it is.
-struct Guest {
+/// A rank that has proved its key.
+struct JoinedRank {
     index: usize,
     stream: UnixStream,
     brought: Option<Descriptors>,
 }
 
-/// Gives a guest the descriptors of all other ranks, in order.
-async fn hand_out(guest: &Guest, all: &[&Descriptors]) -> Result<()> {
-    let others: Vec<_> =
-        all.iter().enumerate().filter(|(index, _)| *index != guest.index).collect();
+/// Sends a rank the descriptors of all other ranks, by index.
+async fn hand_out(rank: &JoinedRank, all: &[&Descriptors]) -> Result<()> {
+    let others: Vec<_> = all.iter().enumerate().filter(|(index, _)| *index != rank.index).collect();
     for some in others.chunks(RANKS_AT_ONCE) {
         let descriptors = some.iter().flat_map(|(_, brought)| brought.each_ref());
-        send(&guest.stream, &[some.len() as u8], descriptors).await?;
-        recv(&guest.stream, &mut [0]).await?;
+        send(&rank.stream, &[some.len() as u8], descriptors).await?;
+        recv(&rank.stream, &mut [0]).await?;
     }
     Ok(())
 }
 
-async fn receive(party: &Party<'_>, stream: UnixStream) -> Result<Guest> {
+async fn receive(group: &HostGroup<'_>, stream: UnixStream) -> Result<JoinedRank> {
     check_user(&stream)?;
     let challenge = random::<CHALLENGE>().map_err(Error::other)?;
     send(&stream, &challenge, []).await?;
@@ -142,39 +144,42 @@ async fn receive(party: &Party<'_>, stream: UnixStream) -> Result<Guest> {
     let (index, rest) = answer.split_at(4);
     let (theirs, signature) = rest.split_at(CHALLENGE);
     let index = u32::from_le_bytes(index.try_into().expect("4 bytes")) as usize;
-    let key = party.keys.get(index).filter(|_| index > 0).ok_or(ErrorKind::InvalidData)?;
-    let signed = |role| party.signed(role, index, &challenge, theirs);
+    let key = group.keys.get(index).filter(|_| index > 0).ok_or(ErrorKind::InvalidData)?;
+    let signed = |role| group.signed(role, index, &challenge, theirs);
     if !key.verify(&signed(b"guest"), signature) {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    send(&stream, &party.me.sign(&signed(b"host.")), []).await?;
-    Ok(Guest { index, stream, brought })
+    send(&stream, &group.me.sign(&signed(b"host.")), []).await?;
+    Ok(JoinedRank { index, stream, brought })
 }
 
-async fn visit(party: &Party<'_>, own: Option<&Descriptors>) -> Result<Vec<Option<Descriptors>>> {
-    let stream = connect(party).await?;
+async fn join(
+    group: &HostGroup<'_>,
+    own: Option<&Descriptors>,
+) -> Result<Vec<Option<Descriptors>>> {
+    let stream = connect(group).await?;
     check_user(&stream)?;
     let (mut theirs, challenge) = ([0; CHALLENGE], random::<CHALLENGE>().map_err(Error::other)?);
     recv(&stream, &mut theirs).await?;
-    let signed = |role| party.signed(role, party.index, &theirs, &challenge);
-    let signature = party.me.sign(&signed(b"guest"));
-    let index = (party.index as u32).to_le_bytes();
+    let signed = |role| group.signed(role, group.index, &theirs, &challenge);
+    let signature = group.me.sign(&signed(b"guest"));
+    let index = (group.index as u32).to_le_bytes();
     let answer = [&index[..], &challenge, &signature].concat();
     send(&stream, &answer, own.into_iter().flatten()).await?;
     let mut signature = [0; SIGNATURE];
     recv(&stream, &mut signature).await?;
-    if !party.keys[0].verify(&signed(b"host."), &signature) {
+    if !group.keys[0].verify(&signed(b"host."), &signature) {
         return Err(ErrorKind::PermissionDenied.into());
     }
-    let mut all: Vec<Option<Descriptors>> = party.keys.iter().map(|_| None).collect();
-    let others = all.iter_mut().enumerate().filter(|(index, _)| *index != party.index);
-    let mut others: Vec<_> = others.map(|(_, place)| place).collect();
+    let mut all: Vec<Option<Descriptors>> = group.keys.iter().map(|_| None).collect();
+    let others = all.iter_mut().enumerate().filter(|(index, _)| *index != group.index);
+    let mut others: Vec<_> = others.map(|(_, location)| location).collect();
     for some in others.chunks_mut(RANKS_AT_ONCE) {
         let mut count = [0];
         let mut descriptors = recv(&stream, &mut count).await?.into_iter();
-        for place in some.iter_mut() {
+        for location in some.iter_mut() {
             let brought: Vec<_> = descriptors.by_ref().take(DESCRIPTORS).collect();
-            **place = Some(brought.try_into().map_err(|_| too_few())?);
+            **location = Some(brought.try_into().map_err(|_| too_few())?);
         }
         send(&stream, &count, []).await?;
     }
@@ -187,9 +192,9 @@ fn too_few() -> Error {
     )
 }
 
-/// Connects to the first rank. Never blocks, also not while the queue of its listener is full.
-async fn connect(party: &Party<'_>) -> Result<UnixStream> {
-    let address = SocketAddrUnix::new_abstract_name(party.socket_name().as_bytes())?;
+/// Connects to the first rank. Never blocks, even while the backlog of its listener is full.
+async fn connect(group: &HostGroup<'_>) -> Result<UnixStream> {
+    let address = SocketAddrUnix::new_abstract_name(group.socket_name().as_bytes())?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     loop {
@@ -201,8 +206,8 @@ async fn connect(party: &Party<'_>) -> Result<UnixStream> {
     }
 }
 
-impl Party<'_> {
-    /// The name of the socket, which has no file. A name that a stranger sees tells nothing of others.
+impl HostGroup<'_> {
+    /// The name of the abstract socket. It reveals nothing about the names of other communicators.
     fn socket_name(&self) -> String {
         let (name, host) = (self.name.to_le_bytes(), self.keys[0].bytes());
         let derived = self.secret.derive(b"", &[b"nexar/1 handshake socket", &name, host]);
@@ -210,22 +215,22 @@ impl Party<'_> {
         format!("nexar-{}", digits.collect::<String>())
     }
 
-    /// What a signature covers: it is worth nothing in another meeting or from another role.
-    fn signed(&self, role: &[u8; 5], index: usize, host: &[u8], guest: &[u8]) -> Vec<u8> {
+    /// What a signature covers: it is worthless in another handshake or role.
+    fn signed(&self, role: &[u8; 5], index: usize, host: &[u8], rank: &[u8]) -> Vec<u8> {
         let (name, index) = (self.name.to_le_bytes(), (index as u32).to_le_bytes());
-        [&b"nexar/1 shm "[..], role, &name, &index, host, guest].concat()
+        [&b"nexar/1 shm "[..], role, &name, &index, host, rank].concat()
     }
 }
 
-/// Memory is shared with processes of the same user only.
+/// Memory is shared only with processes of the same user.
 fn check_user(stream: &UnixStream) -> Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
     let same = peer == rustix::process::geteuid();
     if same { Ok(()) } else { Err(ErrorKind::PermissionDenied.into()) }
 }
 
-/// Sends bytes, few enough to go at once, with descriptors. Waits while the user has too many descriptors
-/// on their way.
+/// Sends bytes, few enough for one sendmsg, with descriptors. Waits while the user has too many
+/// descriptors in flight.
 async fn send(
     stream: &UnixStream,
     bytes: &[u8],
@@ -251,7 +256,7 @@ async fn send(
     if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-/// Receives as many bytes, and returns the descriptors that came with them.
+/// Receives exactly these bytes, and returns the descriptors that arrived with them.
 async fn recv(stream: &UnixStream, into: &mut [u8]) -> Result<Vec<OwnedFd>> {
     let (mut done, mut descriptors) = (0, Vec::new());
     while done < into.len() {
@@ -294,8 +299,8 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    /// Has a thread with a runtime of its own poll a future. `None` if it takes longer than `DEADLINE`,
-    /// also where a system call holds the thread.
+    /// Polls a future on a thread with its own runtime. `None` if it takes longer than `DEADLINE`,
+    /// also if a system call blocks the thread.
     fn polled<T: Send + 'static>(future: impl AsyncFnOnce() -> T + Send + 'static) -> Option<T> {
         let (sender, ended) = channel();
         std::thread::spawn(move || {
@@ -309,9 +314,14 @@ mod tests {
         (0..ranks).map(|_| Identity::random().unwrap()).collect()
     }
 
-    fn party<'a>(all: &'a [Identity], secret: &'a Secret, index: usize, name: u64) -> Party<'a> {
+    fn group<'a>(
+        all: &'a [Identity],
+        secret: &'a Secret,
+        index: usize,
+        name: u64,
+    ) -> HostGroup<'a> {
         let keys = all.iter().map(Identity::public).collect();
-        Party { name, secret, me: &all[index], index, keys }
+        HostGroup { name, secret, me: &all[index], index, keys }
     }
 
     fn file(rank: usize, of: usize) -> OwnedFd {
@@ -324,15 +334,18 @@ mod tests {
     #[test]
     fn every_rank_gets_the_descriptors_of_all_others_in_order() {
         let ranks = 2 * RANKS_AT_ONCE + 3;
-        let met = polled(async move || {
+        let received = polled(async move || {
             let (all, secret) = (identities(ranks), Secret::random().unwrap());
-            let parties: Vec<_> = (0..ranks).map(|rank| party(&all, &secret, rank, 7)).collect();
+            let groups: Vec<_> = (0..ranks).map(|rank| group(&all, &secret, rank, 7)).collect();
             let own: Vec<Descriptors> =
                 (0..ranks).map(|rank| std::array::from_fn(|of| file(rank, of))).collect();
-            join_all(parties.iter().zip(&own).map(|(party, own)| meet(party, Some(own)))).await
+            join_all(
+                groups.iter().zip(&own).map(|(group, own)| exchange_descriptors(group, Some(own))),
+            )
+            .await
         });
-        for (rank, met) in met.expect("no deadline is missed").into_iter().enumerate() {
-            for (other, brought) in met.unwrap().into_iter().enumerate() {
+        for (rank, received) in received.expect("no deadline is missed").into_iter().enumerate() {
+            for (other, brought) in received.unwrap().into_iter().enumerate() {
                 assert_eq!(brought.is_none(), other == rank);
                 for (of, file) in brought.into_iter().flatten().enumerate() {
                     let length = rustix::fs::fstat(&file).unwrap().st_size as usize;
@@ -346,9 +359,8 @@ mod tests {
     fn a_listener_whose_queue_is_full_holds_no_thread() {
         let ended = polled(async || {
             let (all, secret) = (identities(2), Secret::random().unwrap());
-            let guest = party(&all, &secret, 1, 7);
-            let address =
-                SocketAddrUnix::new_abstract_name(guest.socket_name().as_bytes()).unwrap();
+            let rank = group(&all, &secret, 1, 7);
+            let address = SocketAddrUnix::new_abstract_name(rank.socket_name().as_bytes()).unwrap();
             let socket = || {
                 let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
                 rustix::net::socket_with(family, kind, SocketFlags::NONBLOCK, None).unwrap()
@@ -360,7 +372,7 @@ mod tests {
             while rustix::net::connect(waiting.last().unwrap(), &address).is_ok() {
                 waiting.push(socket());
             }
-            timeout(Duration::from_millis(50), meet(&guest, None)).await.is_err()
+            timeout(Duration::from_millis(50), exchange_descriptors(&rank, None)).await.is_err()
         });
         assert_eq!(ended, Some(true), "the deadline of the meeting ends it");
     }
@@ -369,7 +381,7 @@ mod tests {
     fn the_name_of_a_socket_follows_from_the_secret() {
         let all = identities(2);
         let name = |secret: u8, number| {
-            party(&all, &Secret::from_bytes([secret; 32]), 0, number).socket_name()
+            group(&all, &Secret::from_bytes([secret; 32]), 0, number).socket_name()
         };
         assert_eq!(name(1, 7), name(1, 7));
         assert_ne!(name(1, 7), name(2, 7));

@@ -1,8 +1,9 @@
-//! How a process that sleeps is woken by another that has written to memory they share.
+//! How a process wakes another one that sleeps until it has written to shared memory.
 //!
-//! Each process has one bell for all its threads. A thread looks for what it waits for, sleeps if that
-//! is not there, and looks again whenever the bell was rung. Leaves to `dekker` the handshake by which no
-//! wake-up is lost. A peer that breaks it costs at most `LONGEST_SLEEP`.
+//! Each process has one doorbell for all its threads. A thread polls what it waits for, sleeps if
+//! that is not there, and polls again whenever the doorbell was rung. Leaves to `dekker` the
+//! handshake by which no wake-up is lost. A peer that breaks the handshake costs at most
+//! `LONGEST_SLEEP`.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,39 +19,39 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::dekker::{self, Doorbell};
 use crate::kept::{Kept, Registry};
-use crate::memory::{Memory, Writers};
+use crate::memory::{SharedMapping, Writers};
 
 const BYTES: usize = 4096;
-/// Counts how often it was rung; what sleepers wait on.
+/// Counts the rings: the futex on which threads sleep.
 const RUNG: usize = 0;
-/// How many threads of the process sleep. On a line of its own, which seldom changes.
+/// Threads of the process that sleep. On a cache line of its own, which seldom changes.
 const SLEEPERS: usize = 64;
-/// Whether the system's barrier reaches the process.
+/// Whether membarrier(2) reaches the process.
 const REACHED: usize = 68;
 
-/// Nobody sleeps longer without a look.
+/// A thread sleeps no longer without polling.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// How long a thread looks before it sleeps, letting others have the processor. That is longer than ranks that
-/// share it keep each other waiting, and much less than anybody notices: a sleeper costs an interruption of
-/// all processors when he lies down, and tens of microseconds until he is up.
+/// How long a thread polls and yields before it sleeps. That is longer than ranks that share a
+/// processor keep each other waiting. Sleeping is expensive: a membarrier interrupts all
+/// processors, and a wake-up takes tens of microseconds.
 const AWAKE: Duration = Duration::from_millis(2);
-/// As long as this, without letting others have the processor.
-const LOOKS: u32 = 200;
+/// Polls before the first yield.
+const SPINS: u32 = 200;
 
-pub struct Bell(Memory);
+pub struct ProcessDoorbell(SharedMapping);
 
-impl Bell {
-    /// The bell of a peer's process, mapped once for all communicators of this process.
+impl ProcessDoorbell {
+    /// The doorbell of a peer's process, mapped once for all communicators of this process.
     pub fn of_peer(descriptor: BorrowedFd<'_>) -> Result<Arc<Self>> {
-        static KNOWN: Registry<(u64, u64), Bell> = Registry::empty();
+        static KNOWN: Registry<(u64, u64), ProcessDoorbell> = Registry::empty();
         let stat = rustix::fs::fstat(descriptor)?;
-        let map = || Memory::of_peer(descriptor, BYTES, Writers::Everybody).map(Self);
+        let map = || SharedMapping::of_peer(descriptor, BYTES, Writers::Everybody).map(Self);
         KNOWN.get_or_try((stat.st_dev, stat.st_ino), map)
     }
 }
 
-impl Doorbell for Bell {
+impl Doorbell for ProcessDoorbell {
     fn rung(&self) -> &AtomicU32 {
         self.0.word(RUNG)
     }
@@ -65,31 +66,33 @@ impl Doorbell for Bell {
     }
 }
 
-/// The bell of this process, and the descriptor that peers ring it by.
-pub fn own() -> Result<(&'static Bell, BorrowedFd<'static>)> {
-    static OWN: Kept<(Bell, OwnedFd)> = Kept::unmade();
-    let (bell, descriptor) = OWN.get_or_try(|| {
-        let (memory, descriptor) = Memory::create("nexar-bell", BYTES, Writers::Everybody)?;
+/// The doorbell of this process, and its descriptor for peers.
+pub fn own() -> Result<(&'static ProcessDoorbell, BorrowedFd<'static>)> {
+    static OWN: Kept<(ProcessDoorbell, OwnedFd)> = Kept::unmade();
+    let (doorbell, descriptor) = OWN.get_or_try(|| {
+        let (memory, descriptor) =
+            SharedMapping::create("nexar-doorbell", BYTES, Writers::Everybody)?;
         let reached = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
         memory.word(REACHED).store(reached.into(), Ordering::Relaxed);
-        Ok((Bell(memory), descriptor))
+        Ok((ProcessDoorbell(memory), descriptor))
     })?;
-    Ok((bell, descriptor.as_fd()))
+    Ok((doorbell, descriptor.as_fd()))
 }
 
 thread_local! {
-    /// Who waits for shared memory in what this thread polls.
+    /// Wakers of those futures, among what this thread polls, that wait for shared memory.
     static LOOKING: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
-/// Lets a part of what this thread polls look again at its next poll: nobody else wakes it.
+/// Has a future that waits for shared memory polled again at the next poll of this thread: nothing
+/// else wakes it.
 pub fn look_again(context: &Context<'_>) {
     let noted = LOOKING.try_with(|cell| {
         let mut looking = cell.take();
         looking.push(context.waker().clone());
         cell.set(looking);
     });
-    // A thread that is ending has no list any more, and does not sleep.
+    // A thread that is ending has no list any more. It does not sleep.
     if noted.is_err() {
         context.waker().wake_by_ref();
     }
@@ -103,22 +106,22 @@ fn wake_looking() {
     });
 }
 
-/// Polls a future, with all in it that wait for shared memory.
+/// Polls a future, and every future in it that waits for shared memory.
 fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
     wake_looking();
     future.poll(context)
 }
 
-/// Polls a future that may wait for shared memory until it ends or its deadline passes. `crowded`: more
-/// ranks than processors share this host, so that who waits lets others go on.
+/// Polls a future that may wait for shared memory until it completes or its deadline passes.
+/// `crowded`: ranks outnumber processors, so a thread that waits yields at once.
 pub fn block_on<F: Future>(future: F, deadline: Instant, crowded: bool) -> Option<F::Output> {
     let mut future = pin!(future);
-    let looks = if crowded { 1 } else { LOOKS };
+    let spins = if crowded { 1 } else { SPINS };
     let mut ringer = None;
     loop {
-        // Whoever looks again anyway needs no waking.
+        // A thread that polls again anyway needs no waker.
         let mut awake = Context::from_waker(Waker::noop());
-        for _ in 0..looks {
+        for _ in 0..spins {
             if let Poll::Ready(output) = poll(future.as_mut(), &mut awake) {
                 return Some(output);
             }
@@ -141,24 +144,26 @@ pub fn block_on<F: Future>(future: F, deadline: Instant, crowded: bool) -> Optio
     }
 }
 
-/// Wakes a thread of this process for anything but shared memory.
+/// The waker of a sleeping thread for everything but shared memory.
 struct Ringer {
-    bell: &'static Bell,
+    doorbell: &'static ProcessDoorbell,
     woken: AtomicBool,
 }
 
 impl Ringer {
     fn new() -> Arc<Self> {
-        let bell = own().map(|(bell, _)| bell).expect("who shares memory has a bell");
-        Arc::new(Self { bell, woken: AtomicBool::new(false) })
+        let doorbell = own()
+            .map(|(doorbell, _)| doorbell)
+            .expect("a process that shares memory has a doorbell");
+        Arc::new(Self { doorbell, woken: AtomicBool::new(false) })
     }
 
     /// Polls the future a last time, and sleeps if it is not ready.
     fn sleep<F: Future>(self: &Arc<Self>, future: Pin<&mut F>, until: Instant) -> Poll<F::Output> {
         let waker = Waker::from(Arc::clone(self));
         let mut polled = Poll::Pending;
-        dekker::look_and_sleep(self.bell, || {
-            // Wakes this thread's own waker too; only wakes after this line count.
+        dekker::look_and_sleep(self.doorbell, || {
+            // This wakes the thread's own waker too. Only wakes after the next line count.
             wake_looking();
             self.woken.store(false, Ordering::SeqCst);
             polled = future.poll(&mut Context::from_waker(&waker));
@@ -179,6 +184,6 @@ impl Wake for Ringer {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken.store(true, Ordering::SeqCst);
-        dekker::ring(std::iter::once(self.bell), true);
+        dekker::ring(std::iter::once(self.doorbell), true);
     }
 }

@@ -19,9 +19,9 @@ use std::task::{Context, Poll, Waker};
 use crate::error::{Error, Result};
 use crate::matching::{Arrival, Matching, Post, Posted};
 use crate::message::Wanted;
-use crate::rank::{Place, Rank};
+use crate::rank::{Rank, RankOf};
 
-use super::note::{EAGER, Form, Note};
+use super::control_message::{ControlMessage, EAGER, Protocol};
 use super::payloads::Payloads;
 
 /// Memory that the unreceived messages of one sender may take up at one receiver.
@@ -35,9 +35,9 @@ pub const OVERHEAD: usize = 128;
 const GIVEN_BACK: usize = CREDIT / 2;
 const _: () = assert!(OVERHEAD + EAGER <= CREDIT - GIVEN_BACK);
 
-pub struct Inbox {
-    place: Place,
-    state: Mutex<InboxState>,
+pub struct MessageQueues {
+    me: RankOf,
+    state: Mutex<QueuesState>,
     /// Payloads that do not leave the process.
     payloads: Arc<Payloads>,
 }
@@ -45,11 +45,11 @@ pub struct Inbox {
 /// What has arrived of a message besides its envelope.
 pub struct Rest {
     pub id: u64,
-    pub form: Form,
+    pub protocol: Protocol,
 }
 
 #[derive(Default)]
-struct InboxState {
+struct QueuesState {
     matching: Matching<Rest>,
     /// Posted receives, with the message that each has matched.
     receives: HashMap<Posted, (Option<Arrival<Rest>>, Option<Waker>)>,
@@ -97,24 +97,24 @@ impl Default for PeerMessages {
     }
 }
 
-impl Form {
+impl Protocol {
     /// The credit that a message costs at its receiver.
     pub fn cost(&self) -> usize {
         match self {
             Self::Eager { payload, .. } => OVERHEAD + payload.len(),
-            Self::Announced => OVERHEAD,
+            Self::Rendezvous => OVERHEAD,
         }
     }
 }
 
-impl Inbox {
-    pub fn new(place: Place) -> Self {
-        Self::with_payloads(place, Arc::default())
+impl MessageQueues {
+    pub fn new(me: RankOf) -> Self {
+        Self::with_payloads(me, Arc::default())
     }
 
     /// The inbox of one of several ranks that send each other payloads inside this process.
-    pub fn with_payloads(place: Place, payloads: Arc<Payloads>) -> Self {
-        Self { place, state: Mutex::default(), payloads }
+    pub fn with_payloads(me: RankOf, payloads: Arc<Payloads>) -> Self {
+        Self { me, state: Mutex::default(), payloads }
     }
 
     /// The payloads that do not leave the process.
@@ -124,21 +124,21 @@ impl Inbox {
 
     /// Takes a control message of `from`. Those of one rank must be delivered in the order sent.
     /// `Err` says how it breaks the protocol.
-    pub fn deliver(&self, from: Rank, note: Note) -> std::result::Result<(), String> {
+    pub fn deliver(&self, from: Rank, message: ControlMessage) -> std::result::Result<(), String> {
         let mut state = self.lock();
         let peer = state.peers.entry(from).or_default();
-        let waker = match note {
-            Note::Message { id, envelope, form } => {
+        let waker = match message {
+            ControlMessage::Message { id, envelope, protocol } => {
                 if id != peer.next_arrival {
                     let expected = peer.next_arrival;
                     return Err(format!("sent message {id} where {expected} was expected"));
                 }
                 peer.next_arrival += 1;
-                peer.used += form.cost();
+                peer.used += protocol.cost();
                 if peer.used > CREDIT {
                     return Err(format!("sent {} bytes beyond its credit", peer.used - CREDIT));
                 }
-                let arrival = Arrival { source: from, envelope, rest: Rest { id, form } };
+                let arrival = Arrival { source: from, envelope, rest: Rest { id, protocol } };
                 match state.matching.arrive(arrival) {
                     Some((posted, arrival)) => {
                         let receive = state.receives.entry(posted).or_default();
@@ -148,14 +148,14 @@ impl Inbox {
                     None => None,
                 }
             }
-            Note::Ready { id } => match peer.awaited.get_mut(&id) {
+            ControlMessage::ClearToSend { id } => match peer.awaited.get_mut(&id) {
                 Some((ready, waker)) if !*ready => {
                     *ready = true;
                     waker.take()
                 }
                 _ => return Err(format!("was ready for message {id}, which does not wait")),
             },
-            Note::Credit { bytes } => {
+            ControlMessage::Credit { bytes } => {
                 peer.credit = peer.credit.saturating_add(bytes);
                 if peer.credit > CREDIT {
                     return Err(format!("gave back {bytes} bytes of credit that were not used"));
@@ -203,7 +203,7 @@ impl Inbox {
                 (Some(posted), None)
             }
         };
-        Receive { inbox: self, wanted, posted, arrival }
+        Receive { message_queues: self, wanted, posted, arrival }
     }
 
     /// Sender and envelope of the message that a receive would take now.
@@ -226,13 +226,13 @@ impl Inbox {
     }
 
     /// Queues a send behind all sends to `to` that were issued before.
-    pub fn turn(&self, to: Rank) -> Turn<'_> {
+    pub fn turn(&self, to: Rank) -> SendTurn<'_> {
         let mut state = self.lock();
         let peer = state.peers.entry(to).or_default();
         let number = peer.next_turn;
         peer.next_turn += 1;
         peer.turns.push_back((number, None));
-        Turn { inbox: self, to, number }
+        SendTurn { message_queues: self, to, number }
     }
 
     /// Waits for the CTS of message `id` to `to`.
@@ -260,9 +260,9 @@ impl Inbox {
     }
 
     /// Lets `from` send the payload of message `id`, until the returned value is dropped.
-    pub fn expect(&self, from: Rank, id: u64) -> Expected<'_> {
+    pub fn expect(&self, from: Rank, id: u64) -> ExpectedPayload<'_> {
         self.lock().peers.entry(from).or_default().expected.insert(id);
-        Expected { inbox: self, from, id }
+        ExpectedPayload { message_queues: self, from, id }
     }
 
     /// Whether `from` may send the payload of message `id`.
@@ -270,26 +270,26 @@ impl Inbox {
         self.lock().peers.get(&from).is_some_and(|peer| peer.expected.contains(&id))
     }
 
-    fn lock(&self) -> MutexGuard<'_, InboxState> {
+    fn lock(&self) -> MutexGuard<'_, QueuesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl InboxState {
+impl QueuesState {
     fn lost(&self, peer: Rank) -> Option<Error> {
         let gone = || self.peers.get(&peer)?.gone.clone();
         self.fault.clone().or_else(|| gone().map(|how| Error::PeerLost { peer, how }))
     }
 
     /// Why a receive will never match a message. `None` if it may.
-    fn hopeless(&self, wanted: &Wanted, place: Place) -> Option<Error> {
+    fn hopeless(&self, wanted: &Wanted, me: RankOf) -> Option<Error> {
         if let Some(source) = wanted.source {
             return self.lost(source);
         }
-        let others = || (0..place.size).map(Rank).filter(|rank| *rank != place.rank);
+        let others = || (0..me.size).map(Rank).filter(|rank| *rank != me.rank);
         let any_left = others().any(|rank| self.lost(rank).is_none());
         // Alone, a rank may still send to itself.
-        if any_left || place.size == 1 {
+        if any_left || me.size == 1 {
             self.fault.clone()
         } else {
             others().find_map(|rank| self.lost(rank))
@@ -315,7 +315,7 @@ impl PeerMessages {
 
 /// A posted receive. Dropping it cancels it.
 pub struct Receive<'a> {
-    inbox: &'a Inbox,
+    message_queues: &'a MessageQueues,
     wanted: Wanted,
     posted: Option<Posted>,
     arrival: Option<Arrival<Rest>>,
@@ -331,8 +331,8 @@ impl Receive<'_> {
         if let Some(arrival) = self.arrival.take() {
             return Poll::Ready(Ok(arrival));
         }
-        let mut state = self.inbox.lock();
-        let hopeless = state.hopeless(&self.wanted, self.inbox.place);
+        let mut state = self.message_queues.lock();
+        let hopeless = state.hopeless(&self.wanted, self.message_queues.me);
         let receive = self.posted.and_then(|posted| state.receives.get_mut(&posted));
         let (got, waker) = receive.expect("a receive waits until it has its message, once");
         if let Some(arrival) = got.take() {
@@ -354,7 +354,7 @@ impl Receive<'_> {
 
     fn take_back(&mut self) -> bool {
         let Some(posted) = self.posted else { return false };
-        let mut state = self.inbox.lock();
+        let mut state = self.message_queues.lock();
         let cancelled = state.matching.cancel(posted);
         if cancelled {
             state.receives.remove(&posted);
@@ -369,14 +369,14 @@ impl Drop for Receive<'_> {
         if !self.take_back()
             && let Some(posted) = self.posted
         {
-            self.inbox.lock().receives.remove(&posted);
+            self.message_queues.lock().receives.remove(&posted);
         }
     }
 }
 
 /// The place of a send in the queue to one peer. Dropping it lets the next send go on.
-pub struct Turn<'a> {
-    inbox: &'a Inbox,
+pub struct SendTurn<'a> {
+    message_queues: &'a MessageQueues,
     to: Rank,
     number: u64,
 }
@@ -389,7 +389,7 @@ pub struct Permit {
     pub eager: bool,
 }
 
-impl Turn<'_> {
+impl SendTurn<'_> {
     /// Waits until all sends before it have sent their control messages and the peer has credit for
     /// one more; with `bytes` bytes of payload if that many may be eager. `synchronous`: an eager
     /// send, too, will wait until it is matched.
@@ -398,7 +398,7 @@ impl Turn<'_> {
     }
 
     fn poll(&self, context: &Context<'_>, bytes: usize, synchronous: bool) -> Poll<Result<Permit>> {
-        let mut state = self.inbox.lock();
+        let mut state = self.message_queues.lock();
         if let Some(lost) = state.lost(self.to) {
             return Poll::Ready(Err(lost));
         }
@@ -422,9 +422,9 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SendTurn<'_> {
     fn drop(&mut self) {
-        let mut state = self.inbox.lock();
+        let mut state = self.message_queues.lock();
         let peer = state.peers.entry(self.to).or_default();
         match peer.turns.front() {
             Some((number, _)) if *number == self.number => drop(peer.turns.pop_front()),
@@ -437,15 +437,15 @@ impl Drop for Turn<'_> {
 }
 
 /// Lets a peer send the payload of a message.
-pub struct Expected<'a> {
-    inbox: &'a Inbox,
+pub struct ExpectedPayload<'a> {
+    message_queues: &'a MessageQueues,
     from: Rank,
     id: u64,
 }
 
-impl Drop for Expected<'_> {
+impl Drop for ExpectedPayload<'_> {
     fn drop(&mut self) {
-        let mut state = self.inbox.lock();
+        let mut state = self.message_queues.lock();
         if let Some(peer) = state.peers.get_mut(&self.from) {
             peer.expected.remove(&self.id);
         }

@@ -6,49 +6,49 @@
 //! ```
 //!
 //! The payload of an eager message follows its head. Fields that a control message lacks are zero.
-//! The count of a credit is in bytes. Leaves to `inbox` what follows from one. Invariant: one
-//! control message has one encoding, and a decoder returns `None` for anything else.
+//! The count of a credit is in bytes. Leaves to `message_queues` what follows from one. Invariant:
+//! one control message has one encoding, and a decoder returns `None` for anything else.
 
 use crate::dtype::DataType;
 use crate::message::{Envelope, Tag};
 
 use super::wire::Reader;
 
-pub const NOTE_HEAD_BYTES: usize = 24;
+pub const CONTROL_HEAD_BYTES: usize = 24;
 
 /// The longest message that is sent with its envelope.
 pub const EAGER: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum ControlMessage {
     /// A message, eager or as RTS. Ids count up from 0 in each direction between two ranks.
-    Message { id: u64, envelope: Envelope, form: Form },
+    Message { id: u64, envelope: Envelope, protocol: Protocol },
     /// CTS: message `id`, which the receiver of this has sent, was matched.
-    Ready { id: u64 },
+    ClearToSend { id: u64 },
     /// Returns credit: memory for this many bytes of messages is free again.
     Credit { bytes: usize },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// With its payload. `wants_ready`: its sender waits for the CTS.
-    Eager { payload: Vec<u8>, wants_ready: bool },
+pub enum Protocol {
+    /// With its payload. `wants_cts`: its sender waits for the CTS.
+    Eager { payload: Vec<u8>, wants_cts: bool },
     /// RTS: the payload follows after the CTS, on its own (rendezvous).
-    Announced,
+    Rendezvous,
 }
 
-impl Note {
+impl ControlMessage {
     pub fn encode(&self) -> Vec<u8> {
         let (kind, id, envelope, count, payload) = match self {
-            Self::Message { id, envelope, form } => {
-                let (kind, payload) = match form {
-                    Form::Eager { payload, wants_ready: false } => (1, &payload[..]),
-                    Form::Eager { payload, wants_ready: true } => (2, &payload[..]),
-                    Form::Announced => (3, &[][..]),
+            Self::Message { id, envelope, protocol } => {
+                let (kind, payload) = match protocol {
+                    Protocol::Eager { payload, wants_cts: false } => (1, &payload[..]),
+                    Protocol::Eager { payload, wants_cts: true } => (2, &payload[..]),
+                    Protocol::Rendezvous => (3, &[][..]),
                 };
                 (kind, *id, Some(envelope), envelope.count, payload)
             }
-            Self::Ready { id } => (4, *id, None, 0, &[][..]),
+            Self::ClearToSend { id } => (4, *id, None, 0, &[][..]),
             Self::Credit { bytes } => (5, 0, None, *bytes, &[][..]),
         };
         let (dtype, tag) = envelope.map_or((0, Tag::None), |one| (one.dtype as u8, one.tag));
@@ -56,7 +56,7 @@ impl Note {
             Tag::None => (0, 0),
             Tag::Number(number) => (1, number),
         };
-        let mut out = Vec::with_capacity(NOTE_HEAD_BYTES + payload.len());
+        let mut out = Vec::with_capacity(CONTROL_HEAD_BYTES + payload.len());
         out.extend_from_slice(&[kind, dtype, tagged, 0]);
         out.extend_from_slice(&tag.to_le_bytes());
         out.extend_from_slice(&id.to_le_bytes());
@@ -66,7 +66,7 @@ impl Note {
     }
 
     /// Decodes a head. The payload has its full length and is still to be filled in.
-    pub fn decode(head: &[u8; NOTE_HEAD_BYTES]) -> Option<Self> {
+    pub fn decode(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<Self> {
         let mut reader = Reader(head);
         let (kind, dtype, tagged) = (reader.u8()?, reader.u8()?, reader.u8()?);
         reader.zeros(1)?;
@@ -79,25 +79,25 @@ impl Note {
         };
         let dtype = DataType::from_code(dtype.into())?;
         let envelope = Envelope { tag, dtype, count };
-        let eager = |wants_ready| {
+        let eager = |wants_cts| {
             let payload = vec![0; Some(envelope.bytes()).filter(|bytes| *bytes <= EAGER)?];
-            Some(Form::Eager { payload, wants_ready })
+            Some(Protocol::Eager { payload, wants_cts })
         };
-        let note = match kind {
-            1 => Self::Message { id, envelope, form: eager(false)? },
-            2 => Self::Message { id, envelope, form: eager(true)? },
-            3 => Self::Message { id, envelope, form: Form::Announced },
-            4 => Self::Ready { id },
+        let message = match kind {
+            1 => Self::Message { id, envelope, protocol: eager(false)? },
+            2 => Self::Message { id, envelope, protocol: eager(true)? },
+            3 => Self::Message { id, envelope, protocol: Protocol::Rendezvous },
+            4 => Self::ClearToSend { id },
             5 => Self::Credit { bytes: count },
             _ => return None,
         };
-        (note.encode()[..NOTE_HEAD_BYTES] == *head).then_some(note)
+        (message.encode()[..CONTROL_HEAD_BYTES] == *head).then_some(message)
     }
 
     /// The buffer for the payload that follows the head.
     pub fn payload(&mut self) -> &mut [u8] {
         match self {
-            Self::Message { form: Form::Eager { payload, .. }, .. } => payload,
+            Self::Message { protocol: Protocol::Eager { payload, .. }, .. } => payload,
             _ => &mut [],
         }
     }
@@ -107,49 +107,58 @@ impl Note {
 mod tests {
     use super::*;
 
-    fn notes() -> Vec<Note> {
-        let mut notes = vec![Note::Ready { id: 7 }, Note::Credit { bytes: 1 << 40 }];
+    fn messages() -> Vec<ControlMessage> {
+        let mut messages =
+            vec![ControlMessage::ClearToSend { id: 7 }, ControlMessage::Credit { bytes: 1 << 40 }];
         for (tag, dtype) in [(Tag::None, DataType::Uint16), (Tag::Number(9), DataType::Int8)] {
             let envelope = Envelope { tag, dtype, count: 3 };
-            for wants_ready in [false, true] {
+            for wants_cts in [false, true] {
                 let payload = vec![5; envelope.bytes()];
-                let form = Form::Eager { payload, wants_ready };
-                notes.push(Note::Message { id: 1 << 50, envelope, form });
+                let protocol = Protocol::Eager { payload, wants_cts };
+                messages.push(ControlMessage::Message { id: 1 << 50, envelope, protocol });
             }
-            notes.push(Note::Message { id: 0, envelope, form: Form::Announced });
+            messages.push(ControlMessage::Message {
+                id: 0,
+                envelope,
+                protocol: Protocol::Rendezvous,
+            });
         }
-        notes
+        messages
     }
 
     #[test]
     fn notes_come_back_as_they_went() {
-        for note in notes() {
-            let bytes = note.encode();
+        for message in messages() {
+            let bytes = message.encode();
             let (head, payload) = bytes.split_first_chunk().unwrap();
-            let mut back = Note::decode(head).unwrap();
+            let mut back = ControlMessage::decode(head).unwrap();
             back.payload().copy_from_slice(payload);
-            assert_eq!(back, note);
+            assert_eq!(back, message);
         }
     }
 
     #[test]
     fn what_no_encoder_writes_is_nothing() {
-        for note in notes() {
-            let bytes = note.encode();
-            let head: [u8; NOTE_HEAD_BYTES] = *bytes.first_chunk().unwrap();
+        for message in messages() {
+            let bytes = message.encode();
+            let head: [u8; CONTROL_HEAD_BYTES] = *bytes.first_chunk().unwrap();
             for (at, value) in [(0, 0), (0, 6), (1, 12), (2, 2), (3, 1), (7, 0x80)] {
                 let mut wrong = head;
                 wrong[at] = value;
-                assert_eq!(Note::decode(&wrong), None, "{note:?} with byte {at} = {value}");
+                assert_eq!(
+                    ControlMessage::decode(&wrong),
+                    None,
+                    "{message:?} with byte {at} = {value}"
+                );
             }
         }
         let envelope = Envelope { tag: Tag::None, dtype: DataType::Int8, count: EAGER + 1 };
-        let form = Form::Eager { payload: Vec::new(), wants_ready: false };
-        let long = Note::Message { id: 0, envelope, form }.encode();
-        assert_eq!(Note::decode(long.first_chunk().unwrap()), None, "longer than eager");
-        let head = Note::Ready { id: 7 }.encode();
-        let mut head: [u8; NOTE_HEAD_BYTES] = head.try_into().unwrap();
+        let protocol = Protocol::Eager { payload: Vec::new(), wants_cts: false };
+        let long = ControlMessage::Message { id: 0, envelope, protocol }.encode();
+        assert_eq!(ControlMessage::decode(long.first_chunk().unwrap()), None, "longer than eager");
+        let head = ControlMessage::ClearToSend { id: 7 }.encode();
+        let mut head: [u8; CONTROL_HEAD_BYTES] = head.try_into().unwrap();
         head[16] = 1;
-        assert_eq!(Note::decode(&head), None, "a count where there is none");
+        assert_eq!(ControlMessage::decode(&head), None, "a count where there is none");
     }
 }

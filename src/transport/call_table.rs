@@ -13,14 +13,14 @@ use super::Absent;
 /// The number of calls that are kept.
 pub const REMEMBERED: usize = 64;
 
-pub struct Board {
+pub struct CallTable {
     /// Call number `seq` is in slot `seq % REMEMBERED`, with the first rank that made it.
     calls: [Option<(u64, Rank, Call)>; REMEMBERED],
     /// The next number each rank will use.
     next: Vec<u64>,
 }
 
-impl Board {
+impl CallTable {
     pub fn new(size: usize) -> Self {
         Self { calls: [None; REMEMBERED], next: vec![0; size] }
     }
@@ -65,45 +65,50 @@ mod tests {
 
     #[test]
     fn ranks_that_agree_may_come_in_any_order() {
-        let mut board = Board::new(3);
+        let mut call_table = CallTable::new(3);
         for rank in [2, 0, 1] {
             for seq in 0..200 {
-                board.enter(Rank(rank), seq, gather(seq as usize)).unwrap();
+                call_table.enter(Rank(rank), seq, gather(seq as usize)).unwrap();
             }
         }
     }
 
     #[test]
     fn a_different_call_is_found_by_whoever_comes_second() {
-        let mut board = Board::new(2);
-        board.enter(Rank(1), 5, gather(0)).unwrap();
-        let error = board.enter(Rank(0), 5, gather(8)).unwrap_err();
+        let mut call_table = CallTable::new(2);
+        call_table.enter(Rank(1), 5, gather(0)).unwrap();
+        let error = call_table.enter(Rank(0), 5, gather(8)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "ranks disagree on call #5: rank 0 called AllGather(8 x int8), rank 1 called AllGather(0 x int8)"
+            "ranks disagree on call #5: rank 0 called AllGather(8 x int8), \
+             rank 1 called AllGather(0 x int8)"
         );
     }
 
     #[test]
     fn a_difference_is_found_up_to_64_calls_later() {
         for (later, found) in [(1, true), (63, true), (64, false)] {
-            let mut board = Board::new(2);
+            let mut call_table = CallTable::new(2);
             for seq in 0..=later {
-                board.enter(Rank(1), seq, gather(1)).unwrap();
+                call_table.enter(Rank(1), seq, gather(1)).unwrap();
             }
-            assert_eq!(board.enter(Rank(0), 0, gather(2)).is_err(), found, "{later} calls later");
+            assert_eq!(
+                call_table.enter(Rank(0), 0, gather(2)).is_err(),
+                found,
+                "{later} calls later"
+            );
         }
     }
 
     #[test]
     fn missing_names_the_ranks_that_have_not_come() {
-        let mut board = Board::new(3);
-        board.enter(Rank(1), 0, gather(1)).unwrap();
+        let mut call_table = CallTable::new(3);
+        call_table.enter(Rank(1), 0, gather(1)).unwrap();
         let absent = |rank, last| Absent { rank: Rank(rank), last };
-        assert_eq!(board.missing(0), [absent(0, None), absent(2, None)]);
-        assert_eq!(board.missing(1), [absent(0, None), absent(1, Some(0)), absent(2, None)]);
-        board.enter(Rank(0), 0, gather(1)).unwrap();
-        board.enter(Rank(2), 0, gather(1)).unwrap();
-        assert_eq!(board.missing(0), []);
+        assert_eq!(call_table.missing(0), [absent(0, None), absent(2, None)]);
+        assert_eq!(call_table.missing(1), [absent(0, None), absent(1, Some(0)), absent(2, None)]);
+        call_table.enter(Rank(0), 0, gather(1)).unwrap();
+        call_table.enter(Rank(2), 0, gather(1)).unwrap();
+        assert_eq!(call_table.missing(0), []);
     }
 }
