@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include <sched.h>
 
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 enum { RANKS = 3, LATE = 2 /* the rank that never makes the call */ };
 

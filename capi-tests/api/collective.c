@@ -1,7 +1,7 @@
 /* Wrong arguments of collectives: refused with their code, and the communicator goes on. */
 #define _GNU_SOURCE
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 #define ELEMENTS 4 /* per block; a call's buffers have n blocks of 4-byte elements */
 #define BLOCK (ELEMENTS * sizeof(float))

@@ -1,7 +1,7 @@
 /* Communicators: made, asked and ended in every order, right and wrong. */
 #define _GNU_SOURCE
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 #define MARK ((nexarComm_t)0x5a5a5a5a)
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 /* Of this run alone, below the system's directory for temporary files. */
 static char directory[200];

@@ -4,8 +4,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 /* Runs the function in a child, which fails if a check in it does. */
 static void in_a_child(void (*function)(void), void (*leave)(int)) {

@@ -1,5 +1,5 @@
 /* Groups: calls that are begun together, and what happens to those in which one is wrong. */
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { SMALL_CALLS = 200 };
 

@@ -3,8 +3,8 @@
  * The number of random ones may be given as the only argument.
  */
 #define _GNU_SOURCE
-#include "handles.h"
-#include "ranks.h"
+#include "support/handles.h"
+#include "support/ranks.h"
 
 static long tries = 1000000;
 

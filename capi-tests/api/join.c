@@ -1,7 +1,7 @@
 /* Unique ids and communicators of several processes: what is refused, and what ranks of one
  * process may do with them. */
 #define _GNU_SOURCE
-#include "ranks.h"
+#include "support/ranks.h"
 
 #define MARK ((nexarComm_t)0x5a5a5a5a)
 

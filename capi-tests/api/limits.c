@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 static void limit(int resource, rlim_t most) {
   struct rlimit limits;

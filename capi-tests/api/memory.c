@@ -1,5 +1,5 @@
 /* Memory for buffers, and its registration. */
-#include "ranks.h"
+#include "support/ranks.h"
 
 static void memory_begins_at_a_page_and_is_zeroed(void) {
   const size_t sizes[] = {1, 4096, 100000, (size_t)64 << 20};

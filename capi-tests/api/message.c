@@ -1,6 +1,6 @@
 /* Wrong arguments of messages: refused with their code, and the communicator goes on. */
 #define _GNU_SOURCE
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { N = 2 };
 

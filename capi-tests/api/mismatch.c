@@ -1,7 +1,7 @@
 /* Ranks that disagree: every one of them learns it, with both calls in the text, and none hangs. */
 #define _GNU_SOURCE
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 enum { MOST = 4 };
 

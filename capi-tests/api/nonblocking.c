@@ -1,7 +1,7 @@
 /* Communicators that are made in the background, and in groups. */
 #include <sched.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 static nexarConfig_t in_background(int timeout_ms) {
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;

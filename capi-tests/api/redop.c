@@ -1,7 +1,7 @@
 /* Creating and destroying operators, and what they may not be used for. */
 #define _GNU_SOURCE
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 static void add(const void *in, void *inout, size_t count, nexarDataType_t datatype, void *user) {
   (void)datatype, (void)user;

@@ -1,7 +1,7 @@
 /* Host streams: operations that are queued, in which order they run, and where their errors go. */
 #include <sched.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { ELEMENTS = 50000, ROUNDS = 10 };
 

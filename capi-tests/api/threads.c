@@ -1,6 +1,6 @@
 /* Any thread may make any call: many threads on one communicator, many communicators at once. */
 #define _GNU_SOURCE
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { THREADS = 4, CALLS = 300, COMMUNICATORS = 8, RANKS = 4 };
 

@@ -1,7 +1,7 @@
 /* An operation that gets no answer ends at its deadline and names the ranks that have not come. */
 #define _GNU_SOURCE
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 struct wait {
   enum function function;

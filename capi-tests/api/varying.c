@@ -1,7 +1,7 @@
 /* The arrays of v-forms and of nexarAllReduceBucketed: wrong ones are refused, odd ones are not. */
 #define _GNU_SOURCE
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 enum { RANKS = 3, COUNT = 4, ROOM = 64 };
 

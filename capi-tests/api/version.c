@@ -1,6 +1,6 @@
 /* nexarGetVersion, nexarGetErrorString, nexarGetLastError. */
 #define _GNU_SOURCE
-#include "ranks.h"
+#include "support/ranks.h"
 
 static void the_last_error_is_empty_at_first(void) {
   CHECK(nexarGetLastError(NULL) != NULL);

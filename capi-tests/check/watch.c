@@ -6,7 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "cuda/processes.h"
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { SHORT_PATIENCE_S = 3 };
 

@@ -1,6 +1,6 @@
 /* nexarAllGather and nexarAllGatherV: every rank ends with all ranks' bytes, each in its place. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void everybody_gets_all_blocks_in_rank_order(void) {
   run_every_count(JOB(all_gather, nexarInt32));

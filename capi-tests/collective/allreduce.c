@@ -1,7 +1,7 @@
 /* nexarAllReduce against the oracle of elements.h, bit by bit on every rank. */
 #define _GNU_SOURCE
-#include "collectives.h"
-#include "rounding.h"
+#include "support/collectives.h"
+#include "support/rounding.h"
 
 static void every_count_and_number_of_ranks_gives_the_fold(void) {
   run_every_count(JOB(all_reduce, nexarFloat32));

@@ -1,6 +1,6 @@
 /* nexarAllToAll and nexarAllToAllV: each rank gets its block of every rank, each in its place. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void block_i_goes_to_rank_i_and_becomes_the_block_of_its_sender(void) {
   run_every_count(JOB(all_to_all, nexarInt32));

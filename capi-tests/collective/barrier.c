@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <time.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { ROUNDS = 500 };
 

@@ -1,6 +1,6 @@
 /* nexarBroadcast and nexarBcast: every rank ends with the root's bytes. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void everybody_gets_the_bytes_of_every_root(void) {
   run_every_count(JOB(broadcast, nexarInt32));

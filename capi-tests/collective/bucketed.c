@@ -1,6 +1,6 @@
 /* nexarAllReduceBucketed: every buffer of the list becomes the fold, and nothing between them. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void every_buffer_of_a_list_becomes_the_fold(void) {
   run_every_layout(JOB(all_reduce_bucketed, nexarFloat32, .buffers = 9));

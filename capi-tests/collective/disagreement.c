@@ -3,8 +3,8 @@
  * whom, also those that are not of the pair.
  */
 #define _GNU_SOURCE
-#include "calls.h"
-#include "ranks.h"
+#include "support/calls.h"
+#include "support/ranks.h"
 
 enum { MOST = 7, USUAL = 4, LARGE = 300000 };
 

@@ -5,8 +5,8 @@
 #define _GNU_SOURCE
 #include <fenv.h>
 
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 enum { FEW = 8, MANY = 100000 };
 

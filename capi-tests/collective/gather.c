@@ -1,6 +1,6 @@
 /* nexarGather and nexarGatherV: every root gets all ranks' bytes, each in its place. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void every_root_gets_all_blocks_in_rank_order_and_nobody_else_is_written_to(void) {
   run_every_count(JOB(gather, nexarInt32));

@@ -1,7 +1,7 @@
 /* Messages between two ranks: every type and length, in order, by tag, from anybody, to oneself. */
 #define _GNU_SOURCE
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 enum { EAGER = 16 << 10, MIB = 1 << 20 };
 

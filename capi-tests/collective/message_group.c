@@ -1,7 +1,7 @@
 /* Messages in groups and on streams: all are started before any is waited for, in the order issued. */
 #define _GNU_SOURCE
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 enum { MIB = 1 << 20, MANY = 100 };
 

@@ -1,6 +1,6 @@
 /* nexarRedOpCreatePreMulSum: each rank's elements times its scalar, summed by every collective. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static const nexarScalarResidence_t residences[] = {nexarScalarDevice, nexarScalarHostImmediate};
 

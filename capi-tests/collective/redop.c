@@ -4,7 +4,7 @@
  * `user`.
  */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 /*
  * An element is the map x -> (2 k + 1) x + b, k and b its upper and lower half; two are composed,

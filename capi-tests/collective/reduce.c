@@ -1,6 +1,6 @@
 /* nexarReduce against the oracle of elements.h, bit by bit at every root. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void every_root_gets_the_fold_and_nobody_else_is_written_to(void) {
   run_every_count(JOB(reduce, nexarFloat32));

@@ -1,6 +1,6 @@
 /* nexarReduceScatter and nexarReduceScatterV: rank i gets block i of the fold, bit by bit. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void every_rank_gets_its_own_block_of_the_fold(void) {
   run_every_count(JOB(reduce_scatter, nexarFloat32));

@@ -1,6 +1,6 @@
 /* nexarScan and nexarExScan: rank i gets the fold of the ranks up to it, with itself or without. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void every_rank_gets_the_fold_up_to_itself(void) {
   run_every_count(JOB(scan, nexarFloat32));

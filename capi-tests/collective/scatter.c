@@ -1,6 +1,6 @@
 /* nexarScatter and nexarScatterV: every rank gets its block of every root. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 static void every_rank_gets_its_block_of_every_root(void) {
   run_every_count(JOB(scatter, nexarInt32));

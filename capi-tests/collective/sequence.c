@@ -1,6 +1,6 @@
 /* Thousands of different collectives in a row on one communicator, each compared. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 enum { CALLS = 2000 };
 

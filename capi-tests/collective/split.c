@@ -1,7 +1,7 @@
 /* Communicators made of the ranks of another. */
 #define _GNU_SOURCE
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 static nexarComm_t split(nexarComm_t comm, int color, int key) {
   nexarComm_t part = (nexarComm_t)&part;

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <sys/mman.h>
 
-#include "collectives.h"
+#include "support/collectives.h"
 
 enum { PROMISED = 128 << 10, STACK = 256 << 10, UNTOUCHED = 0xee };
 

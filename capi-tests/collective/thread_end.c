@@ -1,7 +1,7 @@
 /* Threads that end around a call: cancelled in it, or calling from a destructor of their variables. */
 #include <stdatomic.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 /* What C++ registers the destructors of thread_local variables with. */
 extern int __cxa_thread_atexit_impl(void (*destroy)(void *), void *object, void *library);

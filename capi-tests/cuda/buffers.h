@@ -8,8 +8,8 @@
 
 #include <malloc.h>
 
-#include "collectives.h"
-#include "own.h"
+#include "support/collectives.h"
+#include "own_calls.h"
 
 enum memory {
   DEVICE,

@@ -2,9 +2,9 @@
 #ifndef DRIVER_H
 #define DRIVER_H
 
-#include "check.h"
+#include "support/check.h"
 #include "fake/control.h"
-#include "scratch.h"
+#include "support/scratch.h"
 
 #define OK(call) CHECK_EQ(CUDA_SUCCESS, call)
 

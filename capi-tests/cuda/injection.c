@@ -7,7 +7,7 @@
  * A run is one operation with one failure. Which calls there are is counted in a run without any.
  */
 #include "injection.h"
-#include "pairs.h"
+#include "two_rank_operations.h"
 
 /* Worlds of two ranks. */
 

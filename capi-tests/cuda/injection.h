@@ -7,7 +7,7 @@
 
 #include <sys/mman.h>
 
-#include "sides.h"
+#include "device_rank.h"
 
 enum {
   MOST_CALLS = 400,

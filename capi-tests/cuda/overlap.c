@@ -6,7 +6,7 @@
  *
  * Ranks are processes. Copies are slow, so that the call returns before they are made.
  */
-#include "sides.h"
+#include "device_rank.h"
 
 enum { PIECE = 8 << 20, PIECES = 7, BYTES = (PIECES - 1) * PIECE + 4096, PLACES = 4 };
 

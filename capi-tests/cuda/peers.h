@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "processes.h"
-#include "sides.h"
+#include "device_rank.h"
 
 enum { MOST_PEERS = 4, MOST_STEPS = 8, NOBODY = -1 };
 

@@ -7,7 +7,7 @@
 
 #include <sys/wait.h>
 
-#include "check.h"
+#include "support/check.h"
 
 struct ended {
   int status;

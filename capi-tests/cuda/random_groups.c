@@ -8,8 +8,8 @@
  */
 #include "buffers.h"
 #include "processes.h"
-#include "random.h"
-#include "sides.h"
+#include "support/random.h"
+#include "device_rank.h"
 
 enum {
   PIECE = 8 << 20,

@@ -46,8 +46,8 @@ function(nexar_cuda_test name n way)
   set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
 endfunction()
 
-foreach(name IN ITEMS operations operators lists streams groups mixed_groups random_groups messages
-                      threads refusals making devices thread_per_device)
+foreach(name IN ITEMS operations operators bucketed streams groups mixed_groups random_groups messages
+                      threads refusals comm_init devices thread_per_device)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads m)
@@ -63,8 +63,8 @@ nexar_cuda_test(operations 4 mixed ${uneven} FAKECUDA_MANAGED_TYPE=1)
 nexar_cuda_test(operations.registered_elsewhere 2 shm FAKECUDA_REGISTERED_ALIAS=1)
 nexar_cuda_test(operations.some_without_device 3 quic ODD_RANKS=INIT=100)
 nexar_cuda_test(operators 2 shm ${uneven} ${one_queue})
-nexar_cuda_test(lists 2 quic ${uneven} ${one_queue})
-nexar_cuda_test(lists 3 shm)
+nexar_cuda_test(bucketed 2 quic ${uneven} ${one_queue})
+nexar_cuda_test(bucketed 3 shm)
 foreach(name IN ITEMS streams groups messages)
   nexar_cuda_test(${name} 2 quic ${late})
   nexar_cuda_test(${name} 3 mixed ${uneven} ${one_queue})
@@ -80,8 +80,8 @@ nexar_cuda_test(threads 2 quic ${uneven})
 nexar_cuda_test(threads 3 shm ${one_queue})
 nexar_cuda_test(refusals 2 shm ${uneven})
 nexar_cuda_test(refusals 3 mixed ${one_queue})
-nexar_cuda_test(making 2 quic ${one_queue})
-nexar_cuda_test(making 4 shm ${uneven})
+nexar_cuda_test(comm_init 2 quic ${one_queue})
+nexar_cuda_test(comm_init 4 shm ${uneven})
 # Ranks are threads.
 nexar_test(cuda devices cuda.devices)
 set_tests_properties(cuda.devices PROPERTIES
@@ -97,7 +97,8 @@ set_tests_properties(cuda.thread_per_device.all_devices PROPERTIES
   PROCESSORS 2 ENVIRONMENT "${stalls};${uneven};FAKECUDA_ALLOC_SYNC_DEVICES=all")
 
 # Failures of the driver and of ranks, and the ends of communicators.
-foreach(name IN ITEMS injection injection_making failing ending aborting leftovers)
+foreach(name IN ITEMS injection injection_comm network_failures comm_end abort
+                      pinned_pool)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
   nexar_test(cuda ${name} cuda.${name})
@@ -108,46 +109,48 @@ set_tests_properties(cuda.injection.without_memops PROPERTIES
   PROCESSORS 2 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
 nexar_cuda_test(injection 2 shm)
 nexar_cuda_test(injection 2 quic)
-set_tests_properties(cuda.failing cuda.ending cuda.aborting cuda.leftovers PROPERTIES PROCESSORS 2)
-nexar_test(cuda failing.quic cuda.failing)
-set_tests_properties(cuda.failing.quic PROPERTIES PROCESSORS 2 ENVIRONMENT NEXAR_SHM_DISABLE=1)
+set_tests_properties(cuda.network_failures cuda.comm_end cuda.abort cuda.pinned_pool
+  PROPERTIES PROCESSORS 2)
+nexar_test(cuda network_failures.quic cuda.network_failures)
+set_tests_properties(cuda.network_failures.quic PROPERTIES
+  PROCESSORS 2 ENVIRONMENT NEXAR_SHM_DISABLE=1)
 
 # Drivers whose streams cannot wait: one that says so, and one that has no such functions.
-nexar_program(cuda waiting cuda/waiting.c)
-target_link_libraries(cuda.waiting PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
-nexar_test(cuda waiting cuda.waiting)
-set_tests_properties(cuda.waiting PROPERTIES PROCESSORS 2 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
-nexar_test(cuda waiting.large_messages cuda.waiting)
-set_tests_properties(cuda.waiting.large_messages PROPERTIES
+nexar_program(cuda blocking_calls cuda/blocking_calls.c)
+target_link_libraries(cuda.blocking_calls PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
+nexar_test(cuda blocking_calls cuda.blocking_calls)
+set_tests_properties(cuda.blocking_calls PROPERTIES PROCESSORS 2 ENVIRONMENT FAKECUDA_NO_MEMOPS=1)
+nexar_test(cuda blocking_calls.large_messages cuda.blocking_calls)
+set_tests_properties(cuda.blocking_calls.large_messages PROPERTIES
   PROCESSORS 2 ENVIRONMENT CHECK_CASES=a_large_message)
-nexar_program(cuda waiting_old_driver cuda/waiting.c)
-target_link_libraries(cuda.waiting_old_driver PRIVATE
+nexar_program(cuda blocking_calls_old_driver cuda/blocking_calls.c)
+target_link_libraries(cuda.blocking_calls_old_driver PRIVATE
   fake_cuda_driver_without_memops nexar::nexar Threads::Threads)
-nexar_test(cuda waiting.old_driver cuda.waiting_old_driver)
-set_tests_properties(cuda.waiting.old_driver PROPERTIES PROCESSORS 2)
+nexar_test(cuda blocking_calls.old_driver cuda.blocking_calls_old_driver)
+set_tests_properties(cuda.blocking_calls.old_driver PROPERTIES PROCESSORS 2)
 
-# No driver, or one that cannot be begun: nexar_absent_test(<name> <code of cuInit> <why>).
-nexar_program(cuda absent cuda/absent.c)
-target_link_libraries(cuda.absent PRIVATE nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})
-function(nexar_absent_test name code why)
-  nexar_test(cuda absent.${name} cuda.absent)
-  set_property(TEST cuda.absent.${name} PROPERTY ENVIRONMENT
+# No driver, or one that cannot be begun: nexar_no_driver_test(<name> <code of cuInit> <why>).
+nexar_program(cuda no_driver cuda/no_driver.c)
+target_link_libraries(cuda.no_driver PRIVATE nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})
+function(nexar_no_driver_test name code why)
+  nexar_test(cuda no_driver.${name} cuda.no_driver)
+  set_property(TEST cuda.no_driver.${name} PROPERTY ENVIRONMENT
     LD_LIBRARY_PATH=$<TARGET_FILE_DIR:fake_cuda_driver> FAKECUDA_INIT=${code} EXPECTED=${why})
 endfunction()
-nexar_test(cuda absent cuda.absent)
-set_tests_properties(cuda.absent PROPERTIES SKIP_RETURN_CODE 77
+nexar_test(cuda no_driver cuda.no_driver)
+set_tests_properties(cuda.no_driver PROPERTIES SKIP_RETURN_CODE 77
   ENVIRONMENT "EXPECTED=libcuda.so.1 is not there")
-nexar_absent_test(stub 34 stub)
-nexar_absent_test(no_device 100 "there is no device")
-nexar_absent_test(other_version 803 "(803)")
-nexar_absent_test(unknown 999 "CUDA_ERROR_UNKNOWN (999)")
-nexar_test(cuda absent.from_some.3 nexar::run -n 3
+nexar_no_driver_test(stub 34 stub)
+nexar_no_driver_test(no_device 100 "there is no device")
+nexar_no_driver_test(other_version 803 "(803)")
+nexar_no_driver_test(unknown 999 "CUDA_ERROR_UNKNOWN (999)")
+nexar_test(cuda no_driver.from_some.3 nexar::run -n 3
   ${CMAKE_CURRENT_SOURCE_DIR}/cuda/one_driver.sh $<TARGET_FILE_DIR:fake_cuda_driver>
-  $<TARGET_FILE:cuda.absent>)
-set_tests_properties(cuda.absent.from_some.3 PROPERTIES PROCESSORS 3)
+  $<TARGET_FILE:cuda.no_driver>)
+set_tests_properties(cuda.no_driver.from_some.3 PROPERTIES PROCESSORS 3)
 
 # Calls on host memory in a process that has a driver.
-foreach(name IN ITEMS brief barrier)
+foreach(name IN ITEMS fast_path barrier)
   nexar_test(cuda host_memory.${name} collective.${name})
   set_tests_properties(cuda.host_memory.${name} PROPERTIES
     ENVIRONMENT "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:fake_cuda_driver>")

@@ -7,8 +7,8 @@
 #ifndef VECTORS_H
 #define VECTORS_H
 
-#include "own.h"
-#include "ranks.h"
+#include "own_calls.h"
+#include "support/ranks.h"
 
 struct here {
   int rank, n;

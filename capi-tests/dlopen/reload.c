@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "progress.h"
+#include "support/progress.h"
 
 #define REQUIRE(condition, ...)                                                                    \
   do {                                                                                             \

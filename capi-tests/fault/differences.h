@@ -5,7 +5,7 @@
 #ifndef DIFFERENCES_H
 #define DIFFERENCES_H
 
-#include "calls.h"
+#include "support/calls.h"
 
 enum { FEW = 5, MANY = 60001 };
 

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "handles.h"
+#include "support/handles.h"
 
 enum { COUNT = 1000 };
 

@@ -6,7 +6,7 @@
  * One half are drawn at random, the others were handles of communicators, streams and registrations.
  * Prints for each function how often it returned anything but nexarInvalidArgument.
  */
-#include "handles.h"
+#include "support/handles.h"
 
 enum { STALE = 999 };
 

@@ -9,7 +9,7 @@
 
 #include <nexar.h>
 
-#include "moment.h"
+#include "clock.h"
 
 int main(void) {
   alarm(120);

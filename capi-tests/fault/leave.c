@@ -14,8 +14,8 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "calls.h"
-#include "moment.h"
+#include "support/calls.h"
+#include "clock.h"
 
 enum { RANKS = 4, QUEUED = 8, COUNT = 1000 };
 

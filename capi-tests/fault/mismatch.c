@@ -10,7 +10,7 @@
  * must be, and the text.
  */
 #include "differences.h"
-#include "moment.h"
+#include "clock.h"
 
 enum { RANKS = 4, MOST_ELEMENTS = RANKS * (MANY + 1) };
 

@@ -14,7 +14,7 @@
  * once all ranks have worked.
  */
 #include "differences.h"
-#include "moment.h"
+#include "clock.h"
 
 enum { MOST_RANKS = 8, MOST_ELEMENTS = MOST_RANKS * (MANY + 1) };
 

@@ -12,7 +12,7 @@
 
 #include <nexar.h>
 
-#include "moment.h"
+#include "clock.h"
 
 static int rank, size;
 static nexarComm_t comm;

@@ -9,8 +9,8 @@
  */
 #include <dirent.h>
 
-#include "moment.h"
-#include "ranks.h"
+#include "clock.h"
+#include "support/ranks.h"
 
 struct size {
   int files, threads, kib;

@@ -11,7 +11,7 @@
 
 #include <nexar.h>
 
-#include "moment.h"
+#include "clock.h"
 
 enum { MOST = 100000 };
 

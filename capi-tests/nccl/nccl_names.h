@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "check.h"
+#include "support/check.h"
 
 enum { Success, CudaError, SystemError, InternalError, InvalidArgument, InvalidUsage, RemoteError,
        InProgress };

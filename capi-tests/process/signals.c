@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "check.h"
+#include "support/check.h"
 
 /* A handler takes longer than peers are silent before they are lost. The least that is promised to
    work is 1000 ms; on a busy machine a rank may be silent for longer. */

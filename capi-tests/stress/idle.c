@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { IDLE_S = 10, MOST_MICROSECONDS = 500000 };
 

@@ -10,8 +10,8 @@
 #define _GNU_SOURCE
 #include <time.h>
 
-#include "random.h"
-#include "ranks.h"
+#include "support/random.h"
+#include "support/ranks.h"
 
 enum {
   MOST_COMMS = 6,

@@ -1,6 +1,6 @@
 /* Moments that all processes of a host can compare. */
-#ifndef MOMENT_H
-#define MOMENT_H
+#ifndef CLOCK_H
+#define CLOCK_H
 
 #include <time.h>
 

@@ -3,8 +3,8 @@
  * staged, so that one buffer for both happens to work; here that is promised.
  */
 #define _GNU_SOURCE
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 enum { COUNT = 3 };
 

@@ -6,8 +6,8 @@
 #include <float.h>
 #include <math.h>
 
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 static void scan_in_place(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;

@@ -8,7 +8,7 @@
  * Two ranks, which are threads. Run with FAKECUDA_NO_MEMOPS=1, and linked with a driver that has no
  * such functions; the cases of large messages also with one whose streams can wait.
  */
-#include "pairs.h"
+#include "two_rank_operations.h"
 #include "processes.h"
 
 static pthread_barrier_t both;

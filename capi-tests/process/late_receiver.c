@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "ranks.h"
+#include "support/ranks.h"
 
 enum { LATE_S = 2, MOST_KIB = 64 << 10 };
 

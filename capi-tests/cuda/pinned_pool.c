@@ -7,7 +7,7 @@
 #include <sched.h>
 
 #include "processes.h"
-#include "twins.h"
+#include "two_ranks.h"
 
 enum { BYTES = 1 << 20, ROUNDS = 4 };
 

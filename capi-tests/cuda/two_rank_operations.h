@@ -2,10 +2,10 @@
  * Every operation between two ranks, as a value: what is called is the same on host memory and on
  * that of a device, so that the one shows what the other must give.
  */
-#ifndef PAIRS_H
-#define PAIRS_H
+#ifndef TWO_RANK_OPERATIONS_H
+#define TWO_RANK_OPERATIONS_H
 
-#include "sides.h"
+#include "device_rank.h"
 
 enum {
   COUNT = 1000,              /* elements of a block */

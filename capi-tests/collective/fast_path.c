@@ -1,7 +1,7 @@
 /* Thousands of calls in a row, each compared, of up to 44 and up to 6000 bytes: ranks of one host make those of up to
  * 32 bytes, of up to 4 KiB and longer ones in different ways. Some ranks now and then come late to them. */
 #define _GNU_SOURCE
-#include "collectives.h"
+#include "support/collectives.h"
 
 enum { CALLS = 3000 };
 

@@ -8,8 +8,8 @@
  */
 #include <dlfcn.h>
 
-#include "ranks.h"
-#include "scratch.h"
+#include "support/ranks.h"
+#include "support/scratch.h"
 
 enum { SKIPPED = 77, LARGE = (20 << 20) / 4 + 7 /* elements, in several pieces */ };
 

@@ -5,7 +5,7 @@
  * anything of it.
  */
 #include "processes.h"
-#include "twins.h"
+#include "two_ranks.h"
 
 enum {
   PIECES = (5 * 8 + 2) << 20, /* bytes, of which several pieces are made */

@@ -2,10 +2,10 @@
  * Two ranks in one process and one thread, each with a device: as calls on streams do not wait,
  * most that can be shown of two ranks needs no more.
  */
-#ifndef TWINS_H
-#define TWINS_H
+#ifndef TWO_RANKS_H
+#define TWO_RANKS_H
 
-#include "sides.h"
+#include "device_rank.h"
 
 enum { SOON_S = 8 };
 

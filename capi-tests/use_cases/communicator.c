@@ -3,8 +3,8 @@
  * they are a group, and sync is its end.
  */
 #define _GNU_SOURCE
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 enum { COUNT = 5 };
 

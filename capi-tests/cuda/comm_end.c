@@ -8,7 +8,7 @@
  */
 #include "injection.h"
 #include "processes.h"
-#include "twins.h"
+#include "two_ranks.h"
 
 enum {
   LARGE = (5 * 8 + 2) << 20, /* bytes, in several pieces */

@@ -3,8 +3,8 @@
  * at once.
  */
 #define _GNU_SOURCE
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 static void reduce_a_list(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;

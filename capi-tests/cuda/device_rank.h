@@ -6,13 +6,13 @@
  * processes, each with a driver of its own. Calls of the driver are the test's own, besides those
  * between library_calls and own_calls: these are the library's.
  */
-#ifndef SIDES_H
-#define SIDES_H
+#ifndef DEVICE_RANK_H
+#define DEVICE_RANK_H
 
 #include <time.h>
 
 #include "driver.h"
-#include "ranks.h"
+#include "support/ranks.h"
 
 struct side {
   int rank, n;

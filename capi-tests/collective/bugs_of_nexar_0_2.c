@@ -3,8 +3,8 @@
  * happened there.
  */
 #define _GNU_SOURCE
-#include "collectives.h"
-#include "rounding.h"
+#include "support/collectives.h"
+#include "support/rounding.h"
 
 /* Large buffers were cut by bytes, and elements at the cuts kept their local value. */
 static void sum_ones(int rank, int n, nexarComm_t comm, void *arg) {

@@ -5,8 +5,8 @@
  * NEXAR_ALGO.
  */
 #define _GNU_SOURCE
-#include "elements.h"
-#include "ranks.h"
+#include "support/elements.h"
+#include "support/ranks.h"
 
 enum { MOST = 1000 };
 

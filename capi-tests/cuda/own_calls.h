@@ -2,8 +2,8 @@
  * The test's own calls of the driver, which are not counted as the library's. Around calls of
  * nexar, what it must leave as it was: the contexts of the thread and its own memory.
  */
-#ifndef OWN_H
-#define OWN_H
+#ifndef OWN_CALLS_H
+#define OWN_CALLS_H
 
 #include "driver.h"
 
