@@ -2,6 +2,8 @@
 
 #[path = "tidy/edges.rs"]
 mod edges;
+#[path = "tidy/wording.rs"]
+mod wording;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,10 +27,10 @@ const UNSAFE: [&str; 15] = [
     "src/transport/quic/process.rs",
     "src/transport/quic/socket.rs",
     "src/transport/shm/remote.rs",
-    "src/transport/shm/shelf.rs",
+    "src/transport/shm/segment.rs",
 ];
-/// What blocks its thread, by the names it is called by. A task of the runtime must not: the thread may be
-/// the one that drives all sockets of the process.
+/// What blocks its thread, by the names it is called by. A task of the runtime must not: the thread
+/// may be the one that drives all sockets of the process.
 const BLOCKING: [&str; 16] = [
     "connect_addr(",
     "Stream::connect(",
@@ -51,7 +53,7 @@ const BLOCKING: [&str; 16] = [
 const DOES_NOT_BLOCK: [(&str, &str); 3] = [
     ("src/bootstrap/address.rs", "to_socket_addrs"),
     ("src/bootstrap/address.rs", "recv_timeout("),
-    ("src/transport/shm/meeting.rs", "StdStream::"),
+    ("src/transport/shm/handshake.rs", "StdStream::"),
 ];
 /// No file of code is longer.
 const LONGEST: usize = 600;
@@ -189,7 +191,8 @@ fn the_edge_finder_finds_the_file_that_defines_a_name() {
         ("src/a/one.rs", "use super::two::Two; pub struct One; pub fn make() {}"),
         (
             "src/a/two.rs",
-            "// use crate::b::B;\n pub struct Two; fn f<'a>() { ('\"', \"crate::b::B\"); super::build() }",
+            "// use crate::b::B;\n pub struct Two; \
+             fn f<'a>() { ('\"', \"crate::b::B\"); super::build() }",
         ),
         (
             "src/b.rs",
