@@ -1,14 +1,15 @@
-//! Writes the broken copies: for each file of nexar under model, copies with one error each, next
-//! to a copy of its scenarios. A test asserts that the model finds every one of them.
+//! Mutation test of the models: writes copies of each modelled source file, each with one error
+//! ("broken copies"), next to a copy of its scenarios. A test asserts that the model finds each
+//! error.
 //!
 //! Leaves to the `mod.rs` of each model what is proved of the file itself. Invariant: the text that
-//! an error replaces occurs exactly once in the file, or the build fails; so an error cannot
+//! an error replaces occurs exactly once in the file, or the build fails. So an error cannot
 //! silently vanish when the file changes.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// A file of nexar under model.
+/// A source file of nexar and its broken copies.
 struct File {
     /// The model's folder in `src`.
     model: &'static str,
@@ -18,13 +19,13 @@ struct File {
 
 struct Copy {
     name: &'static str,
-    /// What replaces what.
+    /// Pairs of a text in the file and its replacement.
     changes: &'static [(&'static str, &'static str)],
-    /// Part of the text with which the model reports it.
+    /// Part of the panic message with which the model reports the error.
     reported_as: &'static str,
 }
 
-/// loom's report that all threads wait: a wake-up was lost.
+/// loom's report that all threads are blocked: a wake-up was lost.
 const LOST: &str = "deadlock";
 
 const FILES: [File; 3] = [
@@ -188,7 +189,7 @@ const FILES: [File; 3] = [
         copies: &[
             Copy {
                 name: "waiter_that_does_not_notify",
-                changes: &[("            self.poller.somebody.notify_one();\n", "")],
+                changes: &[("            self.poller.not_empty.notify_one();\n", "")],
                 reported_as: LOST,
             },
             Copy {
@@ -199,17 +200,17 @@ const FILES: [File; 3] = [
                         "        let is_first = queue.waits.is_empty();
         drop(queue);
         if is_first {
-            self.poller.somebody.notify_one();
+            self.poller.not_empty.notify_one();
         }
         let mut queue = self.poller.queue();\n",
                     ),
                     (
-                        "        queue.begun += 1;
+                        "        queue.registered += 1;
         drop(queue);
         if is_first {
-            self.poller.somebody.notify_one();
+            self.poller.not_empty.notify_one();
         }\n",
-                        "        queue.begun += 1;\n",
+                        "        queue.registered += 1;\n",
                     ),
                 ],
                 reported_as: LOST,
@@ -227,14 +228,14 @@ const FILES: [File; 3] = [
             Copy {
                 name: "poller_that_removes_without_waking",
                 changes: &[(
-                    "            woken.drain(..).for_each(Waker::wake);\n",
-                    "            woken.clear();\n",
+                    "            wakers.drain(..).for_each(Waker::wake);\n",
+                    "            wakers.clear();\n",
                 )],
                 reported_as: LOST,
             },
             Copy {
                 name: "poller_that_never_asks",
-                changes: &[("let ask = now - asked >= ASK;", "let ask = false;")],
+                changes: &[("let recheck = now - rechecked >= RECHECK;", "let recheck = false;")],
                 reported_as: "maximum number of branches",
             },
             Copy {
@@ -245,8 +246,8 @@ const FILES: [File; 3] = [
             Copy {
                 name: "waiter_that_stays_registered",
                 changes: &[(
-                    "            let left = self.poller.queue().waits.remove(key);\n",
-                    "            let left = key;\n",
+                    "            let removed = self.poller.queue().waits.remove(key);\n",
+                    "            let removed = key;\n",
                 )],
                 reported_as: "freed",
             },

@@ -1,4 +1,4 @@
-//! As much of `src/device` as the device poller needs: the word that a device writes.
+//! Replaces `src/device`, as far as the device poller needs it: the word that a device writes.
 
 pub mod pinned {
     use std::panic::resume_unwind;
@@ -8,7 +8,7 @@ pub mod pinned {
 
     use crate::runtime::{Ended, is_started_thread};
 
-    /// The word, with loom's atomic. It is never freed, but knows if it were.
+    /// The word, with loom's atomic. Its memory is leaked, so that a read after `free` is found.
     #[derive(Clone, Copy)]
     pub struct TimelineSemaphore(&'static Word);
 
@@ -19,12 +19,12 @@ pub mod pinned {
     }
 
     impl TimelineSemaphore {
-        /// A word of a device.
+        /// A word that a device writes.
         pub fn at_zero() -> Self {
             Self::with(false)
         }
 
-        /// A word that ends the poller when that looks at it: a thread of the model must end.
+        /// A word that ends the poller's thread when it reads it: a model must end all its threads.
         pub fn that_ends_poller() -> Self {
             Self::with(true)
         }
@@ -42,7 +42,7 @@ pub mod pinned {
             self.0.value.load(Ordering::Acquire) >= value
         }
 
-        /// The device's write.
+        /// Writes the word as a device does.
         pub fn advance(&self, value: u32) {
             self.0.value.store(value, Ordering::Release);
         }

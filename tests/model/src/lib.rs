@@ -1,10 +1,10 @@
-//! Files of nexar in which threads wait for each other or read what another writes, built with
-//! loom's atomics, locks and threads in place of the system's and run in every interleaving that
-//! the memory model allows.
+//! The source files of nexar that synchronise threads, built with loom's atomics, locks and threads
+//! in place of std's and run in every interleaving that the memory model allows.
 //!
-//! A library, so that the unit tests inside those files, which know nothing of loom, are left out.
-//! `build.rs` also makes broken copies of `doorbell`, `recent_calls` and `device_poller`, which
-//! must be found: a model that cannot fail proves nothing.
+//! This is a library because the unit tests inside those files do not run under loom and must be
+//! left out. `build.rs` also writes broken copies of `doorbell`, `recent_calls` and
+//! `device_poller`, and the models must report the error in each: a model that cannot fail proves
+//! nothing.
 
 pub mod device;
 pub mod device_poller;
@@ -28,18 +28,18 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-/// One thread waits for a word; another gives it and wakes. In loom a sleep has no end: a lost wake
-/// is found as a deadlock.
+/// One thread waits for a word, another writes it and wakes the waiter. Under loom a park has no
+/// timeout, so loom reports a lost wake-up as a deadlock.
 pub fn a_wake_is_never_lost() {
     in_every_order(|| {
         let word = Arc::new(AtomicUsize::new(0));
         let parker = parker::Parker::new(1);
-        let mut giver = None;
+        let mut writer = None;
         let future = poll_fn(|context| {
             if word.load(Ordering::Acquire) == 7 {
                 return Poll::Ready(());
             }
-            giver.get_or_insert_with(|| {
+            writer.get_or_insert_with(|| {
                 let (word, waker) = (Arc::clone(&word), context.waker().clone());
                 thread::spawn(move || {
                     word.store(7, Ordering::Release);
@@ -49,24 +49,24 @@ pub fn a_wake_is_never_lost() {
             Poll::Pending
         });
         assert_eq!(parker.block_on(future, in_an_hour()), Some(()));
-        giver.expect("the first poll was pending").join().unwrap();
+        writer.expect("the first poll was pending").join().unwrap();
     });
 }
 
-/// A wake that was meant for the wait before costs a poll, and hides no later one.
+/// A stale wake-up of the previous wait costs one poll and does not swallow the next wake-up.
 pub fn an_old_wake_hides_no_new_one() {
     in_every_order(|| {
         let steps = Arc::new(AtomicUsize::new(0));
         let parker = parker::Parker::new(0);
-        let mut givers = Vec::new();
+        let mut writers = Vec::new();
         for wanted in 1..=2 {
             let future = poll_fn(|context| {
                 if steps.load(Ordering::Acquire) >= wanted {
                     return Poll::Ready(());
                 }
-                if givers.len() < wanted {
+                if writers.len() < wanted {
                     let (steps, waker) = (Arc::clone(&steps), context.waker().clone());
-                    givers.push(thread::spawn(move || {
+                    writers.push(thread::spawn(move || {
                         steps.fetch_add(1, Ordering::AcqRel);
                         waker.wake();
                     }));
@@ -75,12 +75,12 @@ pub fn an_old_wake_hides_no_new_one() {
             });
             assert_eq!(parker.block_on(future, in_an_hour()), Some(()));
         }
-        givers.into_iter().for_each(|giver| giver.join().unwrap());
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
     });
 }
 
-/// Operations of one lane, each on its own thread: they run one by one, in their order, and each
-/// gets its turn.
+/// The operations of one lane, each on its own thread, execute one at a time in sequence order, and
+/// each gets its turn.
 fn turns_come_one_by_one(operations: u64) {
     let lanes = Arc::new(lane::LaneQueues::<1>::default());
     let ran = Arc::new(AtomicUsize::new(0));
@@ -106,20 +106,20 @@ pub fn turns_come_one_by_one_to_three() {
     in_orders_with(3, || turns_come_one_by_one(3));
 }
 
-/// Two operations get their numbers under a lock; one of them is made while it is held, if its turn
-/// has come.
-pub fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
+/// Two operations take their sequence numbers under a lock. One of them executes while it holds the
+/// lock, as the fast path does, if its turn has come.
+pub fn an_operation_completed_under_the_lock_passes_the_turn_on() {
     in_every_order(|| {
         let lanes = Arc::new(lane::LaneQueues::<1>::default());
         let next = Arc::new(Mutex::new(0));
         let ran = Arc::new(AtomicUsize::new(0));
-        let operation = |brief: bool| {
+        let operation = |is_fast: bool| {
             let (lanes, next, ran) = (Arc::clone(&lanes), Arc::clone(&next), Arc::clone(&ran));
             move || {
                 let mut next = next.lock().unwrap();
                 let number = *next;
                 *next += 1;
-                if brief && lanes.has_come(number) {
+                if is_fast && lanes.has_come(number) {
                     assert_eq!(ran.fetch_add(1, Ordering::Relaxed) as u64, number);
                     return lanes.end_alone(number);
                 }
@@ -135,20 +135,20 @@ pub fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
     });
 }
 
-/// Runs a body of threads in every interleaving.
+/// Runs `body` and the threads that it starts in every interleaving.
 fn in_every_order(body: impl Fn() + Sync + Send + 'static) {
     loom::model(body);
 }
 
-/// Where the interleavings are too many: all in which threads that could go on are preempted at
-/// most so often.
+/// Runs `body` in every interleaving with at most `preemptions` preemptions. For bodies that have
+/// too many interleavings in all.
 fn in_orders_with(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut orders = loom::model::Builder::new();
     orders.preemption_bound = Some(preemptions);
     orders.check(body);
 }
 
-/// One that is given up before its turn lets those behind it in.
+/// An operation that is cancelled before its turn lets the later ones proceed.
 pub fn an_operation_given_up_blocks_nobody() {
     in_orders_with(3, || {
         let lanes = Arc::new(lane::LaneQueues::<1>::default());
@@ -167,23 +167,23 @@ fn in_an_hour() -> Instant {
     Instant::now() + Duration::from_secs(3600)
 }
 
-/// A copy of a file with one error.
+/// A copy of a source file with one error.
 pub struct Broken {
     pub name: &'static str,
-    /// The scenarios of the file, which run the copy.
+    /// Runs the scenarios of the file on the copy.
     pub scenarios: fn(),
-    /// Part of the text with which the model reports the error.
+    /// Part of the panic message with which the model reports the error.
     pub reported_as: &'static str,
 }
 
-/// Panics unless the model reports the error in each of the copies.
+/// Panics unless the model reports the error in each copy.
 pub fn assert_found(copies: &[Broken]) {
     let wrong: Vec<_> = copies.iter().filter_map(Broken::report_otherwise).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 impl Broken {
-    /// What the model says instead of reporting the error.
+    /// `None` if the model reports the error as expected, else a message that says what it did.
     fn report_otherwise(&self) -> Option<String> {
         let Err(report) = std::thread::spawn(self.scenarios).join() else {
             return Some(format!("the error of {} is not found", self.name));

@@ -1,5 +1,5 @@
-//! As much of `src/op.rs` as the files under model need.
+//! Replaces `src/op.rs`, as far as the modelled files need it.
 
-/// A call is its words.
+/// A call, which here is just its encoded words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call(pub [u64; 2]);

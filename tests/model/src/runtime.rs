@@ -1,5 +1,5 @@
-//! As much of `src/runtime.rs` as the device poller needs: a thread of the library, which the model
-//! ends.
+//! Replaces `src/runtime.rs`, as far as the device poller needs it: starts a thread of the library,
+//! which the model can end.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use loom::thread::{JoinHandle, spawn};
 
-/// What a started thread unwinds with when its scenario ends.
+/// The panic payload with which a started thread ends when its scenario is over.
 pub struct Ended;
 
 loom::lazy_static! {

@@ -1,8 +1,8 @@
-//! `src/sync.rs` with loom's atomics, locks and threads, and a model of what loom does not have:
-//! time, futexes and membarrier(2).
+//! Replaces `src/sync.rs`: loom's atomics, locks and threads, and models of what loom lacks (time,
+//! futexes and membarrier(2)).
 //!
-//! Leaves to the scenarios what they check. Invariant: each stand-in promises at most what the
-//! original does, so that what the model proves of a file holds for it in the library.
+//! Leaves to the scenarios what they check. Invariant: each replacement guarantees at most what the
+//! original does, so what the model proves of a file holds for it in the library.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ pub use loom::sync::{Condvar, Mutex, MutexGuard};
 pub use loom::thread::{Thread, current};
 pub use std::sync::PoisonError;
 
-/// Without an end: a lost wake-up is a deadlock, which loom reports.
+/// Ignores the timeout, so that a lost wake-up is a deadlock, which loom reports.
 pub fn park_timeout(_: Duration) {
     loom::thread::park();
 }
@@ -30,15 +30,15 @@ loom::thread_local! {
     static PAUSES: Cell<u32> = Cell::new(0);
 }
 
-/// loom runs a thread that yields only after all others wait. So that a thread that polls also
-/// meets the states in between, its first pauses are none.
+/// loom resumes a thread that yields only when all others are blocked. The first calls of a thread
+/// therefore do not yield: so a polling thread also observes the states in between.
 pub fn yield_now() {
-    const EAGER: u32 = 2;
+    const WITHOUT_YIELD: u32 = 2;
     if CLOCK.is_running.load(Ordering::Relaxed) {
         CLOCK.milliseconds.fetch_add(1, Ordering::Relaxed);
     }
     let pauses = PAUSES.with(|pauses| pauses.replace(pauses.get() + 1));
-    if pauses >= EAGER {
+    if pauses >= WITHOUT_YIELD {
         loom::thread::yield_now();
     }
 }
@@ -47,7 +47,7 @@ pub fn sleep(_: Duration) {
     yield_now();
 }
 
-/// A time that stands still, so that nothing happens for the sole reason that time has passed.
+/// A clock that stands still until `let_time_pass`, so that no wait ends by elapsed time alone.
 #[derive(Clone, Copy)]
 pub struct Instant(Duration);
 
@@ -67,7 +67,7 @@ impl Instant {
     }
 }
 
-/// From now on a millisecond passes in each pause of a thread.
+/// From now on each `yield_now` and each `sleep` advances the clock by one millisecond.
 pub fn let_time_pass() {
     CLOCK.is_running.store(true, Ordering::Relaxed);
 }
@@ -80,24 +80,25 @@ impl Sub for Instant {
     }
 }
 
-/// A static value of one execution of the model.
+/// A static that loom creates anew for each execution of the model.
 pub struct OnceLock<T: 'static>(Lazy<Once<T>>);
 
 struct Once<T> {
     value: std::sync::OnceLock<T>,
-    making: Mutex<()>,
-    made: Condvar,
+    initialising: Mutex<()>,
+    initialised: Condvar,
 }
 
 impl<T> Once<T> {
     fn new() -> Self {
-        Self { value: std::sync::OnceLock::new(), making: Mutex::default(), made: Condvar::new() }
+        let value = std::sync::OnceLock::new();
+        Self { value, initialising: Mutex::default(), initialised: Condvar::new() }
     }
 }
 
 impl<T> Drop for Once<T> {
     fn drop(&mut self) {
-        // A model that fails is dropped outside of loom, where nothing of loom's may be used.
+        // A failed model is dropped outside of loom, where loom's types must not be used.
         if std::thread::panicking() {
             std::mem::forget(self.value.take());
         }
@@ -105,36 +106,35 @@ impl<T> Drop for Once<T> {
 }
 
 impl<T> OnceLock<T> {
-    #[expect(clippy::new_without_default, reason = "as std's, which is made in a constant")]
+    #[expect(clippy::new_without_default, reason = "a const fn, as std's is")]
     pub const fn new() -> Self {
         Self(Lazy { init: Once::new, _p: PhantomData })
     }
 
-    pub fn get_or_init(&'static self, make: impl FnOnce() -> T) -> &'static T {
+    pub fn get_or_init(&'static self, initialise: impl FnOnce() -> T) -> &'static T {
         let once = self.0.get();
-        let _making = once.making.lock().unwrap();
-        let value = once.value.get_or_init(make);
-        once.made.notify_all();
+        let _initialising = once.initialising.lock().unwrap();
+        let value = once.value.get_or_init(initialise);
+        once.initialised.notify_all();
         value
     }
 
     pub fn wait(&'static self) -> &'static T {
         let once = self.0.get();
-        let mut making = once.making.lock().unwrap();
+        let mut initialising = once.initialising.lock().unwrap();
         loop {
             match once.value.get() {
                 Some(value) => return value,
-                None => making = once.made.wait(making).unwrap(),
+                None => initialising = once.initialised.wait(initialising).unwrap(),
             }
         }
     }
 }
 
-/// A word that processes share and sleep on. An interrupt of membarrier(2) may come before each
-/// access.
+/// A futex word, which processes share. An interrupt of membarrier(2) may occur before each access.
 pub struct AtomicU32 {
     value: loom::sync::atomic::AtomicU32,
-    /// The kernel's lock and queue of those that sleep on it.
+    /// The kernel's lock and wait queue of this futex.
     sleeping: Mutex<()>,
     woken: Condvar,
 }
@@ -161,7 +161,7 @@ impl AtomicU32 {
     }
 
     pub fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
-        // In the drop of a sleeper whose model has failed.
+        // Called from the drop of a sleeper after the model has failed.
         if std::thread::panicking() {
             return 0;
         }
@@ -170,8 +170,8 @@ impl AtomicU32 {
     }
 }
 
-/// futex(2): reads the word and begins to sleep under one lock, which the waker takes after it has
-/// changed the word. Without an end, as `park_timeout`.
+/// FUTEX_WAIT: compares the word and enqueues the caller under one lock, which the waker takes
+/// after its change of the word. Ignores the timeout, like `park_timeout`.
 pub fn futex_wait(word: &AtomicU32, seen: u32, _: Duration) {
     in_the_kernel(|| {
         let sleeping = word.sleeping.lock().unwrap();
@@ -186,17 +186,16 @@ pub fn futex_wake_all(word: &AtomicU32) {
     word.woken.notify_all();
 }
 
-/// Orders nothing in loom, whose threads see what the language's memory model allows to any
-/// compiler.
+/// Does nothing: loom explores all that the language's memory model allows, compiler reordering
+/// included.
 pub fn compiler_fence(_: Ordering) {}
 
-/// A processor that runs a thread within the reach of membarrier(2).
+/// A processor that runs a thread which membarrier(2) reaches.
 ///
-/// What the call promises: each such thread has executed a full barrier at some point of its
-/// program between the call's begin and its end. So the caller requests it, and the thread executes
-/// it before one of its next accesses, whichever that is. Both take the lock, so each sees
-/// afterwards all that the other did before: this is what a full barrier in an interrupt gives, and
-/// loom's locks give no more.
+/// The call guarantees that each such thread executes a full barrier at some point between its
+/// begin and its end. So the caller posts a request, and the thread serves it before any one of its
+/// next accesses. Both take the lock, so afterwards each sees all that the other did before. A full
+/// barrier in an interrupt gives the same, and loom's locks give no more.
 #[derive(Default)]
 struct Processor {
     interrupts: Mutex<Interrupts>,
@@ -207,7 +206,7 @@ struct Processor {
 struct Interrupts {
     requested: u32,
     served: u32,
-    /// Its thread is in the kernel or has ended, behind a barrier.
+    /// The thread is in the kernel or has ended; a barrier precedes both.
     is_away: bool,
 }
 
@@ -223,7 +222,7 @@ fn own_processor() -> Option<Arc<Processor>> {
     PROCESSOR.with(|own| own.borrow().clone())
 }
 
-/// The body of a thread that membarrier(2) reaches from this call on.
+/// Wraps the body of a thread so that membarrier(2) reaches the thread from this call on.
 pub fn reached_by_membarrier(body: impl FnOnce()) -> impl FnOnce() {
     let processor = Arc::new(Processor::default());
     REACHED.lock().unwrap().push(Arc::clone(&processor));
@@ -266,7 +265,7 @@ impl Processor {
         self.serve(&mut interrupts);
     }
 
-    /// The number of the request; `None` if there is nothing to interrupt.
+    /// Posts a request and returns its number. `None` if there is no thread to interrupt.
     fn request(&self) -> Option<u32> {
         let mut interrupts = self.interrupts.lock().unwrap();
         if interrupts.is_away {
@@ -284,12 +283,12 @@ impl Processor {
     }
 }
 
-/// A full barrier of the caller, and one of every thread that it reaches.
+/// Executes a full barrier on the calling thread and on every thread that the call reaches.
 pub fn membarrier() -> bool {
     fence(Ordering::SeqCst);
     in_the_kernel(|| {
         let reached = REACHED.lock().unwrap().clone();
-        // The caller's own is away.
+        // `in_the_kernel` has marked the caller's own processor as away.
         let requests: Vec<_> = reached.iter().map(|processor| processor.request()).collect();
         for (processor, request) in reached.iter().zip(requests) {
             request.into_iter().for_each(|request| processor.wait_served(request));

@@ -1,4 +1,4 @@
-//! As much of `src/transport` as the files under model need.
+//! Replaces `src/transport`, as far as the modelled files need it.
 
 pub const LANES: usize = 1;
 
@@ -6,7 +6,7 @@ pub const LANES: usize = 1;
 pub struct Lane(pub usize);
 
 pub mod call_table {
-    /// Few, so that a scenario of three calls overwrites one.
+    /// Two, so that a scenario of three calls overwrites one.
     pub const REMEMBERED: usize = 2;
 }
 

@@ -1,5 +1,5 @@
-//! Each of these runs in every interleaving of its threads, those with more steps in all with few
-//! preemptions. The last tests run broken copies: the model must find each error.
+//! Each test runs a scenario in every interleaving of its threads; long scenarios are limited to a
+//! few preemptions. The last tests run the broken copies: the model must find each error.
 
 use nexar_model::{assert_found, device_poller, doorbell, recent_calls};
 
@@ -29,8 +29,8 @@ fn an_operation_given_up_blocks_nobody() {
 }
 
 #[test]
-fn who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next() {
-    nexar_model::who_ends_while_nobody_can_ask_leaves_the_turn_to_the_next();
+fn an_operation_completed_under_the_lock_passes_the_turn_on() {
+    nexar_model::an_operation_completed_under_the_lock_passes_the_turn_on();
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The poller of device memory (`poller.rs`): a thread that waits for a word is woken when the word
-//! has come, whenever it registers, and the word is not read after its wait.
+//! The poller of device memory (`poller.rs`): a thread that waits for a value of a device's word is
+//! woken when the value is reached, whenever the thread registers. After its wait the word is not
+//! read any more.
 //!
-//! loom runs the file itself, its thread included, which ends with the scenario. Time stands still
-//! unless a scenario lets it pass. loom lets a thread that yields run only when all others wait, so
-//! the poller's first two pauses are none.
+//! loom runs the file itself and its thread, which ends with the scenario. Time stands still unless
+//! a scenario calls `let_time_pass`. loom resumes a thread that yields only when all others are
+//! blocked, so the poller's first two calls of `yield_now` do not yield.
 
 #[path = "../../../../src/device/poller.rs"]
 pub mod file;

@@ -1,4 +1,4 @@
-//! Threads that wait for words that a device, which is a thread here, writes.
+//! Threads wait for words that a device writes. The device is a thread here.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -19,11 +19,11 @@ fn is_over() -> bool {
     false
 }
 
-/// Registers a last wait, on which the poller ends. So the scenario also shows that a poller that
-/// has gone to sleep is woken once more.
+/// Registers a last wait, which ends the poller. So each scenario also shows that a sleeping poller
+/// is woken once more.
 fn end() {
     let last = Box::pin(reach(TimelineSemaphore::that_ends_poller(), 1, is_over));
-    // The poller ends with its lock poisoned, which the drop would take.
+    // The poller has poisoned its lock, which the drop of the wait would take.
     let mut last = ManuallyDrop::new(last);
     assert!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     join_started();
@@ -34,7 +34,7 @@ fn device(semaphores: &[TimelineSemaphore]) -> thread::JoinHandle<()> {
     thread::spawn(move || semaphores.iter().for_each(|semaphore| semaphore.advance(1)))
 }
 
-/// Waits for a word, whose memory is then freed.
+/// Waits for a word and then frees its memory.
 fn wait(semaphore: TimelineSemaphore) {
     assert!(block_on(reach(semaphore, 1, is_over)));
     semaphore.free();
@@ -50,7 +50,7 @@ pub fn a_thread_that_waits_is_woken() {
     });
 }
 
-/// The poller may have gone to sleep between the two.
+/// Between the two waits the poller may fall asleep.
 pub fn a_second_wait_is_woken_too() {
     in_orders_with(2, || {
         let semaphores = [TimelineSemaphore::at_zero(), TimelineSemaphore::at_zero()];
@@ -61,7 +61,7 @@ pub fn a_second_wait_is_woken_too() {
     });
 }
 
-/// Each of two threads writes the word of the other, one of them after its own wait.
+/// Each of two threads writes the word that the other waits for, one of them after its own wait.
 pub fn threads_that_wait_at_once_are_all_woken() {
     in_orders_with(2, || {
         let [first, second] = [TimelineSemaphore::at_zero(), TimelineSemaphore::at_zero()];
@@ -80,12 +80,10 @@ pub fn threads_that_wait_at_once_are_all_woken() {
 pub fn the_waker_of_the_last_poll_is_woken() {
     in_orders_with(2, || {
         let semaphore = TimelineSemaphore::at_zero();
-        let mut coming = Box::pin(reach(semaphore, 1, is_over));
-        let mut nobody = Context::from_waker(Waker::noop());
-        let polled = coming.as_mut().poll(&mut nobody);
-        assert!(polled.is_pending());
+        let mut wait = Box::pin(reach(semaphore, 1, is_over));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let device = device(&[semaphore]);
-        assert!(block_on(coming));
+        assert!(block_on(wait));
         semaphore.free();
         device.join().unwrap();
         end();
@@ -96,20 +94,20 @@ pub fn a_wait_that_is_given_up_leaves_its_word_alone() {
     in_orders_with(4, || {
         let semaphore = TimelineSemaphore::at_zero();
         let device = device(&[semaphore]);
-        let mut coming = Box::pin(reach(semaphore, 1, is_over));
-        let _ = coming.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        drop(coming);
+        let mut wait = Box::pin(reach(semaphore, 1, is_over));
+        let _ = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(wait);
         semaphore.free();
         device.join().unwrap();
         end();
     });
 }
 
-/// The word never comes. Nobody wakes the waiting thread but the poller, each millisecond.
+/// The device never writes. Only the poller wakes the waiting thread, every millisecond.
 pub fn a_wait_that_is_over_ends() {
     in_orders_with(3, || {
         let semaphore = TimelineSemaphore::at_zero();
-        // A lock, as loom's atomics may return an old value for ever.
+        // A lock, because loads of loom's atomics may return a stale value for ever.
         let is_over = Arc::new(Mutex::new(false));
         let over = Arc::clone(&is_over);
         let other = thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Ranks that publish epochs to each other, and sleep until they come.
+//! Ranks publish epochs to each other and sleep until they arrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::file::{Doorbell, look_and_sleep, ring};
 use crate::sync::{AtomicU32, Ordering, reached_by_membarrier};
 use crate::{in_every_order, in_orders_with};
 
-/// How the two sides of a handshake are ordered.
+/// Where the handshake has its full barriers.
 #[derive(Clone, Copy, PartialEq)]
 enum Barrier {
     /// Each side has a full fence.
@@ -21,7 +21,7 @@ enum Barrier {
     Unreached,
 }
 
-/// One rank: what it publishes, and the doorbell of its process.
+/// A rank: the epoch that it has published, and the doorbell of its process.
 struct Rank {
     published: AtomicU32,
     rung: AtomicU32,
@@ -55,16 +55,16 @@ impl Rank {
     }
 
     fn wait_for(&self, epoch: u32, writer: &Self) {
-        let mut is_there = false;
-        while !is_there {
+        let mut is_published = false;
+        while !is_published {
             look_and_sleep(self, || {
-                is_there = writer.published.load(Ordering::Acquire) >= epoch;
-                (!is_there).then_some(Duration::MAX)
+                is_published = writer.published.load(Ordering::Acquire) >= epoch;
+                (!is_published).then_some(Duration::MAX)
             });
         }
     }
 
-    /// A thread of this rank.
+    /// Starts a thread of this rank.
     fn start(self: &Arc<Self>, body: impl FnOnce(&Self) + 'static) -> thread::JoinHandle<()> {
         let me = Arc::clone(self);
         let body = move || body(&me);
@@ -116,7 +116,7 @@ pub fn an_epoch_wakes_every_sleeper_of_a_process() {
     }
 }
 
-/// Each of two ranks publishes an epoch and sleeps until it has the other's.
+/// Each of two ranks publishes an epoch and sleeps until the other's arrives.
 pub fn ranks_that_wait_for_each_other_both_wake() {
     for barrier in [Barrier::Both, Barrier::Sleeper] {
         in_orders_with(3, move || {

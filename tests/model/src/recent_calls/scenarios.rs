@@ -1,4 +1,4 @@
-//! One thread notes calls while another reads them.
+//! One thread records calls while another reads them.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::in_every_order;
 use crate::op::Call;
 use crate::transport::call_table::REMEMBERED;
 
-/// Words that tell their call's number, each in its own way.
+/// The words of a call. Each differs by the sequence number and from the other.
 fn words(seq: u64) -> [u64; 2] {
     [100 + seq, 200 + seq]
 }
 
-/// Notes so many calls on another thread.
+/// Starts a thread that records the first `calls` calls.
 fn record(recent: &Arc<RecentCalls>, calls: u64) -> thread::JoinHandle<()> {
     let recent = Arc::clone(recent);
     thread::spawn(move || (0..calls).for_each(|seq| recent.record(seq, words(seq))))
@@ -34,7 +34,7 @@ pub fn a_reader_gets_whole_calls_of_their_numbers() {
     });
 }
 
-/// Before a call is overwritten, a reader that knows the end finds all before it.
+/// While no call has been overwritten, a reader that has read `end` finds every call before it.
 pub fn a_call_before_the_end_is_there() {
     in_every_order(|| {
         let recent = Arc::new(RecentCalls::default());
