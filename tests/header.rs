@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// The version macros. Only Cargo.toml states the version.
+/// The version macros, from Cargo.toml.
 fn version() -> String {
     let parts = [
         ("NEXAR_MAJOR", env!("CARGO_PKG_VERSION_MAJOR")),
@@ -23,30 +23,54 @@ fn generate() -> String {
     let macros = config.after_includes.take().unwrap_or_default();
     config.after_includes = Some(macros.replace("@VERSION@\n", &version()));
     let mut builder = cbindgen::Builder::new().with_config(config);
-    // The header lists its functions in the order of these files.
-    let vocabulary = ["error", "dtype", "op/reduction"];
-    let functions = [
-        "types",
-        "version",
-        "comm",
-        "split",
-        "collective",
-        "varying",
-        "message",
-        "redop",
-        "group",
-        "stream",
-        "memory",
-    ];
-    for file in vocabulary {
+    for file in ["error", "dtype", "op/reduction", "capi/types"] {
         builder = builder.with_src(root().join(format!("src/{file}.rs")));
     }
-    for file in functions {
+    for (file, ..) in FAMILIES {
         builder = builder.with_src(root().join(format!("src/capi/{file}.rs")));
     }
     let mut text = Vec::new();
     builder.generate().expect("the sources can be read").write(&mut text);
-    String::from_utf8(text).unwrap()
+    let text = String::from_utf8(text).unwrap();
+    with_banners(text.replace("@FAMILIES@", contents().trim_end()))
+}
+
+/// The families of functions, in the order of the header: file below `src/capi`, title, contents.
+const FAMILIES: [(&str, &str, &str); 10] = [
+    ("version", "VERSION AND ERRORS", "version of the library, texts of results and errors"),
+    ("comm", "COMMUNICATORS", "create, inspect, finalize, destroy, abort"),
+    ("split", "SPLITTING", "communicators of a part of the ranks"),
+    ("collective", "COLLECTIVES", "AllReduce ... Barrier; blocks of equal size"),
+    ("varying", "COLLECTIVES WITH COUNTS", "the V forms: a count for each rank"),
+    ("message", "MESSAGES", "send and receive, with and without tags"),
+    ("redop", "OPERATORS", "scaled sums, functions of the program"),
+    ("group", "GROUPS", "start calls together"),
+    ("stream", "HOST STREAMS", "calls that return at once"),
+    ("memory", "MEMORY", "buffers that processes of a host share"),
+];
+
+/// The list of families for the head of the header.
+fn contents() -> String {
+    FAMILIES.iter().map(|(_, title, what)| format!(" *   {title:<25} {what}\n")).collect()
+}
+
+/// Puts a banner above the types and above the first function of each family.
+fn with_banners(mut header: String) -> String {
+    let mut insert = |item: &str, title: &str| {
+        let at = header.find(item).unwrap_or_else(|| panic!("{item} is in the header"));
+        let comment = header[..at].rfind("/**").expect("each item has a comment");
+        let rule = "-".repeat(96 - title.len());
+        header.insert_str(comment, &format!("/* {title} {rule} */\n\n"));
+    };
+    insert("#define NEXAR_VERSION(", "CONSTANTS");
+    insert("typedef enum", "TYPES");
+    for (file, title, _) in FAMILIES {
+        let source = std::fs::read_to_string(root().join(format!("src/capi/{file}.rs"))).unwrap();
+        let exported = source.split("#[unsafe(no_mangle)]").nth(1).expect("it has a function");
+        let name = exported.split("fn ").nth(1).and_then(|rest| rest.split('(').next()).unwrap();
+        insert(&format!(" {name}("), title);
+    }
+    header
 }
 
 #[test]

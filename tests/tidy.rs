@@ -1,4 +1,4 @@
-//! The rules of the repository, executed: they hold, or this fails with the place that breaks one.
+//! Checks the rules of the repository. A test fails with the file and line that breaks its rule.
 
 #[path = "tidy/edges.rs"]
 mod edges;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use edges::Sources;
 
-/// Files that may contain `unsafe`, besides those of the C border. Each opens it by name.
+/// Files that may contain `unsafe`, besides those of `src/capi`.
 const UNSAFE: [&str; 15] = [
     "src/arena.rs",
     "src/buffer.rs",
@@ -29,8 +29,8 @@ const UNSAFE: [&str; 15] = [
     "src/transport/shm/remote.rs",
     "src/transport/shm/segment.rs",
 ];
-/// What blocks its thread, by the names it is called by. A task of the runtime must not: the thread
-/// may be the one that drives all sockets of the process.
+/// Names of calls that block their thread. A task of the runtime must not block: its thread may be
+/// the one that drives all sockets of the process.
 const BLOCKING: [&str; 16] = [
     "connect_addr(",
     "Stream::connect(",
@@ -49,15 +49,15 @@ const BLOCKING: [&str; 16] = [
     "print!(",
     "println!(",
 ];
-/// What is called before a task is started, or cannot block as it is used.
+/// Exceptions: calls that are made before a task is started, or that cannot block as they are used.
 const DOES_NOT_BLOCK: [(&str, &str); 3] = [
     ("src/bootstrap/address.rs", "to_socket_addrs"),
     ("src/bootstrap/address.rs", "recv_timeout("),
     ("src/transport/shm/handshake.rs", "StdStream::"),
 ];
-/// No file of code is longer.
+/// The maximum number of lines of a source file.
 const LONGEST: usize = 600;
-/// Words that say nothing about what is in a file or behind a name.
+/// Words in a path that say nothing about the contents of the file.
 const EMPTY_WORDS: [&str; 6] = ["utils", "helpers", "common", "manager", "_impl", "_inner"];
 
 fn root() -> PathBuf {
@@ -68,7 +68,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Files below `directory` with one of the endings, as paths from the root.
+/// Files below `directory` with one of these extensions, as paths from the root.
 fn files(directory: &str, endings: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![root().join(directory)];
@@ -93,13 +93,13 @@ fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
 }
 
-/// The first module below `src`: `src/transport/mem/queue.rs` is `transport`.
+/// The first module below `src`: `transport` for `src/transport/mem/queue.rs`.
 fn module(path: &str) -> &str {
     let below = path.strip_prefix("src/").unwrap();
     below.split('/').next().unwrap().trim_end_matches(".rs")
 }
 
-/// The module table of ARCHITECTURE.md: which module may use which.
+/// Reads the module table of ARCHITECTURE.md: the modules that each module may use.
 fn allowed_edges() -> BTreeMap<String, Vec<String>> {
     let text = read("ARCHITECTURE.md");
     let rows = text.lines().skip_while(|line| !line.starts_with("| module |")).skip(2);
@@ -144,7 +144,7 @@ fn modules_use_only_what_the_table_in_architecture_md_allows() {
     }
 }
 
-/// Modules of this crate that a line names: `crate::a::B` and `crate::{a::B, c}`.
+/// The modules of this crate that a line names as `crate::a::B` or `crate::{a::B, c}`.
 fn uses(line: &str) -> Vec<String> {
     let code = line.split("//").next().unwrap();
     let word = |text: &str| -> String {
@@ -168,7 +168,7 @@ fn the_edge_finder_finds_edges() {
     assert_eq!(uses("let x = crate::reduce::fold(a); // crate::comm"), ["reduce"]);
 }
 
-/// Files outside of `src/device` that may use it: those of `comm/cuda`, and these.
+/// Files that may use `device`, besides those of `src/device` and `src/comm/cuda`, and why.
 const USES_DEVICE: [(&str, &str); 1] =
     [("src/bootstrap/mod.rs", "the roster says whether a rank has CUDA")];
 
@@ -228,7 +228,7 @@ fn only_listed_files_use_the_device() {
     }
 }
 
-/// Kinds of links, which only `transport` itself may name; `bootstrap` may name QUIC's.
+/// Only `transport` may name the kinds of links; `bootstrap` may name QUIC.
 #[test]
 fn nothing_above_transport_names_a_kind_of_link() {
     let above = ["src/capi", "src/comm", "src/collective", "src/messaging.rs"];

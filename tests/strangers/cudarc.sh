@@ -1,17 +1,17 @@
 #!/bin/sh
-# The NCCL tests of the crate cudarc, unchanged, on libnccl.so.2 and the fake CUDA driver of the
-# build tree: tests/strangers/cudarc.sh [BUILD [REPETITIONS]]
+# Runs the NCCL tests of the crate cudarc, unchanged, on libnccl.so.2 and the fake CUDA driver of
+# the build tree: tests/strangers/cudarc.sh [BUILD [REPETITIONS]]
 #
-# cargo fetches the source of the version in Cargo.lock; it is kept below BUILD/strangers. With 2
-# and with 4 devices each test runs in a process of its own, since much is done once per process,
-# and all of them run in one. Tests of one process run one after another: they use the same
-# streams of the same devices, so collectives of two tests could be enqueued in different orders
-# on two devices, which NCCL does not allow. The exit code is 0, 1 if a run failed, or 77 if
-# nothing could be run.
+# cargo fetches the source of the version in Cargo.lock, which is kept below BUILD/strangers. With 2
+# and with 4 devices, each test runs in a process of its own, because much is initialised once per
+# process; then all of them run in one process, one after another. They use the same streams of the
+# same devices: run concurrently, two tests could enqueue their collectives in different orders on
+# two devices, which NCCL does not allow. The exit code is 0, or 1 if a run failed, or 77 if nothing
+# could be run.
 set -eu
 
 build=${1:-build} repetitions=${2:-10}
-# A run takes less than a second. A call of the driver that stands still is named after STALL_MS.
+# A run takes less than a second. The fake driver reports a call that blocks longer than STALL_MS.
 RUN_SECONDS=60 BUILD_SECONDS=1200 STALL_MS=5000
 FEATURES=std,driver,nccl,dynamic-loading,cuda-12040
 
@@ -24,12 +24,12 @@ skip() {
 
 first_error() { sed -n 's/^error: //p' "$log" | head -1; }
 
-[ -d "$build" ] || skip "there is no build tree $build; make build makes one"
+[ -d "$build" ] || skip "there is no build tree $build; run make build"
 build=$(cd "$build" && pwd)
 driver=$build/capi-tests/cuda/driver nccl=$build/lib/nexar
-[ -e "$driver/libcuda.so.1" ] || skip "$build has no fake libcuda.so.1; make build makes it"
-[ -e "$nccl/libnccl.so.2" ] || skip "$build has no libnccl.so.2; make build makes it"
-command -v cargo >/dev/null || skip "there is no cargo here"
+[ -e "$driver/libcuda.so.1" ] || skip "$build has no fake libcuda.so.1; run make build"
+[ -e "$nccl/libnccl.so.2" ] || skip "$build has no libnccl.so.2; run make build"
+command -v cargo >/dev/null || skip "cargo is not installed"
 
 version=$(sed -n '/^name = "cudarc"$/{n;s/^version = "\(.*\)"$/\1/p;}' "$root/Cargo.lock")
 home=$build/strangers/cudarc source=$build/strangers/cudarc/cudarc-$version
@@ -41,8 +41,7 @@ cargo_metadata() {
         --manifest-path "$home/fetch/Cargo.toml" "$@"
 }
 
-# cargo puts the source of a dependency into its cache and tells where; it is copied from there,
-# because the tests of a dependency cannot be built in place.
+# Copies the source from cargo's cache, because the tests of a dependency cannot be built in place.
 fetch() {
     printf '[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n' \
         >"$home/fetch/Cargo.toml"
@@ -56,7 +55,7 @@ fetch() {
         head -1 | cut -d '"' -f 4)
     rm -rf "$source"
     cp -R "$(dirname "$manifest")" "$source"
-    # It is below our own workspace and no member of it.
+    # The copy is below the workspace of nexar, but is no member of it.
     printf '\n[workspace]\n' >>"$source/Cargo.toml"
 }
 
@@ -68,7 +67,7 @@ cargo_test() {
         --no-run --message-format=json "$@"
 }
 
-# What is in cargo's cache is enough; else it is fetched.
+# Builds from cargo's cache if possible, else fetches the dependencies.
 cargo_test --offline >"$home/built" 2>"$log" || cargo_test >"$home/built" 2>"$log" || {
     grep -q 'failed to download\|failed to get\|could not resolve' "$log" &&
         skip "cargo cannot fetch what cudarc $version is built with: $(first_error)"
@@ -89,33 +88,33 @@ names=$("$tests" --list nccl:: | sed -n 's/: test$//p')
 
 passed=0 failed=0
 
-# run <devices> <what it is called> <arguments of the test program>
+# run <devices> <label> <arguments of the test program>
 run() {
-    devices=$1 what=$2 code=0
+    devices=$1 label=$2 code=0
     shift 2
     FAKECUDA_DEVICES=$devices timeout "$RUN_SECONDS" "$tests" --test-threads=1 "$@" >"$log" 2>&1 ||
         code=$?
     if [ "$code" = 0 ]; then
         passed=$((passed + 1))
-        of_these=$((of_these + 1))
+        passed_here=$((passed_here + 1))
         return
     fi
     failed=$((failed + 1))
-    # The output of the first that fails is enough.
-    [ "$round" = "$of_these" ] || return 0
-    echo "-- $what, $devices devices: exit code $code"
-    [ "$code" != 124 ] || echo "no end after $RUN_SECONDS s"
+    # Only the first failure prints its output.
+    [ "$round" = "$passed_here" ] || return 0
+    echo "-- $label, $devices devices: exit code $code"
+    [ "$code" != 124 ] || echo "killed after $RUN_SECONDS s"
     tail -25 "$log"
 }
 
-# repeat <devices> <what it is called> <arguments of the test program>
+# repeat <devices> <label> <arguments of the test program>
 repeat() {
-    of_these=0 round=0
+    passed_here=0 round=0
     while [ "$round" -lt "$repetitions" ]; do
         run "$@"
         round=$((round + 1))
     done
-    echo "cudarc $version, $1 devices, $2: $of_these of $repetitions"
+    echo "cudarc $version, $1 devices, $2: $passed_here of $repetitions"
 }
 
 for devices in 2 4; do

@@ -1,12 +1,11 @@
 #!/bin/sh
-# The library tests of the crate numr with its feature `distributed`, and a program of four
+# Runs the library tests of the crate numr with its feature `distributed`, and a program of four
 # processes that uses its communicators, both on standins/nexar-rs in place of the crate nexar:
 # tests/strangers/numr.sh [BUILD]
 #
-# cargo fetches the source of numr; it is kept, unchanged, below BUILD/strangers. There a workspace
-# of ours has it as a member and says where the crate nexar is. Versions of other crates are those
-# of numr's own Cargo.lock. The exit code is 0, 1 if something failed, or 77 if nothing could be
-# run.
+# cargo fetches the source of numr, which is kept unchanged below BUILD/strangers. A workspace there
+# has numr as a member and patches the crate nexar. Versions of other crates are those of numr's own
+# Cargo.lock. The exit code is 0, or 1 if something failed, or 77 if nothing could be run.
 set -eu
 
 build=${1:-build}
@@ -28,8 +27,8 @@ fail() {
 
 first_error() { sed -n 's/^error: //p' "$log" | head -1; }
 
-[ -x "$build/bin/nexar-run" ] || skip "$build has no nexar-run; make build makes it"
-command -v cargo >/dev/null || skip "there is no cargo here"
+[ -x "$build/bin/nexar-run" ] || skip "$build has no nexar-run; run make build"
+command -v cargo >/dev/null || skip "cargo is not installed"
 build=$(cd "$build" && pwd)
 home=$build/strangers/numr source=$build/strangers/numr/numr-$VERSION
 log=$home/log
@@ -41,7 +40,7 @@ package() {
     printf '[dependencies]\nnumr = { version = "=%s", %s }\n' "$VERSION" "$2"
 }
 
-# cargo puts the source of a dependency into its cache and tells where.
+# Copies the source from cargo's cache.
 fetch() {
     { package fetch 'default-features = false' && echo '[workspace]'; } >"$home/fetch/Cargo.toml"
     : >"$home/fetch/src/lib.rs"
@@ -61,7 +60,7 @@ rm -rf "$source.part"
 
 {
     printf '[workspace]\nresolver = "3"\nmembers = ["client", "numr-%s"]\n' "$VERSION"
-    # Lines are enough for a stack, and quicker to build.
+    # Line tables suffice for backtraces and build faster.
     printf '[profile.dev]\ndebug = "line-tables-only"\n'
     printf '[profile.dev.package.nexar-capi]\nopt-level = 2\n'
     printf '[patch.crates-io]\nnexar = { path = "%s/standins/nexar-rs" }\n' "$root"
@@ -70,13 +69,13 @@ rm -rf "$source.part"
 { package client 'features = ["distributed"]' && echo 'nexar = "0.1"'; } >"$home/client/Cargo.toml"
 cp "$root/tests/strangers/numr_client.rs" "$home/client/src/main.rs"
 
-# What is in cargo's cache is enough; else it is fetched.
+# Works from cargo's cache if possible, else fetches the dependencies.
 in_workspace() {
     action=$1
     shift
     set -- timeout "$BUILD_SECONDS" cargo "$action" --manifest-path "$home/Cargo.toml" "$@"
-    "$@" --offline >"$home/said" 2>"$log" || "$@" >"$home/said" 2>"$log" || {
-        # What cargo says without a network, and when it was told to do without one.
+    "$@" --offline >"$home/output" 2>"$log" || "$@" >"$home/output" 2>"$log" || {
+        # cargo's messages without a network, and with --offline.
         grep -q 'failed to \(download\|get\|fetch\)\|no matching package\|--offline' "$log" &&
             skip "cargo cannot fetch what numr $VERSION is built with, is crates.io reachable?" \
                 "$(first_error)"
@@ -85,17 +84,17 @@ in_workspace() {
     }
 }
 
-# numr's own list has the published nexar: without this, cargo would keep to it.
+# numr's own Cargo.lock names the published nexar; without the update cargo would keep to it.
 [ -e "$home/Cargo.lock" ] || {
     cp "$source/Cargo.lock" "$home/Cargo.lock"
     in_workspace update --package nexar
 }
 in_workspace test --package numr --lib --features distributed --no-run --message-format=json
-tests=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$home/said" | tail -1)
-grep -q '"package_id":"[^"]*/standins/nexar-rs#' "$home/said" ||
+tests=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$home/output" | tail -1)
+grep -q '"package_id":"[^"]*/standins/nexar-rs#' "$home/output" ||
     fail "numr $VERSION was not built with standins/nexar-rs"
 in_workspace build --package client --message-format=json
-client=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$home/said" | tail -1)
+client=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$home/output" | tail -1)
 
 unset RUST_BACKTRACE
 export NEXAR_OP_TIMEOUT_MS="${NEXAR_OP_TIMEOUT_MS:-60000}"
@@ -104,7 +103,7 @@ export NEXAR_OP_TIMEOUT_MS="${NEXAR_OP_TIMEOUT_MS:-60000}"
     fail "the tests of numr $VERSION failed"
 }
 nexar=$(grep -c '^test runtime::communicator::nexar.* ok$' "$log" || true)
-[ "$nexar" -gt 0 ] || fail "no test of numr $VERSION has used the crate nexar"
+[ "$nexar" -gt 0 ] || fail "no test of numr $VERSION used the crate nexar"
 echo "numr $VERSION, library tests: $(sed -n 's/^test result: ok. \(.*\) measured.*/\1/p' "$log")" \
     "measured; $nexar of them of its nexar communicator"
 
@@ -116,6 +115,6 @@ for shm in 0 1; do
         fail "the program that uses numr's communicators failed over $over"
     }
     right=$(grep -c 'all results are right' "$log" || true)
-    [ "$right" = 4 ] || fail "$right of 4 processes over $over have said that all results are right"
+    [ "$right" = 4 ] || fail "$right of 4 processes over $over reported that all results are right"
     echo "numr $VERSION, communicators between processes over $over: $right of 4 processes right"
 done

@@ -1,5 +1,5 @@
-//! A program that uses numr's communicators between processes, each result compared with one that
-//! is computed here without them. `numr.sh` builds it against numr as published; nexar-run starts
+//! A program that uses numr's communicators between processes and compares each result with one
+//! that it computes without them. `numr.sh` builds it against numr as published; nexar-run starts
 //! it.
 
 use std::ops::Range;
@@ -11,17 +11,17 @@ use numr::runtime::{Communicator, CommunicatorGroup, NexarNetCommunicator, Reduc
 type World = Arc<dyn Communicator>;
 type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// Rows of the training data that each rank has, and their length.
+/// The number of rows of training data on each rank, and their length.
 const ROWS: usize = 16;
 const COLUMNS: usize = 3;
-/// More bytes than libnexar sends before there is a receive.
+/// More bytes than libnexar sends before the receive is posted.
 const LARGE: usize = 1 << 20;
 
 fn main() -> Outcome {
     let client = nexar::SyncClient::from_env()?;
     let world: World = Arc::new(NexarNetCommunicator::new(client));
     let (rank, size) = (world.rank(), world.world_size());
-    assert_eq!(size, 4, "start it with nexar-run -n 4");
+    assert_eq!(size, 4, "start this program with nexar-run -n 4");
 
     reduces(&world)?;
     moves_blocks(&world)?;
@@ -97,7 +97,7 @@ fn moves_blocks(world: &World) -> Outcome {
         all.iter_mut().for_each(|value| *value *= rank as i64 + 1);
         let mut own = vec![0i64; count];
         let (from, to) = (all.as_ptr() as u64, own.as_mut_ptr() as u64);
-        // SAFETY: as above, the other way round.
+        // SAFETY: there are `count` elements for each rank, and `count` of the result.
         unsafe { world.reduce_scatter(from, to, count, DType::I64, ReduceOp::Sum) }?;
         let expected = block(rank).map(|value| value * factors);
         assert!(own.into_iter().eq(expected), "reduce_scatter of {count}");
@@ -105,7 +105,7 @@ fn moves_blocks(world: &World) -> Outcome {
     Ok(())
 }
 
-/// Around the ring: all send before any receives, and the last tag is received first.
+/// Sends around the ring: all ranks send before any receives, and the last tag is received first.
 fn passes_messages(world: &World) -> Outcome {
     let (rank, size) = (world.rank(), world.world_size());
     let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -113,13 +113,13 @@ fn passes_messages(world: &World) -> Outcome {
     const TAGS: Range<u32> = 0..3;
     for tag in TAGS {
         let data = text(rank, tag);
-        // SAFETY: there are as many elements.
+        // SAFETY: `data` has `data.len()` elements.
         unsafe { world.send(data.as_ptr() as u64, data.len(), DType::U32, next, tag) }?;
     }
     for tag in TAGS.rev() {
         let mut data = vec![0u32; LARGE / 4];
         let ptr = data.as_mut_ptr() as u64;
-        // SAFETY: as above.
+        // SAFETY: `data` has `data.len()` elements.
         unsafe { world.recv(ptr, data.len(), DType::U32, previous, tag) }?;
         assert!(data == text(previous, tag), "message with tag {tag} from rank {previous}");
     }
@@ -127,9 +127,9 @@ fn passes_messages(world: &World) -> Outcome {
     Ok(world.barrier()?)
 }
 
-/// Ten steps of a linear regression on tensors of numr, the gradients summed by its communicator.
-/// Numbers are small and whole, so that every order of additions gives the same; the weights of the
-/// run are compared with those of one on the data of all ranks.
+/// Ten steps of a linear regression on tensors of numr, whose gradients its communicator sums. All
+/// numbers are small integers, so every order of additions has the same result. The weights are
+/// compared with those of the same regression on the data of all ranks.
 fn trains(world: &World) -> Outcome {
     let device = CpuDevice::new();
     let client = CpuRuntime::default_client(&device);
@@ -137,8 +137,8 @@ fn trains(world: &World) -> Outcome {
     let target = |rank: usize, row: usize| ((rank + row) % 5) as f64;
     let tensor =
         |data: &[f64], shape: &[usize]| Tensor::<CpuRuntime>::from_slice(data, shape, &device);
-    let places = (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
-    let own: Vec<f64> = places.map(|(row, column)| input(world.rank(), row, column)).collect();
+    let indices = (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
+    let own: Vec<f64> = indices.map(|(row, column)| input(world.rank(), row, column)).collect();
     let targets: Vec<f64> = (0..ROWS).map(|row| target(world.rank(), row)).collect();
     let x = tensor(&own, &[ROWS, COLUMNS]);
     let y = tensor(&targets, &[ROWS, 1]);
@@ -161,7 +161,7 @@ fn trains(world: &World) -> Outcome {
             sums.iter_mut().zip(inputs).for_each(|(sum, input)| *sum += input * error);
         }
         assert_eq!(gradient.to_vec::<f64>(), sums, "gradient of step {step}");
-        // Steps of whole numbers: the direction alone counts.
+        // Each step is 1 in the direction of the gradient, so the weights stay integers.
         let learn = |weights: &mut [f64], gradient: &[f64]| {
             weights.iter_mut().zip(gradient).for_each(|(weight, slope)| *weight -= slope.signum());
         };
@@ -172,7 +172,7 @@ fn trains(world: &World) -> Outcome {
     Ok(())
 }
 
-/// Pairs of neighbours and pairs across them, made and ordered by numr.
+/// Uses the groups that numr creates: pairs of neighbours, and pairs across them.
 fn works_in_groups(world: World) -> Outcome {
     let (rank, group) = (world.rank(), CommunicatorGroup::new(world, 2, 1, 2)?);
     assert!(group.pp().is_none());

@@ -1,8 +1,8 @@
-//! Which file of `src` uses which: the edges of the file graph.
+//! The graph of the files of `src`: which file uses names of which other.
 //!
-//! A name counts for the file that defines it: re-exports are looked through, so that a `mod.rs`
-//! which only declares and re-exports has no edges. Comments, texts and unit tests do not count.
-//! What the finder cannot see is a method or a field of a type that a file does not name.
+//! A name counts for the file that defines it. Re-exports are resolved, so a `mod.rs` that only
+//! declares and re-exports has no edges. Comments, string literals and unit tests do not count.
+//! Limit: the use of a method or a field is not found if the file does not name its type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ pub struct Sources {
 
 struct Module {
     file: String,
-    /// Names that it imports or re-exports, and their paths from the root of the crate.
+    /// Names that the file imports or re-exports, and their paths from the root of the crate.
     imports: BTreeMap<String, Vec<String>>,
-    /// Modules whose names it re-exports with `*`.
+    /// Modules whose names the file re-exports with `*`.
     globs: Vec<Vec<String>>,
-    /// Paths of names that it uses, from the root of the crate.
+    /// Paths of names that the file uses, from the root of the crate.
     used: Vec<Vec<String>>,
     defined: BTreeSet<String>,
 }
@@ -53,17 +53,17 @@ impl Sources {
         pairs.filter(|(from, to)| from < to && edges[to].contains(from)).collect()
     }
 
-    /// The file that defines the name at the end of a path. `None` if that is a module, or a name
-    /// that no file of the crate defines.
+    /// The file that defines the last name of a path. `None` if the path ends at the root or at
+    /// a module that defines nothing, or if no file of the crate defines the name.
     fn file_of(&self, path: &[String], hops: usize) -> Option<&str> {
-        // A name that is imported in a circle is defined nowhere.
+        // Bounds the search when imports form a cycle.
         const MOST_HOPS: usize = 16;
         let module_end =
             (0..=path.len()).rev().find(|end| self.modules.contains_key(&path[..*end]))?;
         let (module, rest) = (&self.modules[&path[..module_end]], &path[module_end..]);
         let is_root = module_end == 0;
         let Some(name) = rest.first() else {
-            // A module that is named as a whole counts where it defines something.
+            // A path to a module counts as a use of its file if the file defines something.
             return (!is_root && !module.defined.is_empty()).then_some(&*module.file);
         };
         if module.defined.contains(name) || hops == MOST_HOPS {
@@ -124,7 +124,7 @@ impl Module {
             at = end + 1;
         }
         for segments in paths_in(&code) {
-            // A re-exported name counts as used where the file also uses it itself.
+            // A re-exported name counts as used if the file also uses it itself.
             module.used.extend(reexported.get(segments[0]).cloned());
             let segments: Vec<_> = segments.into_iter().map(str::to_owned).collect();
             if segments.len() > 1 {
@@ -135,7 +135,7 @@ impl Module {
     }
 }
 
-/// `src/a/mod.rs` and `src/a.rs` are `a`. `None` for a file of unit tests.
+/// The module of a file: `a` for `src/a/mod.rs` and `src/a.rs`. `None` for a file of unit tests.
 fn module_path(file: &str) -> Option<Vec<String>> {
     let below = file.strip_prefix("src/")?.strip_suffix(".rs")?;
     let path: Vec<_> = below.split('/').map(str::to_owned).collect();
@@ -146,7 +146,7 @@ fn module_path(file: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The path from the root of the crate. `None` if it leads out of the crate.
+/// Resolves a path in `module` to one from the root of the crate. `None` if it leads elsewhere.
 fn absolute(
     module: &[String],
     path: &[String],
@@ -172,7 +172,7 @@ fn absolute(
     Some(base)
 }
 
-/// The leaves of a use tree: path, and the name under which it is imported.
+/// Collects the leaves of a use tree: each path and the name under which it is imported.
 fn use_tree(tokens: &[String], prefix: &[String], leaves: &mut Vec<(Vec<String>, String)>) {
     let mut path = prefix.to_vec();
     let mut at = 0;
@@ -195,7 +195,7 @@ fn use_tree(tokens: &[String], prefix: &[String], leaves: &mut Vec<(Vec<String>,
     }
 }
 
-/// The parts of a list, whose braces may be nested.
+/// Splits a list at its commas, but not inside nested braces.
 fn split_at_commas(tokens: &[String]) -> impl Iterator<Item = &[String]> {
     let mut depth = 0_i32;
     let parts = tokens.split(move |token| {
@@ -205,13 +205,13 @@ fn split_at_commas(tokens: &[String]) -> impl Iterator<Item = &[String]> {
     parts.filter(|part| !part.is_empty())
 }
 
-/// Paths in code: names joined by `::`.
+/// The paths in code, each as its names without the `::`.
 fn paths_in<'a>(code: &[&'a str]) -> Vec<Vec<&'a str>> {
     let is_name = |token: &str| token.starts_with(|c: char| c.is_alphabetic() || c == '_');
     let mut paths = Vec::new();
     let mut at = 0;
     while at < code.len() {
-        // A field, a method, and the declaration of a module.
+        // Names of fields, of methods and of declared modules are not paths.
         let is_other = at > 0 && [".", "::", "mod"].contains(&code[at - 1]);
         if !is_name(code[at]) || is_other {
             at += 1;
@@ -228,7 +228,7 @@ fn paths_in<'a>(code: &[&'a str]) -> Vec<Vec<&'a str>> {
     paths
 }
 
-/// Names that are defined outside of any block.
+/// The names that are defined at the top level of a file.
 fn defined(tokens: &[String]) -> BTreeSet<String> {
     const KEYWORDS: [&str; 8] =
         ["struct", "enum", "trait", "fn", "const", "static", "type", "union"];
@@ -243,7 +243,7 @@ fn defined(tokens: &[String]) -> BTreeSet<String> {
     names
 }
 
-/// The tokens above the unit tests, without comments; a text or a character is one empty token.
+/// The tokens above the unit tests, without comments and without string and character literals.
 fn tokens(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
     let mut rest = text;
@@ -277,7 +277,7 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// Length of a text between quotes, with its escapes.
+/// The length of a string literal with its quotes.
 fn text_length(text: &str) -> usize {
     let mut escaped = false;
     let end = text[1..].find(|c: char| {
@@ -288,7 +288,7 @@ fn text_length(text: &str) -> usize {
     end.map_or(text.len(), |end| end + 2)
 }
 
-/// Length of `r"…"` or `r#"…"#`.
+/// The length of a raw string literal, `r"…"` or `r#"…"#`.
 fn raw_length(text: &str) -> usize {
     let hashes = text[1..].len() - text[1..].trim_start_matches('#').len();
     let end = format!("\"{}", "#".repeat(hashes));
@@ -296,7 +296,7 @@ fn raw_length(text: &str) -> usize {
     text[begin..].find(&end).map_or(text.len(), |at| begin + at + end.len())
 }
 
-/// Length of a character between quotes, or of the quote of a lifetime.
+/// The length of a character literal with its quotes, or 1 for the quote of a lifetime.
 fn quote_length(text: &str) -> usize {
     let after = &text[1..];
     if let Some(escape) = after.strip_prefix('\\') {

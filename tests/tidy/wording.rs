@@ -1,13 +1,13 @@
-//! Wording, as far as a program can check it: lines, sentences of comments, names of types.
+//! Rules of style: the length of lines, sentences of comments with a subject, unique type names.
 
 use std::collections::BTreeMap;
 
 use super::{files, read};
 
-/// The longest line, of code and comments alike.
+/// The maximum length of a line, of code and comments alike.
 const COLUMNS: usize = 100;
 
-/// Words that begin a comment's sentence without naming its subject.
+/// First words of sentences that do not name their subject.
 const NO_SUBJECT: [&str; 3] = ["Who", "Whoever", "Of"];
 
 fn sources() -> Vec<String> {
@@ -35,7 +35,7 @@ fn no_line_is_too_long() {
     }
 }
 
-/// The text of a line that is a comment and nothing else.
+/// The text of a line that is a comment. `None` if the line has code.
 fn comment(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let markers = ["///", "//!", "//"];

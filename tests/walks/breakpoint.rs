@@ -1,9 +1,9 @@
-//! The stack of a thread where it first executes one of several addresses.
+//! Records the stack of a thread when it first executes one of several addresses.
 //!
-//! An address is watched by `int3`, as a debugger does it: the thread that executes it raises
-//! SIGTRAP. Another thread than the watched one executes the instruction in a single step and goes
-//! on. Leaves to `walk` what the addresses belong to. Invariant: the handler touches nothing but
-//! the memory allocated before the first breakpoint was set.
+//! Breakpoints are `int3` instructions, as in a debugger: the thread that executes one raises
+//! SIGTRAP. A thread that is not watched executes the original instruction in a single step and
+//! continues. Leaves to `walk` what the addresses belong to. Invariant: the handler accesses only
+//! memory that was allocated before the first breakpoint was set.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -12,19 +12,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 const INT3: u8 = 0xcc;
-/// Bit of the flags register: one instruction is executed, then SIGTRAP is raised.
+/// The bit of the flags register that raises SIGTRAP after one instruction.
 const TRAP_FLAG: i64 = 0x100;
 const DEEPEST: usize = 256;
 
-/// Which thread is watched.
+/// The watched thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Thread {
     Caller,
-    /// The threads of this process with this name.
+    /// All threads of this process with this name.
     Named(&'static str),
 }
 
-/// The first of its addresses that the watched thread executes ends it.
+/// A set of addresses. Its breakpoints are removed when the watched thread executes the first one.
 struct Point {
     is_reached: AtomicBool,
     depth: AtomicUsize,
@@ -34,7 +34,7 @@ struct Point {
 
 struct Breakpoint {
     address: usize,
-    /// What is there without a breakpoint.
+    /// The byte that the breakpoint replaces.
     original: u8,
     point: usize,
 }
@@ -43,7 +43,7 @@ struct Watched {
     thread: Thread,
     caller: libc::pid_t,
     points: Vec<Point>,
-    /// By address.
+    /// Sorted by address.
     breakpoints: Vec<Breakpoint>,
 }
 
@@ -54,9 +54,8 @@ thread_local! {
     static STEPPED: Cell<Option<&'static Breakpoint>> = const { Cell::new(None) };
 }
 
-/// Executes `body`. Returns a stack for each point, the executed instruction first: that of the
-/// first of the point's addresses that the thread executes. Empty if it executes none. Once per
-/// process.
+/// Executes `body`. Returns for each point the stack at the first of its addresses that the thread
+/// executes, innermost frame first; empty if it executes none. May be called once per process.
 pub fn watch(thread: Thread, points: &[Vec<usize>], body: impl FnOnce()) -> Vec<Vec<usize>> {
     make_writable(points.iter().flatten().copied());
     let list = points.iter().enumerate();
@@ -79,7 +78,7 @@ pub fn watch(thread: Thread, points: &[Vec<usize>], body: impl FnOnce()) -> Vec<
     // SAFETY: asks for the number of this thread.
     let caller = unsafe { libc::gettid() };
     let watched = WATCHED.get_or_init(|| Watched { thread, caller, points, breakpoints });
-    // The first access of a thread to its `STEPPED` must not be the handler's.
+    // Initialises this thread's `STEPPED` before the handler accesses it.
     STEPPED.set(None);
     handle_traps();
     watched.breakpoints.iter().for_each(Breakpoint::set);
@@ -108,10 +107,10 @@ impl Watched {
             // SAFETY: asks for the number of this thread.
             Thread::Caller => unsafe { libc::gettid() == self.caller },
             Thread::Named(name) => {
-                let mut told = [0_u8; 16];
+                let mut own = [0_u8; 16];
                 // SAFETY: a name has at most 16 bytes, with the zero at its end.
-                unsafe { libc::prctl(libc::PR_GET_NAME, told.as_mut_ptr()) };
-                told.starts_with(name.as_bytes()) && told.get(name.len()) == Some(&0)
+                unsafe { libc::prctl(libc::PR_GET_NAME, own.as_mut_ptr()) };
+                own.starts_with(name.as_bytes()) && own.get(name.len()) == Some(&0)
             }
         }
     }
@@ -122,7 +121,7 @@ impl Watched {
     }
 }
 
-/// An instruction's first byte, in memory that was made writable.
+/// The first byte of an instruction in writable code.
 fn code(address: usize) -> &'static AtomicU8 {
     let byte = with_exposed_provenance_mut(address);
     // SAFETY: a byte of this program's code, which is never unmapped.
@@ -145,7 +144,7 @@ fn handle_traps() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = trapped as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: the action is valid, and its handler touches only memory allocated before.
+    // SAFETY: the action is valid, and its handler accesses only memory allocated before.
     assert_eq!(unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, null_mut()) }, 0);
 }
 
@@ -164,7 +163,7 @@ extern "C" fn trapped(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         }
         return;
     }
-    // The instruction is executed again, without the breakpoint.
+    // Executes the original instruction when the handler returns.
     let address = registers[libc::REG_RIP as usize] as usize - 1;
     registers[libc::REG_RIP as usize] = address as i64;
     let Some(breakpoint) = watched.at(address) else { return };
@@ -188,7 +187,7 @@ unsafe extern "C" {
     fn _Unwind_GetIP(frame: *mut c_void) -> usize;
 }
 
-/// Where a stack goes, and how deep it is so far.
+/// The state of a backtrace: the addresses recorded so far, and the address of the breakpoint.
 struct Stack<'a> {
     into: &'a [AtomicUsize],
     depth: usize,
@@ -200,7 +199,7 @@ extern "C" fn visit(frame: *mut c_void, state: *mut c_void) -> c_int {
     let stack = unsafe { &mut *state.cast::<Stack<'_>>() };
     // SAFETY: the unwinder passes a valid frame.
     let address = unsafe { _Unwind_GetIP(frame) };
-    // The frames of the handler come first.
+    // Skips the frames of the handler.
     if (stack.depth > 0 || address == stack.from)
         && let Some(into) = stack.into.get(stack.depth)
     {
@@ -219,8 +218,8 @@ impl Point {
     }
 }
 
-/// Threads of the library block all signals, and a trap that is blocked ends the process. In this
-/// program they block none.
+/// Overrides libc: threads of the library block all signals, and a blocked SIGTRAP would kill the
+/// process. In this program they block none.
 #[unsafe(no_mangle)]
 extern "C" fn pthread_sigmask(_how: c_int, _set: *const c_void, _old: *mut c_void) -> c_int {
     0

@@ -1,11 +1,11 @@
-//! Device memory of the fake driver (`capi-tests/cuda`), which this file compiles and calls.
+//! Compiles the fake CUDA driver (`capi-tests/cuda`) and allocates device memory with it.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::process::Command;
 use std::ptr::null_mut;
 
-/// The directory of the compiled driver, to be searched by the dynamic linker.
+/// The directory of the compiled driver, for LD_LIBRARY_PATH.
 pub const DIRECTORY: &str = env!("CARGO_TARGET_TMPDIR");
 
 pub fn compile() {
@@ -22,11 +22,11 @@ pub fn compile() {
     assert!(compiled.unwrap().success(), "the fake driver does not compile");
 }
 
-/// The functions of the driver that a program calls.
+/// The functions of the driver that a rank calls.
 pub struct Driver(*mut c_void);
 
 impl Driver {
-    /// Makes the first device current.
+    /// Loads the driver and makes the context of the first device current.
     pub fn open() -> Self {
         // SAFETY: the name is a C string.
         let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };

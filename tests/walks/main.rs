@@ -1,9 +1,9 @@
-//! The walks of ARCHITECTURE.md, executed: which files of `src/` a call runs through, in order.
+//! Checks the walks of ARCHITECTURE.md: the files of `src/` that a call passes through, in order.
 //!
-//! Two ranks are processes of this program. One has breakpoints at the points of a walk
-//! (`breakpoint`), and its stack at each names the files; the line table of the program says which
-//! file an instruction comes from. The files of the stacks and those of the page must be the same.
-#![expect(unsafe_code, reason = "the C border takes pointers, and breakpoints are set in code")]
+//! Two ranks run as processes of this program. One of them sets breakpoints at the points of a walk
+//! (`breakpoint`). Its stack at each point, resolved with the line table of the program, names the
+//! files. They must be those that ARCHITECTURE.md lists.
+#![expect(unsafe_code, reason = "the C API takes pointers, and breakpoints are set in code")]
 
 #[cfg(target_arch = "x86_64")]
 mod breakpoint;

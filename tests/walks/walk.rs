@@ -1,4 +1,4 @@
-//! Each walk: what its ranks call, and the comparison with ARCHITECTURE.md.
+//! The walks: what the ranks call, and the comparison with ARCHITECTURE.md.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
@@ -19,28 +19,28 @@ use crate::breakpoint::{Thread, watch};
 use crate::cuda::{self, Driver};
 
 const RANKS: usize = 2;
-/// Codes of nexarFloat32 and nexarSum.
+/// The codes of nexarFloat32 and nexarSum.
 const FLOAT32: i32 = 7;
 const SUM: i32 = 0;
 
 /// A walk of ARCHITECTURE.md: the files on the stack of the calling thread at the points where the
 /// bytes of a call reach memory or the network, leave them, and are reduced.
 struct Walk {
-    /// Its heading there.
+    /// The heading of the walk in ARCHITECTURE.md.
     name: &'static str,
-    /// The most files it may have.
+    /// The maximum number of files.
     most_files: usize,
     call: Call,
-    /// How often it is called, until all points are reached.
+    /// The number of calls, within which all points must be reached.
     repeated: usize,
     settings: &'static [(&'static str, &'static str)],
     points: &'static [Point],
 }
 
-/// The thread that comes to a point, a file below `src/` and a function in it, or any.
+/// A rank, its thread that reaches the point, a file below `src/`, and a function of it or "".
 type Point = (usize, Thread, &'static str, &'static str);
 
-/// The threads that are followed, in this order.
+/// The watched threads, in the order of their stacks in a walk.
 const THREADS: [(usize, Thread); 3] =
     [(0, Thread::Caller), (0, Thread::Named(WORKER)), (1, Thread::Caller)];
 /// The thread of a communicator that executes calls on device memory.
@@ -54,23 +54,23 @@ enum Call {
     Message {
         bytes: usize,
     },
-    /// On the memory of a device.
+    /// On device memory.
     CudaAllReduce {
         bytes: usize,
     },
 }
 
-/// Modules that no walk lists: the threads and wake-ups under every wait, and the vocabulary.
-const GROUND: [&str; 14] = [
+/// Modules that no walk lists: threads and wake-ups, which every wait uses, and basic types.
+const OMITTED: [&str; 14] = [
     "arena", "blocks", "buffer", "dtype", "error", "kept", "lib", "memory", "message", "op",
     "parker", "rank", "runtime", "sync",
 ];
 
-/// How a thread waits is one step: whether it has to depends on its peers.
+/// Waiting counts as one file, because it depends on the peers whether a thread has to wait.
 const WAIT: &str = "transport/wait.rs";
 const DOORBELL: &str = "transport/shm/doorbell.rs";
 
-/// What surrounds every exported function: it is entered more than once, for each guard that it is.
+/// Files that surround every exported function. A call enters them once for each of their guards.
 const GUARDS: [&str; 2] = ["capi/boundary.rs", "capi/process.rs"];
 
 const WALKS: [Walk; 5] = [
@@ -145,11 +145,11 @@ struct Place {
     line: usize,
 }
 
-/// A peer that comes late sends a call another way. A walk is the way of a call that waits for
-/// nobody, so it is tried again.
+/// If a peer is late, a call takes another path through the files. A walk shows the path of a call
+/// that does not wait, so it is retried.
 const ATTEMPTS: usize = 5;
 
-/// Checks the walks, or those whose name contains the argument.
+/// Checks all walks, or those whose name contains the first argument of the program.
 pub fn check_all() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md")).unwrap();
     cuda::compile();
@@ -172,8 +172,8 @@ pub fn check_all() {
     assert!(failed == 0 && passed > 0, "walks differ from ARCHITECTURE.md");
 }
 
-/// Where a stack returns to a file for something new: the function there is not one that was on the
-/// stack before. The closures of such a function are part of it. The guards are left out.
+/// The first place at which a stack returns to a file in another function than those of this file
+/// further out on the stack. A closure counts as its function. The guards are left out.
 fn step_back(stack: &[Place], sources: &mut Sources) -> Option<Place> {
     for (index, place) in stack.iter().enumerate() {
         let before = &stack[..index];
@@ -190,10 +190,10 @@ fn step_back(stack: &[Place], sources: &mut Sources) -> Option<Place> {
     None
 }
 
-/// The source files, as far as they were asked for, and the line table of this program.
+/// The source files, which are read on demand, and the line table of this program.
 struct Sources {
     texts: BTreeMap<String, Vec<String>>,
-    /// The places of `src/` and the addresses of their instructions.
+    /// The addresses of the instructions of each place in `src/`.
     table: BTreeMap<Place, Vec<usize>>,
 }
 
@@ -207,7 +207,7 @@ impl Sources {
         Self { texts: BTreeMap::new(), table: parse(&String::from_utf8_lossy(&table.stdout)) }
     }
 
-    /// Where instructions of a function begin, or of a whole file.
+    /// The addresses of the statements of a function, or of a whole file.
     fn addresses(&mut self, file: &str, function: &str) -> Vec<usize> {
         let places: Vec<Place> =
             self.table.keys().filter(|place| place.file == file).cloned().collect();
@@ -248,7 +248,7 @@ impl Sources {
 
 impl Walk {
     /// The files that ARCHITECTURE.md lists under the name of this walk.
-    fn told<'a>(&self, page: &'a str) -> Vec<&'a str> {
+    fn listed<'a>(&self, page: &'a str) -> Vec<&'a str> {
         let section =
             page.split("\n### ").find(|section| section.lines().next() == Some(self.name));
         let lines =
@@ -257,24 +257,24 @@ impl Walk {
         items.filter_map(|line| line.split('`').nth(1)?.strip_prefix("src/")).collect()
     }
 
-    /// Executes the walk once. The error says how it differs from the page.
+    /// Executes the walk once. The error says how it differs from ARCHITECTURE.md.
     fn check(&self, page: &str, sources: &mut Sources) -> Result<(), String> {
         let stacks = self.stacks(sources)?;
         let mut files: Vec<&str> = Vec::new();
         for place in stacks.iter().flatten() {
             let module = place.file.split(['/', '.']).next().unwrap_or_default();
             let file = if place.file == DOORBELL { WAIT } else { place.file.as_str() };
-            if !GROUND.contains(&module) && !files.contains(&file) {
+            if !OMITTED.contains(&module) && !files.contains(&file) {
                 files.push(file);
             }
         }
         if let Some(place) = stacks.iter().find_map(|stack| step_back(stack, sources)) {
             return Err(format!("steps back to {}:{}", place.file, place.line));
         }
-        let told = self.told(page);
-        if told != files {
-            let (files, told) = (files.join(" "), told.join(" "));
-            return Err(format!("executed:\n  {files}\nARCHITECTURE.md:\n  {told}"));
+        let listed = self.listed(page);
+        if listed != files {
+            let (files, listed) = (files.join(" "), listed.join(" "));
+            return Err(format!("executed:\n  {files}\nARCHITECTURE.md:\n  {listed}"));
         }
         if files.len() > self.most_files {
             return Err(format!("{} files, at most {}", files.len(), self.most_files));
@@ -309,7 +309,7 @@ impl Walk {
         Ok(stacks)
     }
 
-    /// Runs both ranks, of which one is watched. Returns the lines that it prints.
+    /// Runs both ranks and watches one of them. Returns the lines that it prints.
     fn run(
         &self,
         watched: usize,
@@ -317,7 +317,7 @@ impl Walk {
         points: &[String],
     ) -> Result<Vec<String>, String> {
         let mut id = nexarUniqueId { internal: [0; 128] };
-        // SAFETY: the place for the id is valid.
+        // SAFETY: `id` is valid for writes.
         check(unsafe { nexarGetUniqueId(&raw mut id) });
         let id: String = id.internal.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
         let start = |rank: usize| {
@@ -351,9 +351,9 @@ impl Walk {
     }
 }
 
-/// The line table, as readelf prints it: the name of a file and a colon, then its instructions,
-/// each with line number and address. Code that is not linked has addresses below those of the
-/// program.
+/// Parses the line table as readelf prints it: the name of a file and a colon, then a line for each
+/// of its instructions with line number and address. Code that is not linked has addresses below
+/// those of the program.
 fn parse(table: &str) -> BTreeMap<Place, Vec<usize>> {
     let (mut file, mut places) = (None, BTreeMap::<Place, Vec<usize>>::new());
     for line in table.lines() {
@@ -373,14 +373,14 @@ fn parse(table: &str) -> BTreeMap<Place, Vec<usize>> {
     places
 }
 
-/// The name of a file below `src/`.
+/// The path of a file relative to `src/`. `None` if it is elsewhere.
 fn below_src(name: &str) -> Option<&str> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
     name.strip_prefix(root).or(name.strip_prefix("src/"))
 }
 
-/// The places of addresses relative to the beginning of this program: of the innermost inlined
-/// function first. Files elsewhere than in `src/` keep their whole path.
+/// The places in `src/` of addresses relative to the beginning of this program, for each address
+/// the innermost inlined function first.
 fn resolve(addresses: &[String]) -> Vec<(String, Vec<Place>)> {
     let mut resolver = Command::new("addr2line")
         .args(["-a", "-i", "-e"])
@@ -411,7 +411,7 @@ fn resolve(addresses: &[String]) -> Vec<(String, Vec<Place>)> {
     resolved
 }
 
-/// One rank of a walk. If it is watched, it prints its stack at each point.
+/// Runs one rank of a walk. A watched rank prints its stack at each point.
 pub fn rank(name: &str, rank: &str, id: &str, role: &str, points: &[String]) {
     let walk = WALKS.iter().find(|walk| walk.name == name).expect("a walk has this name");
     let rank: i32 = rank.parse().unwrap();
@@ -421,7 +421,7 @@ pub fn rank(name: &str, rank: &str, id: &str, role: &str, points: &[String]) {
         *byte = u8::from_str_radix(&id[2 * index..][..2], 16).unwrap() as _;
     }
     let mut comm = null_mut();
-    // SAFETY: the place for the handle is valid.
+    // SAFETY: `comm` is valid for writes.
     check(unsafe { nexarCommInitRank(&raw mut comm, RANKS as i32, unique, rank) });
     let (Call::AllReduce { bytes } | Call::Message { bytes } | Call::CudaAllReduce { bytes }) =
         walk.call;
@@ -435,9 +435,9 @@ pub fn rank(name: &str, rank: &str, id: &str, role: &str, points: &[String]) {
         call();
         synchronize();
     };
-    // In some calls a peer comes late, and another path or thread executes them.
+    // If a peer is late, another path or thread executes the call.
     let repeat = || (0..walk.repeated).for_each(|_| complete());
-    // Connections and memory exist from the second call on.
+    // The first calls create connections and memory.
     (0..3).for_each(|_| complete());
     let code = program_code();
     let base = program_start();
@@ -456,7 +456,7 @@ pub fn rank(name: &str, rank: &str, id: &str, role: &str, points: &[String]) {
         let points: Vec<_> = points.iter().map(addresses).collect();
         let stacks = watch(thread, &points, repeat);
         for stack in &stacks {
-            // A return address is that of the instruction behind the call.
+            // A return address is that of the instruction after the call.
             let offset = |(depth, address): (usize, &usize)| {
                 format!("{:x}", address.wrapping_sub(base).wrapping_sub(usize::from(depth > 0)))
             };
@@ -468,12 +468,12 @@ pub fn rank(name: &str, rank: &str, id: &str, role: &str, points: &[String]) {
     }
     complete();
     check(nexarCommDestroy(comm));
-    // At the end: the output is read when the other rank has ended too.
+    // Printed at the end: the output is read when the other rank has ended too.
     print!("{text}");
 }
 
 fn execute(call: Call, rank: i32, from: *const c_void, into: *mut c_void, comm: nexarComm_t) {
-    // SAFETY: both buffers have as many bytes as the call names, and live as long as it.
+    // SAFETY: both buffers have as many bytes as the call names and outlive it.
     check(unsafe {
         match (call, rank) {
             (Call::AllReduce { bytes } | Call::CudaAllReduce { bytes }, _) => {
@@ -490,22 +490,22 @@ fn execute(call: Call, rank: i32, from: *const c_void, into: *mut c_void, comm: 
 }
 
 fn check(code: Code) {
-    // SAFETY: the text is a string that lives until this thread asks again.
+    // SAFETY: the string lives until the next call of nexarGetLastError on this thread.
     let text = unsafe { CStr::from_ptr(nexarGetLastError(null_mut())) };
     assert_eq!(code, Code::Success, "{}", text.to_string_lossy());
 }
 
-/// Where this program begins in memory.
+/// The address at which this program is loaded.
 fn program_start() -> usize {
     mapping(|_| true).start
 }
 
-/// Where its code is.
+/// The addresses of this program's code.
 fn program_code() -> Range<usize> {
     mapping(|line| line.contains(" r-xp "))
 }
 
-/// The first mapping of this process of which that is true.
+/// The first line of /proc/self/maps that `is_meant` accepts, as a range of addresses.
 fn mapping(is_meant: impl Fn(&str) -> bool) -> Range<usize> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| is_meant(line)).unwrap();
