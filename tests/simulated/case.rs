@@ -1,4 +1,4 @@
-//! A call to be made on every rank: its shape, its input, and its `Op`.
+//! A collective call of a test: its parameters, its input and its `Op` on every rank.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use nexar::dtype::DataType;
 use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer};
 use nexar::rank::Rank;
 
-/// The forms of calls: those of the API.
+/// The collectives of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum Collective {
     AllReduce,
     Reduce,
     Broadcast,
@@ -32,7 +32,7 @@ pub enum Protocol {
     Barrier,
 }
 
-impl Protocol {
+impl Collective {
     pub const ALL: [Self; 17] = [
         Self::AllReduce,
         Self::Reduce,
@@ -53,8 +53,8 @@ impl Protocol {
         Self::Barrier,
     ];
 
-    /// The name of its algorithms' folder.
-    pub fn collective(self) -> &'static str {
+    /// The folder of its algorithms in `src/collective`.
+    pub fn folder(self) -> &'static str {
         match self {
             Self::AllReduce | Self::AllReduceBucketed => "allreduce",
             Self::Reduce => "reduce",
@@ -70,12 +70,12 @@ impl Protocol {
     }
 
     pub fn has_root(self) -> bool {
-        use Protocol::*;
+        use Collective::*;
         matches!(self, Reduce | Broadcast | Gather | GatherV | Scatter | ScatterV)
     }
 
     pub fn folds(self) -> bool {
-        use Protocol::*;
+        use Collective::*;
         let scans = matches!(self, Scan | ExScan);
         scans
             || matches!(self, AllReduce | Reduce | ReduceScatter | ReduceScatterV)
@@ -85,9 +85,9 @@ impl Protocol {
 
 #[derive(Clone)]
 pub struct Case {
-    pub protocol: Protocol,
+    pub collective: Collective,
     pub count: usize,
-    /// Also says the type of calls that do not fold.
+    /// Of a call that does not fold, only its data type is used.
     pub reducer: Reducer,
     pub root: usize,
     pub size: usize,
@@ -95,8 +95,8 @@ pub struct Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { protocol, count, reducer, root, size } = self;
-        write!(f, "{protocol:?}({count} x {}, root {root}) of {size}", reducer.reduction())
+        let Self { collective, count, reducer, root, size } = self;
+        write!(f, "{collective:?}({count} x {}, root {root}) of {size}", reducer.reduction())
     }
 }
 
@@ -108,10 +108,10 @@ pub fn sum() -> Reducer {
     known(DataType::Float32, RedOp::Sum).unwrap()
 }
 
-/// Each element is a map x -> a x + b of 32-bit numbers; the fold is one map after the other. It is
-/// associative to the bit and does not commute.
+/// Each element is a map x -> a x + b of 32-bit integers, and the fold composes maps. It is exactly
+/// associative and does not commute.
 pub fn maps() -> Reducer {
-    let one_after_the_other = |left: &[u8], right: &mut [u8]| {
+    let compose = |left: &[u8], right: &mut [u8]| {
         let aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(8);
         assert!(aligned(left) && aligned(right));
         for (left, right) in left.chunks_exact(8).zip(right.chunks_exact_mut(8)) {
@@ -123,11 +123,11 @@ pub fn maps() -> Reducer {
             right[4..].copy_from_slice(&b.wrapping_mul(c).wrapping_add(d).to_ne_bytes());
         }
     };
-    let function = Arc::new(one_after_the_other);
+    let function = Arc::new(compose);
     Reducer::User { dtype: DataType::Uint64, commutative: false, function }
 }
 
-/// A function of a program that commutes.
+/// A user-defined operator that commutes.
 pub fn xor() -> Reducer {
     let function = |left: &[u8], right: &mut [u8]| {
         left.iter().zip(right).for_each(|(left, right)| *right ^= left);
@@ -156,19 +156,19 @@ impl Case {
         self.reducer.dtype().size()
     }
 
-    /// Different for each rank, some of them zero.
+    /// The counts of a V collective: different for each rank, some of them zero.
     fn varying(&self) -> Vec<usize> {
         let count = |rank| if rank % 3 == 1 { 0 } else { self.count + rank };
         (0..self.size).map(count).collect()
     }
 
-    /// What two ranks exchange; the same both ways, so that it can be done in place.
+    /// The count that two ranks exchange, the same both ways, as in-place calls require.
     fn pairwise(&self, one: usize, other: usize) -> usize {
         let (low, high) = (one.min(other), one.max(other));
         if (low + 2 * high) % 5 == 4 { 0 } else { self.count + 3 * low + high }
     }
 
-    /// Blocks from the last rank's to the first's, an element apart.
+    /// Blocks in descending order of ranks, with gaps of one element.
     fn scattered(&self, counts: &[usize]) -> Blocks {
         let mut end = 0;
         let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -181,17 +181,17 @@ impl Case {
         Blocks::at(ranges)
     }
 
-    /// The blocks of the longer of a rank's buffers; in an all-to-all, of both.
+    /// The blocks of a rank's longer buffer; in an all-to-all, of both buffers.
     pub fn blocks(&self, rank: usize) -> Blocks {
-        match self.protocol {
-            Protocol::AllGatherV | Protocol::GatherV | Protocol::ScatterV => {
+        match self.collective {
+            Collective::AllGatherV | Collective::GatherV | Collective::ScatterV => {
                 self.scattered(&self.varying())
             }
-            Protocol::AllToAllV => {
+            Collective::AllToAllV => {
                 let counts: Vec<_> = (0..self.size).map(|peer| self.pairwise(rank, peer)).collect();
                 self.scattered(&counts)
             }
-            Protocol::ReduceScatterV => {
+            Collective::ReduceScatterV => {
                 let mut end = 0;
                 let follow = |count: usize| {
                     end += count * self.element();
@@ -205,69 +205,74 @@ impl Case {
 
     fn input_bytes(&self, rank: usize) -> usize {
         let blocks = self.blocks(rank);
-        match self.protocol {
-            Protocol::Barrier => 0,
-            Protocol::AllGather | Protocol::AllGatherV | Protocol::Gather | Protocol::GatherV => {
-                blocks.get(rank).len()
-            }
-            Protocol::Broadcast if rank != self.root => 0,
-            Protocol::Scatter | Protocol::ScatterV if rank != self.root => 0,
-            Protocol::ReduceScatter
-            | Protocol::ReduceScatterV
-            | Protocol::Scatter
-            | Protocol::ScatterV => blocks.extent(),
-            Protocol::AllToAll | Protocol::AllToAllV => blocks.extent(),
+        match self.collective {
+            Collective::Barrier => 0,
+            Collective::AllGather
+            | Collective::AllGatherV
+            | Collective::Gather
+            | Collective::GatherV => blocks.get(rank).len(),
+            Collective::Broadcast if rank != self.root => 0,
+            Collective::Scatter | Collective::ScatterV if rank != self.root => 0,
+            Collective::ReduceScatter
+            | Collective::ReduceScatterV
+            | Collective::Scatter
+            | Collective::ScatterV => blocks.extent(),
+            Collective::AllToAll | Collective::AllToAllV => blocks.extent(),
             _ => self.count * self.element(),
         }
     }
 
     pub fn output_bytes(&self, rank: usize) -> usize {
         let blocks = self.blocks(rank);
-        match self.protocol {
-            Protocol::Barrier => 0,
-            Protocol::Reduce | Protocol::Gather | Protocol::GatherV if rank != self.root => 0,
-            Protocol::ReduceScatter
-            | Protocol::ReduceScatterV
-            | Protocol::Scatter
-            | Protocol::ScatterV => blocks.get(rank).len(),
-            Protocol::AllGather | Protocol::AllGatherV | Protocol::Gather | Protocol::GatherV => {
-                blocks.extent()
-            }
-            Protocol::AllToAll | Protocol::AllToAllV => blocks.extent(),
+        match self.collective {
+            Collective::Barrier => 0,
+            Collective::Reduce | Collective::Gather | Collective::GatherV if rank != self.root => 0,
+            Collective::ReduceScatter
+            | Collective::ReduceScatterV
+            | Collective::Scatter
+            | Collective::ScatterV => blocks.get(rank).len(),
+            Collective::AllGather
+            | Collective::AllGatherV
+            | Collective::Gather
+            | Collective::GatherV => blocks.extent(),
+            Collective::AllToAll | Collective::AllToAllV => blocks.extent(),
             _ => self.count * self.element(),
         }
     }
 
-    /// Where input and output begin in one buffer for both, if this rank can have one.
+    /// The offsets of input and output in a common buffer. `None` if the call cannot be in place.
     pub fn in_place(&self, rank: usize) -> Option<(usize, usize)> {
         let own = self.blocks(rank).get(rank);
-        match self.protocol {
-            Protocol::Barrier | Protocol::AllReduceBucketed => None,
-            Protocol::Reduce | Protocol::Gather | Protocol::GatherV if rank != self.root => None,
-            Protocol::Scatter | Protocol::ScatterV if rank != self.root => None,
-            // An empty block lies nowhere: such a call is not in place.
-            Protocol::AllGatherV
-            | Protocol::GatherV
-            | Protocol::ReduceScatterV
-            | Protocol::ScatterV
+        match self.collective {
+            Collective::Barrier | Collective::AllReduceBucketed => None,
+            Collective::Reduce | Collective::Gather | Collective::GatherV if rank != self.root => {
+                None
+            }
+            Collective::Scatter | Collective::ScatterV if rank != self.root => None,
+            // An empty block has no address, so such a call cannot be in place.
+            Collective::AllGatherV
+            | Collective::GatherV
+            | Collective::ReduceScatterV
+            | Collective::ScatterV
                 if own.is_empty() =>
             {
                 None
             }
-            Protocol::AllGather | Protocol::AllGatherV | Protocol::Gather | Protocol::GatherV => {
-                Some((own.start, 0))
-            }
-            Protocol::ReduceScatter
-            | Protocol::ReduceScatterV
-            | Protocol::Scatter
-            | Protocol::ScatterV => Some((0, own.start)),
+            Collective::AllGather
+            | Collective::AllGatherV
+            | Collective::Gather
+            | Collective::GatherV => Some((own.start, 0)),
+            Collective::ReduceScatter
+            | Collective::ReduceScatterV
+            | Collective::Scatter
+            | Collective::ScatterV => Some((0, own.start)),
             _ => Some((0, 0)),
         }
     }
 
-    /// Bytes of the output of an all-to-all that belong to no block.
+    /// Indices of the bytes in the output of an all-to-all that belong to no block.
     pub fn gaps(&self, rank: usize) -> Vec<usize> {
-        if self.protocol != Protocol::AllToAllV {
+        if self.collective != Collective::AllToAllV {
             return Vec::new();
         }
         let blocks = self.blocks(rank);
@@ -287,17 +292,17 @@ impl Case {
     }
 
     pub fn counts(&self) -> Counts {
-        match self.protocol {
-            Protocol::AllGatherV | Protocol::ReduceScatterV => Counts::listed(&self.varying()),
-            Protocol::AllToAllV | Protocol::GatherV | Protocol::ScatterV => Counts::Pairwise,
-            Protocol::AllReduceBucketed => Counts::listed(&self.bucket_counts()),
+        match self.collective {
+            Collective::AllGatherV | Collective::ReduceScatterV => Counts::listed(&self.varying()),
+            Collective::AllToAllV | Collective::GatherV | Collective::ScatterV => Counts::Pairwise,
+            Collective::AllReduceBucketed => Counts::listed(&self.bucket_counts()),
             _ => Counts::Each(self.count),
         }
     }
 
     pub fn call(&self) -> Call {
-        match self.protocol {
-            Protocol::AllReduceBucketed => {
+        match self.collective {
+            Collective::AllReduceBucketed => {
                 Call::all_reduce_bucketed(self.counts(), self.reducer.reduction())
             }
             _ => self.op(0, Buffers::Shared { both: &mut [] }).call(),
@@ -308,30 +313,30 @@ impl Case {
         let (count, counts, root) = (self.count, self.counts(), Rank(self.root));
         let (reducer, dtype) = (self.reducer.clone(), self.reducer.dtype());
         let blocks = self.blocks(rank);
-        match self.protocol {
-            Protocol::AllReduce => Op::all_reduce(count, reducer, buffers),
-            Protocol::Reduce => Op::reduce(count, reducer, root, buffers),
-            Protocol::Broadcast => Op::broadcast(count, dtype, root, buffers),
-            Protocol::AllGather | Protocol::AllGatherV => {
+        match self.collective {
+            Collective::AllReduce => Op::all_reduce(count, reducer, buffers),
+            Collective::Reduce => Op::reduce(count, reducer, root, buffers),
+            Collective::Broadcast => Op::broadcast(count, dtype, root, buffers),
+            Collective::AllGather | Collective::AllGatherV => {
                 Op::all_gather(counts, dtype, blocks, buffers)
             }
-            Protocol::ReduceScatter | Protocol::ReduceScatterV => {
+            Collective::ReduceScatter | Collective::ReduceScatterV => {
                 Op::reduce_scatter(counts, reducer, blocks, buffers)
             }
-            Protocol::AllToAll | Protocol::AllToAllV => {
+            Collective::AllToAll | Collective::AllToAllV => {
                 let (sent, received) = (blocks.clone(), blocks);
                 Op::all_to_all(counts, dtype, sent, received, buffers)
             }
-            Protocol::Gather | Protocol::GatherV => {
+            Collective::Gather | Collective::GatherV => {
                 Op::gather(counts, dtype, root, blocks, buffers)
             }
-            Protocol::Scatter | Protocol::ScatterV => {
+            Collective::Scatter | Collective::ScatterV => {
                 Op::scatter(counts, dtype, root, blocks, buffers)
             }
-            Protocol::Scan => Op::scan(count, reducer, buffers),
-            Protocol::ExScan => Op::ex_scan(count, reducer, buffers),
-            Protocol::AllReduceBucketed => unreachable!("it has no two buffers"),
-            Protocol::Barrier => Op::barrier(),
+            Collective::Scan => Op::scan(count, reducer, buffers),
+            Collective::ExScan => Op::ex_scan(count, reducer, buffers),
+            Collective::AllReduceBucketed => unreachable!("it has a list of buffers"),
+            Collective::Barrier => Op::barrier(),
         }
     }
 }

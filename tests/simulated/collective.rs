@@ -1,4 +1,4 @@
-//! Every collective, algorithm and shape against an oracle: the exact bits, on every rank.
+//! Compares every collective, algorithm and shape with an oracle, bit for bit on every rank.
 
 use nexar::collective::segments::SEGMENT;
 use nexar::collective::select::{Row, Selection, Topology};
@@ -8,39 +8,39 @@ use nexar::op::{Fold, RedOp, Reducer, Scalar};
 use nexar::transport::injection::Faults;
 use proptest::prelude::*;
 
-use crate::case::{Case, Protocol, known, maps, sum, xor};
+use crate::case::{Case, Collective, known, maps, sum, xor};
 use crate::oracle::oracle;
 use crate::world::Placement::{InPlace, OutOfPlace};
-use crate::world::{make, run, world_for};
+use crate::world::{execute, run, world_for};
 
-/// Every algorithm with the forms of calls of its collective.
-pub fn algorithms() -> Vec<(&'static Row, Protocol)> {
+/// Every algorithm with each collective of the API that it implements.
+pub fn algorithms() -> Vec<(&'static Row, Collective)> {
     let mut rows: Vec<&Row> = TABLE.iter().collect();
     rows.sort_by_key(|row| (row.collective, row.name));
     rows.dedup_by_key(|row| (row.collective, row.name));
-    let forms = |row: &'static Row| {
-        let of_this =
-            Protocol::ALL.into_iter().filter(|protocol| protocol.collective() == row.collective);
-        of_this.map(move |protocol| (row, protocol))
+    let implemented = |row: &'static Row| {
+        let collectives =
+            Collective::ALL.into_iter().filter(|collective| collective.folder() == row.collective);
+        collectives.map(move |collective| (row, collective))
     };
-    rows.into_iter().flat_map(forms).collect()
+    rows.into_iter().flat_map(implemented).collect()
 }
 
-/// The calls of a form with this count: one for each root, if it has roots. Those that the
-/// algorithm cannot perform are left out.
+/// The calls of a collective with this count, one for each root if it has roots. Leaves out those
+/// that the algorithm cannot execute.
 pub fn cases(
     row: &Row,
-    protocol: Protocol,
+    collective: Collective,
     count: usize,
     reducer: &Reducer,
     size: usize,
 ) -> Vec<Case> {
-    let roots = if protocol.has_root() { size } else { 1 };
-    let case = |root| Case { protocol, count, reducer: reducer.clone(), root, size };
+    let roots = if collective.has_root() { size } else { 1 };
+    let case = |root| Case { collective, count, reducer: reducer.clone(), root, size };
     (0..roots).map(case).filter(|case| row.can(&case.call())).collect()
 }
 
-/// Makes the calls one after another in one world, out of place and in place.
+/// Executes the calls one after another in one world, out of place and in place.
 fn check(row: &Row, cases: &[Case], size: usize, faults: Faults) {
     check_with(&format!("{}:{}", row.collective, row.name), row, cases, size, faults);
 }
@@ -54,7 +54,7 @@ fn check_with(algo: &str, row: &Row, cases: &[Case], size: usize, faults: Faults
             let mut results = Vec::new();
             for case in &cases {
                 for placement in [OutOfPlace, InPlace] {
-                    results.push(make(&communicator, case, placement).await.unwrap());
+                    results.push(execute(&communicator, case, placement).await.unwrap());
                 }
             }
             results
@@ -75,11 +75,11 @@ fn check_with(algo: &str, row: &Row, cases: &[Case], size: usize, faults: Faults
 fn every_algorithm_is_right_for_1_to_17_and_32_ranks_and_counts_that_divide_nothing() {
     for size in (1..=17).chain([32]) {
         let counts = [0, 1, size - 1, size, size + 1, 2 * size + 1, 257];
-        for (row, protocol) in algorithms() {
+        for (row, collective) in algorithms() {
             for reducer in [sum(), maps(), xor()] {
                 let cases: Vec<_> = counts
                     .iter()
-                    .flat_map(|count| cases(row, protocol, *count, &reducer, size))
+                    .flat_map(|count| cases(row, collective, *count, &reducer, size))
                     .collect();
                 check(row, &cases, size, Faults::default());
             }
@@ -87,10 +87,11 @@ fn every_algorithm_is_right_for_1_to_17_and_32_ranks_and_counts_that_divide_noth
     }
 }
 
-/// A list that is long is reduced in pieces, each in its own order: only integers have one result.
-fn of_pieces(protocol: Protocol) -> Reducer {
-    match protocol {
-        Protocol::AllReduceBucketed => known(DataType::Int32, RedOp::Sum).unwrap(),
+/// A reducer for counts of several pieces. A long bucketed all-reduce folds each piece in its own
+/// order, so that only integers have a unique result.
+fn for_pieces(collective: Collective) -> Reducer {
+    match collective {
+        Collective::AllReduceBucketed => known(DataType::Int32, RedOp::Sum).unwrap(),
         _ => sum(),
     }
 }
@@ -98,16 +99,18 @@ fn of_pieces(protocol: Protocol) -> Reducer {
 #[test]
 fn every_algorithm_is_right_at_the_boundaries_of_segments() {
     for size in [1, 2, 3, 4, 5] {
-        for (row, protocol) in
-            algorithms().into_iter().filter(|(_, protocol)| *protocol != Protocol::Barrier)
+        for (row, collective) in
+            algorithms().into_iter().filter(|(_, collective)| *collective != Collective::Barrier)
         {
-            // Segments of a chunk, of a block and of the whole.
+            // Around the segments of a chunk, of a block and of the whole buffer.
             let whole = SEGMENT / 4;
             let counts = [whole - 1, whole + 1, size * whole + size - 1, 5 * whole + 3];
             let counts = if size > 3 { &counts[1..2] } else { &counts[..] };
             let cases: Vec<_> = counts
                 .iter()
-                .flat_map(|count| cases(row, protocol, *count, &of_pieces(protocol), size).pop())
+                .flat_map(|count| {
+                    cases(row, collective, *count, &for_pieces(collective), size).pop()
+                })
                 .collect();
             check(row, &cases, size, Faults::default());
         }
@@ -125,14 +128,14 @@ fn every_type_and_operator_is_right_at_3_and_4_ranks() {
     let reducers: Vec<_> = reducers.collect();
     // 6 floats and 8 integers take the 5 common operators and PreMulSum, integers 6 more.
     assert_eq!(reducers.len(), 14 * 6 + 8 * 6);
-    for (row, protocol) in algorithms().into_iter().filter(|(_, protocol)| protocol.folds()) {
+    for (row, collective) in algorithms().into_iter().filter(|(_, collective)| collective.folds()) {
         for size in [3, 4] {
             for reducer in &reducers {
                 let is_avg = matches!(reducer, Reducer::Known(fold) if fold.redop() == RedOp::Avg);
-                if is_avg && protocol.collective() == "scan" {
+                if is_avg && collective.folder() == "scan" {
                     continue;
                 }
-                let cases = cases(row, protocol, 67, reducer, size);
+                let cases = cases(row, collective, 67, reducer, size);
                 check(row, &cases[..1], size, Faults::default());
             }
         }
@@ -141,10 +144,11 @@ fn every_type_and_operator_is_right_at_3_and_4_ranks() {
 
 #[test]
 fn every_type_is_moved_right() {
-    for (row, protocol) in algorithms().into_iter().filter(|(_, protocol)| !protocol.folds()) {
+    for (row, collective) in algorithms().into_iter().filter(|(_, collective)| !collective.folds())
+    {
         for dtype in DataType::ALL {
             let reducer = known(dtype, RedOp::Sum).unwrap();
-            check(row, &cases(row, protocol, 67, &reducer, 5), 5, Faults::default());
+            check(row, &cases(row, collective, 67, &reducer, 5), 5, Faults::default());
         }
     }
 }
@@ -152,9 +156,9 @@ fn every_type_is_moved_right() {
 #[test]
 fn delayed_messages_change_no_bit() {
     for seed in 0..10 {
-        for (row, protocol) in algorithms() {
+        for (row, collective) in algorithms() {
             for size in [2, 3, 5, 8] {
-                check(row, &cases(row, protocol, 100, &sum(), size), size, Faults::delays(seed));
+                check(row, &cases(row, collective, 100, &sum(), size), size, Faults::delays(seed));
             }
         }
     }
@@ -162,8 +166,8 @@ fn delayed_messages_change_no_bit() {
 
 #[test]
 fn buffers_much_larger_than_a_queue_go_through() {
-    for (row, protocol) in algorithms() {
-        let mut cases = cases(row, protocol, (1 << 20) + 1, &of_pieces(protocol), 3);
+    for (row, collective) in algorithms() {
+        let mut cases = cases(row, collective, (1 << 20) + 1, &for_pieces(collective), 3);
         cases.truncate(1);
         check(row, &cases, 3, Faults::default());
     }
@@ -171,15 +175,15 @@ fn buffers_much_larger_than_a_queue_go_through() {
 
 #[test]
 fn without_a_name_every_call_takes_an_algorithm_that_performs_it_right() {
-    for protocol in Protocol::ALL {
+    for collective in Collective::ALL {
         for reducer in [sum(), maps()] {
             for count in [1, 1000, 100_000] {
-                let reducer = if count > 1000 { of_pieces(protocol) } else { reducer.clone() };
-                let case = Case { protocol, count, reducer, root: 0, size: 4 };
+                let reducer = if count > 1000 { for_pieces(collective) } else { reducer.clone() };
+                let case = Case { collective, count, reducer, root: 0, size: 4 };
                 let name = table::choose(&Selection::default(), &case.call(), 4, Topology::OneHost);
                 let row = TABLE
                     .iter()
-                    .find(|row| row.collective == protocol.collective() && row.name == name);
+                    .find(|row| row.collective == collective.folder() && row.name == name);
                 check_with("", row.unwrap(), &[case], 4, Faults::default());
             }
         }
@@ -200,9 +204,9 @@ proptest! {
     ) {
         let algorithms = algorithms();
         for (pick, count, root, in_order) in picks {
-            let (row, protocol) = algorithms[pick % algorithms.len()];
+            let (row, collective) = algorithms[pick % algorithms.len()];
             let reducer = if in_order { maps() } else { sum() };
-            let cases = cases(row, protocol, count, &reducer, size);
+            let cases = cases(row, collective, count, &reducer, size);
             if let Some(case) = cases.get(root % cases.len().max(1)) {
                 check(row, std::slice::from_ref(case), size, Faults::delays(seed));
             }

@@ -1,4 +1,4 @@
-//! Lost ranks, cut links and wrong calls: an error on every survivor, never a hang.
+//! Lost ranks, cut links and wrong calls: every surviving rank gets an error, and none hangs.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use nexar::rank::Rank;
 use nexar::transport::injection::{Faults, FaultyWorld};
 use nexar::transport::{CallHistory, LANES};
 
-use crate::case::{Case, Protocol, known, maps};
+use crate::case::{Case, Collective, known, maps};
 use crate::collective::{algorithms, cases};
 use crate::oracle::oracle;
 use crate::world::Placement::OutOfPlace;
-use crate::world::{make, quiet, run, world_for};
+use crate::world::{execute, quiet, run, world_for};
 
-/// A call on enough elements that every chunk has some.
-fn case(protocol: Protocol, size: usize) -> Case {
+/// A call on enough elements that no chunk is empty.
+fn case(collective: Collective, size: usize) -> Case {
     let reducer = known(DataType::Int32, RedOp::Sum).unwrap();
-    Case { protocol, count: 50, reducer, root: 0, size }
+    Case { collective, count: 50, reducer, root: 0, size }
 }
 
 fn barrier(size: usize) -> Case {
-    case(Protocol::Barrier, size)
+    case(Collective::Barrier, size)
 }
 
 #[test]
 fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
-    for (row, protocol) in algorithms() {
+    for (row, collective) in algorithms() {
         for size in 2..=9 {
-            let case = case(protocol, size);
-            if cases(row, protocol, case.count, &case.reducer, size).is_empty() {
+            let case = case(collective, size);
+            if cases(row, collective, case.count, &case.reducer, size).is_empty() {
                 continue;
             }
             for victim in 0..size {
@@ -47,21 +47,21 @@ fn a_kill_of_any_rank_at_any_step_is_an_error_on_every_survivor() {
                     kills += 1;
                     assert!(kills < 100, "{row:?}: the victim never gets through the call");
                 }
-                assert!(kills > 0, "{row:?}, {case:?}: rank {victim} takes no part");
+                assert!(kills > 0, "{row:?}, {case:?}: rank {victim} has no step");
             }
         }
     }
 }
 
-/// Enough elements that ranks look at them where they are, in several rounds.
-const SHOWN: usize = 40_000;
+/// Enough elements that a rank publishes them in place, in several epochs.
+const IN_PLACE_COUNT: usize = 40_000;
 
 #[test]
 fn a_kill_while_others_look_at_its_buffer_is_an_error_on_every_survivor() {
     let on_one_host = |row: &Row| ["flat", "slices"].contains(&row.name);
-    for (row, protocol) in algorithms().into_iter().filter(|(row, _)| on_one_host(row)) {
+    for (row, collective) in algorithms().into_iter().filter(|(row, _)| on_one_host(row)) {
         for victim in 0..3 {
-            let case = Case { count: SHOWN, ..case(protocol, 3) };
+            let case = Case { count: IN_PLACE_COUNT, ..case(collective, 3) };
             let kills = (0..100).find(|at| !kill(row, &case, victim, *at));
             assert!(kills.is_some_and(|kills| kills > 0), "{row:?}: {kills:?}");
         }
@@ -74,7 +74,7 @@ fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
         let world = FaultyWorld::new(3, Faults::kill(Rank(0), at)).unwrap();
         let config = Config { algo: "allreduce:flat".to_owned(), ..Config::default() };
         let ranks = create_over(world.meshes(), &config).unwrap();
-        let case = Case { count: SHOWN, ..case(Protocol::AllReduce, 3) };
+        let case = Case { count: IN_PLACE_COUNT, ..case(Collective::AllReduce, 3) };
         std::thread::scope(|scope| {
             for (rank, communicator) in ranks.iter().enumerate() {
                 let case = &case;
@@ -83,7 +83,7 @@ fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
                         (case.input(rank), vec![0; case.output_bytes(rank)]);
                     let buffers = Buffers::Apart { input: &input, output: &mut output };
                     let ended = communicator.run(case.op(rank, buffers));
-                    // A rank that still views it sees it.
+                    // A rank that still viewed the input would read this.
                     input.fill(0xff);
                     if ended.is_ok() {
                         assert!(Some(output) == oracle(case, "flat", rank), "killed at {at}");
@@ -94,7 +94,7 @@ fn a_call_that_ends_on_a_thread_leaves_nothing_that_others_look_at() {
     }
 }
 
-/// Kills `victim` at its step `at` of the call. False if the call has no such step.
+/// Kills `victim` at step `at` of the call and checks the survivors. False if no such step exists.
 fn kill(row: &Row, case: &Case, victim: usize, at: u64) -> bool {
     let size = case.size;
     let algo = format!("{}:{}", row.collective, row.name);
@@ -103,13 +103,13 @@ fn kill(row: &Row, case: &Case, victim: usize, at: u64) -> bool {
     let results = run(&world, &algo, move |communicator| {
         let case = mine.clone();
         async move {
-            let first = make(&communicator, &case, OutOfPlace).await;
+            let first = execute(&communicator, &case, OutOfPlace).await;
             let dead = first.is_err() && communicator.me().rank == Rank(victim);
-            // A rank that completed the call without the victim misses it in the next.
+            // A rank that completed the call without the victim needs it in the next call.
             let second = if dead {
                 Ok(Vec::new())
             } else {
-                make(&communicator, &barrier(size), OutOfPlace).await
+                execute(&communicator, &barrier(size), OutOfPlace).await
             };
             (first, second)
         }
@@ -144,8 +144,8 @@ fn a_cut_link_is_an_error_with_the_same_text_on_every_rank() {
         let world = quiet(size);
         world.cut(Rank(0), Rank(1));
         let results = run(&world, "allreduce:ring", move |communicator| async move {
-            let case = case(Protocol::AllReduce, size);
-            make(&communicator, &case, OutOfPlace).await.unwrap_err().to_string()
+            let case = case(Collective::AllReduce, size);
+            execute(&communicator, &case, OutOfPlace).await.unwrap_err().to_string()
         });
         assert!(results[0].contains("cannot be reached"), "{}", results[0]);
         assert!(results.iter().all(|text| *text == results[0]), "{results:?}");
@@ -153,11 +153,11 @@ fn a_cut_link_is_an_error_with_the_same_text_on_every_rank() {
 }
 
 #[test]
-fn a_rank_that_leaves_is_named_to_those_who_wait_for_it() {
+fn ranks_that_wait_for_a_rank_that_has_left_name_it() {
     let results = run(&quiet(3), "", |communicator| async move {
         match communicator.me().rank {
             Rank(2) => None,
-            _ => make(&communicator, &barrier(3), OutOfPlace).await.err(),
+            _ => execute(&communicator, &barrier(3), OutOfPlace).await.err(),
         }
     });
     for error in results[..2].iter().flatten() {
@@ -169,15 +169,15 @@ fn a_rank_that_leaves_is_named_to_those_who_wait_for_it() {
 
 #[test]
 fn what_a_rank_has_sent_arrives_after_it_left() {
-    let broadcast = || case(Protocol::Broadcast, 2);
+    let broadcast = || case(Collective::Broadcast, 2);
     let results = run(&quiet(2), "", move |communicator| async move {
         if communicator.me().rank == Rank(1) {
-            // The root is done and gone before this rank begins.
+            // The root has completed the call and left before this rank begins.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
         }
-        make(&communicator, &broadcast(), OutOfPlace).await
+        execute(&communicator, &broadcast(), OutOfPlace).await
     });
     assert_eq!(results[1].as_ref().ok(), oracle(&broadcast(), "binomial", 1).as_ref());
 }
@@ -185,15 +185,15 @@ fn what_a_rank_has_sent_arrives_after_it_left() {
 #[test]
 fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank() {
     let reducer = |dtype, redop| known(dtype, redop).unwrap();
-    let right = |size| Case { count: 8, ..case(Protocol::Reduce, size) };
+    let right = |size| Case { count: 8, ..case(Collective::Reduce, size) };
     let wrong = |size| {
         let (right, uint32) = (right(size), reducer(DataType::Uint32, RedOp::Sum));
         [
-            Case { protocol: Protocol::AllReduce, ..right.clone() },
-            Case { protocol: Protocol::Scan, ..right.clone() },
-            Case { protocol: Protocol::AllGatherV, ..right.clone() },
-            Case { protocol: Protocol::ReduceScatterV, ..right.clone() },
-            Case { protocol: Protocol::AllReduceBucketed, ..right.clone() },
+            Case { collective: Collective::AllReduce, ..right.clone() },
+            Case { collective: Collective::Scan, ..right.clone() },
+            Case { collective: Collective::AllGatherV, ..right.clone() },
+            Case { collective: Collective::ReduceScatterV, ..right.clone() },
+            Case { collective: Collective::AllReduceBucketed, ..right.clone() },
             barrier(size),
             Case { count: 9, ..right.clone() },
             Case { count: 0, ..right.clone() },
@@ -211,9 +211,9 @@ fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank()
                     let is_odd = communicator.me().rank == Rank(odd);
                     let case = if is_odd { mine.clone() } else { right.clone() };
                     async move {
-                        let first = make(&communicator, &case, OutOfPlace).await;
-                        // A rank that returned before the difference was found learns of it here.
-                        let second = make(&communicator, &barrier(size), OutOfPlace).await;
+                        let first = execute(&communicator, &case, OutOfPlace).await;
+                        // A rank that returned before the mismatch was found reports it here.
+                        let second = execute(&communicator, &barrier(size), OutOfPlace).await;
                         let second = second.unwrap_err();
                         if let Err(first) = first {
                             assert_eq!(first.to_string(), second.to_string());
@@ -233,21 +233,21 @@ fn a_call_that_differs_in_anything_is_a_mismatch_with_both_calls_on_every_rank()
 
 #[test]
 fn a_length_that_two_ranks_see_differently_is_a_mismatch_on_every_rank() {
-    for protocol in [Protocol::AllToAllV, Protocol::GatherV, Protocol::ScatterV] {
+    for collective in [Collective::AllToAllV, Collective::GatherV, Collective::ScatterV] {
         let results = run(&quiet(4), "", move |communicator| async move {
             let odd = communicator.me().rank == Rank(3);
-            let case = Case { count: if odd { 51 } else { 50 }, ..case(protocol, 4) };
-            let first = make(&communicator, &case, OutOfPlace).await;
-            let second = make(&communicator, &barrier(4), OutOfPlace).await.unwrap_err();
+            let case = Case { count: if odd { 51 } else { 50 }, ..case(collective, 4) };
+            let first = execute(&communicator, &case, OutOfPlace).await;
+            let second = execute(&communicator, &barrier(4), OutOfPlace).await.unwrap_err();
             if let Err(first) = first {
                 assert_eq!(first.to_string(), second.to_string());
             }
             second
         });
         for error in &results {
-            assert_eq!(error.code(), Code::InvalidUsage, "{protocol:?}: {error}");
+            assert_eq!(error.code(), Code::InvalidUsage, "{collective:?}: {error}");
             let text = error.to_string();
-            assert!(text.contains(&format!("{protocol:?}(int32")), "{text}");
+            assert!(text.contains(&format!("{collective:?}(int32")), "{text}");
             assert!(text.contains("which expects"), "{text}");
             assert_eq!(text, results[0].to_string());
         }
@@ -261,7 +261,7 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
     let mut meshes = quiet(2).meshes().into_iter();
     let ranks = [meshes.next().unwrap(), meshes.next().unwrap()];
     let one_rank = async |rank: usize| {
-        let case = Case { count: rank + 2, ..case(Protocol::AllReduce, 2) };
+        let case = Case { count: rank + 2, ..case(Collective::AllReduce, 2) };
         let lane = nexar::transport::Lane(0);
         let exchange = Exchange::new(&ranks[rank], lane, 0, case.call(), CallHistory::default());
         let mut memory = vec![7; 4 * (rank + 2)];
@@ -279,17 +279,17 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
 
 #[test]
 fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
-    // One that copies before it sends, so that the others get nothing of rank 1.
+    // This algorithm copies before it sends, so the other ranks receive nothing from rank 1.
     let algo = "allreduce:one_shot".to_owned();
     let config = Config { op_timeout: Duration::from_secs(30), algo, ..Config::default() };
     let communicators = nexar::comm::create_in_process(3, &config).unwrap();
     let ranks = communicators.into_iter().map(|communicator| {
         std::thread::spawn(move || {
-            // Rank 1 breaks the rule that both buffers are equally long: a defect of the caller's
-            // layer, which must not become a hang of the others.
+            // Rank 1 breaks the rule that both buffers are equally long: a bug of the calling
+            // layer, which must not make the other ranks hang.
             let input = vec![0; if communicator.me().rank == Rank(1) { 4 } else { 8 }];
             let buffers = Buffers::Apart { input: &input, output: &mut [0; 8] };
-            let case = Case { count: 2, ..case(Protocol::AllReduce, 3) };
+            let case = Case { count: 2, ..case(Collective::AllReduce, 3) };
             communicator.run(case.op(1, buffers)).unwrap_err()
         })
     });
@@ -306,16 +306,16 @@ fn a_panic_inside_an_operation_is_an_internal_error_on_every_rank() {
 
 #[test]
 fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
-    let broadcast = || case(Protocol::Broadcast, 3);
+    let broadcast = || case(Collective::Broadcast, 3);
     for seed in 0..50 {
-        // Held back messages keep rank 1 or 2 inside the first call while the second goes wrong.
+        // Delayed messages keep rank 1 or 2 inside the first call while the second one fails.
         let world = FaultyWorld::new(3, Faults::delays(seed)).unwrap();
         let results = run(&world, "", move |communicator| async move {
-            let first = make(&communicator, &broadcast(), OutOfPlace).await;
+            let first = execute(&communicator, &broadcast(), OutOfPlace).await;
             tokio::task::yield_now().await; // all ranks have begun the first call now
             let wrong = communicator.me().rank == Rank(0);
-            let second = case(if wrong { Protocol::Barrier } else { Protocol::AllReduce }, 3);
-            (first, make(&communicator, &second, OutOfPlace).await.map_err(|error| error.code()))
+            let second = case(if wrong { Collective::Barrier } else { Collective::AllReduce }, 3);
+            (first, execute(&communicator, &second, OutOfPlace).await.map_err(|error| error.code()))
         });
         for (first, second) in results {
             assert_eq!(first.ok(), oracle(&broadcast(), "binomial", 0));
@@ -326,13 +326,13 @@ fn a_failure_does_not_reach_back_to_a_call_whose_messages_are_all_there() {
 
 #[test]
 fn an_abort_never_mixes_the_messages_of_two_calls_in_one_lane() {
-    // Longer than a queue, so that the root is inside the first call when it aborts, with others
-    // waiting behind it in the same lane.
-    let broadcast = || Case { count: 3 << 18, ..case(Protocol::Broadcast, 2) };
+    // Longer than a queue, so that the root is inside the first call when it aborts, while others
+    // are queued behind it in the same lane.
+    let broadcast = || Case { count: 3 << 18, ..case(Collective::Broadcast, 2) };
     for moment in 0..40 {
         let results = run(&quiet(2), "", move |communicator| async move {
             if communicator.me().rank == Rank(1) {
-                return Some(make(&communicator, &broadcast(), OutOfPlace).await);
+                return Some(execute(&communicator, &broadcast(), OutOfPlace).await);
             }
             let behind = (0..2 * LANES).map(|_| {
                 let communicator = Arc::clone(&communicator);
@@ -353,14 +353,14 @@ fn an_abort_never_mixes_the_messages_of_two_calls_in_one_lane() {
             None
         });
         if let Some(Ok(got)) = &results[1] {
-            assert!(got.iter().all(|byte| *byte == 0xbb), "aborted after {moment} turns");
+            assert!(got.iter().all(|byte| *byte == 0xbb), "aborted after {moment} yields");
         }
     }
 }
 
 #[test]
-fn who_got_through_a_split_waits_for_nobody_who_did_not() {
-    // Long enough to be told from a call that is ended by its failure.
+fn a_rank_that_completed_a_split_does_not_wait_for_one_that_failed() {
+    // Long, so that a timeout can be told from a call that ends by the failure.
     let config = Config { op_timeout: Duration::from_secs(20), ..Config::default() };
     for at in 0..20 {
         let world = FaultyWorld::new(4, Faults::kill(Rank(3), at)).unwrap();
@@ -398,7 +398,7 @@ fn finalize_waits_for_an_operation_that_runs() {
             ranks[0].finalize().unwrap();
             finalized.store(true, Ordering::Release);
         });
-        // Gives a finalize that does not wait every chance to show itself.
+        // A finalize that does not wait would return now.
         (0..1000).for_each(|_| std::thread::yield_now());
         assert!(!finalized.load(Ordering::Acquire), "an operation is still running");
         let peer = scope.spawn(|| ranks[1].run(Op::barrier()).unwrap());

@@ -1,4 +1,4 @@
-//! Communicators over the memory mesh, all ranks on one thread: no sockets, no clock, no chance.
+//! Communicators over the memory mesh, all ranks on one thread: deterministic, without sockets.
 
 mod case;
 mod collective;

@@ -1,5 +1,5 @@
-//! Messages between two ranks: random programs of them, with delays and deaths, give the right
-//! bytes or an error that names the culprit, and never hang.
+//! Point-to-point messages: random programs of them, with delays and killed ranks, receive the
+//! right bytes or return an error that names the culprit, and never hang.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,9 +18,9 @@ use nexar::rank::Rank;
 use nexar::transport::injection::{Faults, FaultyWorld};
 use nexar::transport::{CREDIT, EAGER, Mesh, OVERHEAD};
 
-use crate::case::{Case, Protocol, sum};
+use crate::case::{Case, Collective, sum};
 use crate::world::Placement::OutOfPlace;
-use crate::world::{make, quiet, run};
+use crate::world::{execute, quiet, run};
 
 const UNTAGGED: WantedTag = WantedTag::This(Tag::None);
 
@@ -34,7 +34,7 @@ fn incoming(from: Option<usize>, tag: WantedTag, into: &mut [u8]) -> Incoming<'_
     Incoming { wanted, dtype: DataType::Int8, count: into.len(), into }
 }
 
-/// Bytes that no other message has.
+/// The payload of message `number`, different for each.
 fn contents(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (number * 31 + at * 7 + at / 256) as u8).collect()
 }
@@ -54,8 +54,8 @@ async fn recv(
     Ok(into)
 }
 
-/// A message of a random program: all of them are issued at once by their senders, in this order,
-/// and received at once by their receivers, in this order or another.
+/// A message of a random program. A sender posts all its sends at once, in the order of the
+/// program; a receiver posts its receives in another order, at once or one by one.
 #[derive(Clone, Debug)]
 struct Message {
     from: usize,
@@ -88,8 +88,8 @@ fn program() -> impl Strategy<Value = (usize, Vec<Message>, u64, bool)> {
     })
 }
 
-/// A rank's part of a program. Receives are issued sorted by source and tag, so in another order
-/// than the messages were sent, but alike for each source and tag.
+/// Executes a rank's part of a program. Receives are sorted by source and tag: in another order
+/// than the sends, but in the same order for each source and tag.
 async fn take_part(
     rank: Arc<Communicator>,
     messages: Vec<Message>,
@@ -187,11 +187,16 @@ fn another_count_or_type_is_a_mismatch_on_both_sides_with_one_text() {
                     .map(drop),
                 _ => Ok(()),
             };
-            // A rank that had completed learns of it in its next call.
-            let case =
-                Case { protocol: Protocol::Barrier, count: 0, reducer: sum(), root: 0, size: 3 };
+            // A rank whose call has completed reports the mismatch in its next call.
+            let case = Case {
+                collective: Collective::Barrier,
+                count: 0,
+                reducer: sum(),
+                root: 0,
+                size: 3,
+            };
             let error = match result {
-                Ok(()) => make(&rank, &case, OutOfPlace).await.unwrap_err(),
+                Ok(()) => execute(&rank, &case, OutOfPlace).await.unwrap_err(),
                 Err(error) => error,
             };
             assert_eq!(error.code(), Code::InvalidUsage);
@@ -251,10 +256,10 @@ fn a_receive_that_waits_holds_up_no_collective_and_no_other_message() {
     run(&quiet(2), "", |rank| async move {
         let me = rank.me().rank.0;
         let case =
-            Case { protocol: Protocol::AllReduce, count: 5, reducer: sum(), root: 0, size: 2 };
+            Case { collective: Collective::AllReduce, count: 5, reducer: sum(), root: 0, size: 2 };
         let others = async {
             for _ in 0..5 {
-                make(&rank, &case, OutOfPlace).await.unwrap();
+                execute(&rank, &case, OutOfPlace).await.unwrap();
                 let (sent, got) = tokio::join!(
                     send(&rank, 1 - me, Tag::Number(1), &[3]),
                     recv(&rank, Some(1 - me), WantedTag::This(Tag::Number(1)), 1)
@@ -268,7 +273,7 @@ fn a_receive_that_waits_holds_up_no_collective_and_no_other_message() {
     });
 }
 
-// Below, single polls of the protocol itself, where what waits is the question.
+// The tests below poll the protocol itself, to check which operation waits for what.
 
 fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -285,7 +290,7 @@ fn a_sender_whose_messages_nobody_receives_waits_in_the_end() {
         let (one, other) = pair();
         let bytes = contents(0, length);
         let mut context = Context::from_waker(Waker::noop());
-        // They stay where they are: those that wait for their receive must not be given up.
+        // Pinned and kept: dropping a send that waits for its receive would cancel it.
         let mut waiting: Vec<_> = (0..4_000)
             .map(|_| Box::pin(messaging::send(&one, outgoing(1, Tag::None, &bytes))))
             .collect();
@@ -402,11 +407,11 @@ fn a_long_message_to_oneself_waits_for_its_receive() {
 
 #[test]
 fn a_note_that_breaks_the_rules_is_refused() {
-    use nexar::transport::{ControlMessage, MessageQueues, Protocol as Travels};
+    use nexar::transport::{ControlMessage, MessageQueues, Protocol};
     let message_queues = MessageQueues::new(nexar::rank::RankOf::new(Rank(0), 2));
     let message = |id, length| {
         let envelope = Envelope { tag: Tag::None, dtype: DataType::Int8, count: length };
-        let protocol = Travels::Eager { payload: vec![0; length], wants_cts: false };
+        let protocol = Protocol::Eager { payload: vec![0; length], wants_cts: false };
         ControlMessage::Message { id, envelope, protocol }
     };
     assert!(message_queues.deliver(Rank(1), message(0, 1)).is_ok());

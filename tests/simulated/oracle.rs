@@ -1,13 +1,13 @@
-//! What every rank must get, computed by one process in the order the algorithm's card states.
+//! The expected output of every rank, computed in the fold order that the algorithm's card states.
 
 use nexar::blocks::Blocks;
 use nexar::op::Reducer;
 use nexar::reduce::Side;
 
-use crate::case::{Case, Protocol};
+use crate::case::{Case, Collective};
 use crate::world::UNTOUCHED;
 
-/// The output of `rank`, if the call writes any.
+/// The expected output of `rank`. `None` if the call does not write it.
 pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
     let size = case.size;
     let input = |rank| case.input(rank);
@@ -15,15 +15,15 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
     let folded = |order: &Order, shares: Vec<Vec<u8>>| {
         let shares = shares.into_iter().enumerate().map(|(rank, mut share)| {
             // Rank 0 of a scan folds nothing and prepares its share as if it were alone.
-            let alone = case.protocol.collective() == "scan" && rank == 0;
+            let alone = case.collective.folder() == "scan" && rank == 0;
             case.reducer.prepare(&mut share, if alone { 1 } else { size });
             share
         });
         fold_tree(&case.reducer, order, &shares.collect::<Vec<_>>())
     };
-    let result = match case.protocol {
-        Protocol::Barrier => Vec::new(),
-        Protocol::AllReduce | Protocol::AllReduceBucketed => {
+    let result = match case.collective {
+        Collective::Barrier => Vec::new(),
+        Collective::AllReduce | Collective::AllReduceBucketed => {
             let (inputs, element) = (all(), case.reducer.dtype().size());
             let chunks = Blocks::even(inputs[0].len() / element, element, size);
             let share = |chunk| {
@@ -39,7 +39,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             (0..size).flat_map(share).collect()
         }
-        Protocol::ReduceScatter | Protocol::ReduceScatterV => {
+        Collective::ReduceScatter | Collective::ReduceScatterV => {
             let block = case.blocks(rank).get(rank);
             let shares = all().iter().map(|input| input[block.clone()].to_vec()).collect();
             let order = match algorithm {
@@ -50,8 +50,8 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, shares)
         }
-        Protocol::Reduce if rank != case.root => Vec::new(),
-        Protocol::Reduce => {
+        Collective::Reduce if rank != case.root => Vec::new(),
+        Collective::Reduce => {
             let order = match algorithm {
                 "binomial" => binomial(case.root, 0, size),
                 "pipeline" => ring(case.root, size),
@@ -61,7 +61,7 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, all())
         }
-        Protocol::Scan => {
+        Collective::Scan => {
             let order = match algorithm {
                 "hillis_steele" => hillis_steele(rank, steps(size)),
                 "pipeline" | "flat" | "chain" => row(0..rank + 1),
@@ -69,8 +69,8 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, all())
         }
-        Protocol::ExScan if rank == 0 => {
-            // Whatever it is folded with stays as it is.
+        Collective::ExScan if rank == 0 => {
+            // The output must be the identity: folding it with any share returns the share.
             if matches!(case.reducer, Reducer::User { .. }) {
                 return None;
             }
@@ -82,14 +82,14 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             case.reducer.fold(&mut folded, &output, Side::Right);
             let element = case.reducer.dtype().size();
             for (before, after) in any.chunks(element).zip(folded.chunks(element)) {
-                // Minus zero plus zero is zero.
+                // -0.0 + 0.0 is 0.0.
                 let (sign, rest) = before.split_last().unwrap();
                 let minus_zero = *sign == 0x80 && rest.iter().all(|byte| *byte == 0);
                 assert!(before == after || minus_zero, "{case:?}: rank 0 gets no identity");
             }
             output
         }
-        Protocol::ExScan => {
+        Collective::ExScan => {
             let order = match algorithm {
                 "hillis_steele" => before(rank, steps(size)).unwrap(),
                 "pipeline" | "flat" | "chain" => row(0..rank),
@@ -97,21 +97,21 @@ pub fn oracle(case: &Case, algorithm: &str, rank: usize) -> Option<Vec<u8>> {
             };
             folded(&order, all())
         }
-        Protocol::Broadcast => input(case.root),
-        Protocol::AllGather | Protocol::AllGatherV => collected(case, rank, input),
-        Protocol::Gather | Protocol::GatherV if rank != case.root => Vec::new(),
-        Protocol::Gather | Protocol::GatherV => collected(case, rank, input),
-        Protocol::Scatter | Protocol::ScatterV => {
+        Collective::Broadcast => input(case.root),
+        Collective::AllGather | Collective::AllGatherV => collected(case, rank, input),
+        Collective::Gather | Collective::GatherV if rank != case.root => Vec::new(),
+        Collective::Gather | Collective::GatherV => collected(case, rank, input),
+        Collective::Scatter | Collective::ScatterV => {
             input(case.root)[case.blocks(rank).get(rank)].to_vec()
         }
-        Protocol::AllToAll | Protocol::AllToAllV => {
+        Collective::AllToAll | Collective::AllToAllV => {
             collected(case, rank, |peer| input(peer)[case.blocks(peer).get(rank)].to_vec())
         }
     };
     Some(result)
 }
 
-/// A buffer with a block from each rank, and nothing between them.
+/// The output with a block from each rank; the bytes between them are untouched.
 fn collected(case: &Case, rank: usize, block: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
     let mut output = vec![UNTOUCHED; case.output_bytes(rank)];
     for peer in 0..case.size {
@@ -120,7 +120,7 @@ fn collected(case: &Case, rank: usize, block: impl Fn(usize) -> Vec<u8>) -> Vec<
     output
 }
 
-/// In which order ranks' shares are folded.
+/// The order in which the ranks' shares are folded.
 enum Order {
     Rank(usize),
     Both(Box<Self>, Box<Self>),
@@ -132,12 +132,12 @@ impl Order {
     }
 }
 
-/// One after the other.
+/// Left to right.
 fn row(ranks: impl Iterator<Item = usize>) -> Order {
     ranks.map(Order::Rank).reduce(Order::then).unwrap()
 }
 
-/// Those of one host and then those of the other, as `world_for` puts them.
+/// The ranks of one host, then those of the other, as `world_for` places them.
 fn by_host(size: usize) -> Order {
     match size {
         1 => row(0..1),
@@ -145,23 +145,23 @@ fn by_host(size: usize) -> Order {
     }
 }
 
-/// The right neighbour of a rank first, round the ring, the rank itself last.
+/// Around the ring: the right neighbour of `last` first, `last` at the end.
 fn ring(last: usize, size: usize) -> Order {
     row((1..=size).map(|step| (last + step) % size))
 }
 
-/// The ranks in order, the first of them in pairs, so that their number is a power of two.
-fn numbers(size: usize) -> Vec<Vec<usize>> {
+/// Groups of neighbouring ranks, in order. The first groups are pairs, so that the number of groups
+/// is a power of two.
+fn groups(size: usize) -> Vec<Vec<usize>> {
     let pairs = size - (1 << size.ilog2());
-    let mut numbers: Vec<_> = (0..pairs).map(|pair| vec![2 * pair, 2 * pair + 1]).collect();
-    numbers.extend((2 * pairs..size).map(|rank| vec![rank]));
-    numbers
+    let mut groups: Vec<_> = (0..pairs).map(|pair| vec![2 * pair, 2 * pair + 1]).collect();
+    groups.extend((2 * pairs..size).map(|rank| vec![rank]));
+    groups
 }
 
-/// Neighbouring groups of equal size.
+/// Recursive doubling: folds neighbouring groups in pairs until one is left.
 fn doubling(size: usize) -> Order {
-    let mut groups: Vec<_> =
-        numbers(size).into_iter().map(|number| row(number.into_iter())).collect();
+    let mut groups: Vec<_> = groups(size).into_iter().map(|group| row(group.into_iter())).collect();
     while groups.len() > 1 {
         let mut fewer = Vec::new();
         let mut left = groups.into_iter();
@@ -173,21 +173,22 @@ fn doubling(size: usize) -> Order {
     groups.pop().unwrap()
 }
 
-/// Each number with the one half of all numbers away, then a quarter, ...
+/// Recursive halving: each group with the one that is half of all groups away, then a quarter, ...
 fn halving(rank: usize, size: usize) -> Order {
-    let numbers = numbers(size);
-    fn after(number: usize, step: u32, numbers: &[Vec<usize>]) -> Order {
+    let groups = groups(size);
+    fn after(group: usize, step: u32, groups: &[Vec<usize>]) -> Order {
         if step == 0 {
-            return row(numbers[number].iter().copied());
+            return row(groups[group].iter().copied());
         }
-        let other = number ^ (numbers.len() >> step);
-        after(number, step - 1, numbers).then(after(other, step - 1, numbers))
+        let other = group ^ (groups.len() >> step);
+        after(group, step - 1, groups).then(after(other, step - 1, groups))
     }
-    let number = numbers.iter().position(|ranks| ranks.contains(&rank)).unwrap();
-    after(number, numbers.len().ilog2(), &numbers)
+    let group = groups.iter().position(|ranks| ranks.contains(&rank)).unwrap();
+    after(group, groups.len().ilog2(), &groups)
 }
 
-/// A rank, counted from the root, folds its subtrees, nearest first.
+/// Binomial tree: a rank folds its share, then its subtrees, nearest first. `from_root`: its
+/// distance from the root.
 fn binomial(root: usize, from_root: usize, size: usize) -> Order {
     let own = Order::Rank((root + from_root) % size);
     let bits = (0..usize::BITS).map(|bit| 1_usize << bit);
@@ -201,7 +202,7 @@ fn steps(size: usize) -> u32 {
     size.next_power_of_two().ilog2()
 }
 
-/// The ranks up to this one after a number of steps.
+/// The ranks up to this one that it has folded after `step` steps.
 fn hillis_steele(rank: usize, step: u32) -> Order {
     let Some(step) = step.checked_sub(1) else { return Order::Rank(rank) };
     match rank.checked_sub(1 << step) {
@@ -210,7 +211,7 @@ fn hillis_steele(rank: usize, step: u32) -> Order {
     }
 }
 
-/// The ranks before this one after a number of steps.
+/// The ranks before this one that it has folded after `step` steps.
 fn before(rank: usize, step: u32) -> Option<Order> {
     let step = step.checked_sub(1)?;
     let known = before(rank, step);
@@ -221,7 +222,8 @@ fn before(rank: usize, step: u32) -> Option<Order> {
     }
 }
 
-/// Functions of programs are associative and keep the order of ranks, whatever the algorithm.
+/// Folds the shares in this order. User-defined operators are folded in the order of ranks with
+/// every algorithm.
 fn fold_tree(reducer: &Reducer, order: &Order, shares: &[Vec<u8>]) -> Vec<u8> {
     fn ranks(order: &Order) -> Vec<usize> {
         match order {

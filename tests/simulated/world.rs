@@ -1,4 +1,4 @@
-//! A world of ranks on one thread, for tests: deterministic, and under a deadline.
+//! Runs all ranks of a world on one thread: deterministic, and with a deadline.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use nexar::error::Result;
 use nexar::op::Op;
 use nexar::transport::injection::{Faults, FaultyWorld};
 
-use crate::case::{Case, Protocol};
+use crate::case::{Case, Collective};
 
-/// No test of a simulated world needs longer, unless it hangs.
+/// A rank that has not ended after this time hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a buffer holds before a call writes it.
+/// The value of each byte of a buffer before a call writes it.
 pub const UNTOUCHED: u8 = 0xaa;
 
-/// Runs `body` on every rank of a world at once, and returns what each rank's gave.
+/// Runs `body` on every rank of a world concurrently. Returns the results by rank.
 pub fn run<T: 'static, F>(
     world: &Arc<FaultyWorld>,
     algo: &str,
@@ -44,8 +44,8 @@ where
     })
 }
 
-/// A world that an algorithm can be used in: of two hosts, on which ranks take turns, if it needs
-/// several.
+/// Creates a world in which an algorithm can run: with two hosts, to which ranks alternate, if it
+/// needs several.
 pub fn world_for(row: &Row, size: usize, faults: Faults) -> Arc<FaultyWorld> {
     match row.name {
         "hierarchical" => FaultyWorld::on_hosts((0..size).map(|rank| rank % 2).collect(), faults),
@@ -58,23 +58,23 @@ pub fn quiet(size: usize) -> Arc<FaultyWorld> {
     FaultyWorld::new(size, Faults::default()).unwrap()
 }
 
-/// How a call is made: with two buffers, or in place.
+/// Whether a call has two buffers or is in place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Placement {
     OutOfPlace,
     InPlace,
 }
 
-/// Makes the call on this rank's input and returns what its output then holds.
-pub async fn make(
+/// Executes the call on this rank's input and returns its output. Checks that nothing else changed.
+pub async fn execute(
     communicator: &Arc<Communicator>,
     case: &Case,
     placement: Placement,
 ) -> Result<Vec<u8>> {
     let rank = communicator.me().rank.0;
     let input = case.input(rank);
-    if case.protocol == Protocol::AllReduceBucketed {
-        return make_bucketed(communicator, case, input).await;
+    if case.collective == Collective::AllReduceBucketed {
+        return execute_bucketed(communicator, case, input).await;
     }
     let writes = case.output_bytes(rank);
     let in_place = case.in_place(rank).filter(|_| placement == Placement::InPlace);
@@ -93,7 +93,7 @@ pub async fn make(
         assert_eq!(memory[index], before[index], "{case:?} changed its input at {index}");
     }
     let mut output = memory[written].to_vec();
-    // In place, what lies between blocks is input; it is no part of the result.
+    // In place, the bytes between the blocks of the output are input and must not change.
     for index in case.gaps(rank) {
         assert_eq!(output[index], before[index], "{case:?} wrote between blocks at {index}");
         output[index] = UNTOUCHED;
@@ -101,8 +101,8 @@ pub async fn make(
     Ok(output)
 }
 
-/// The input, cut into buffers of all lengths.
-async fn make_bucketed(
+/// Executes the call with its input cut into buckets of various lengths.
+async fn execute_bucketed(
     communicator: &Arc<Communicator>,
     case: &Case,
     mut data: Vec<u8>,
