@@ -24,7 +24,7 @@ static void refuse_count(nexarComm_t comm) {
 }
 
 static void refuse_everywhere(nexarComm_t number) {
-  for (size_t way = 0; way < WAYS_TO_TAKE; way++)
+  for (size_t way = 0; way < WAYS_TO_PASS; way++)
     CHECK_CODE(nexarInvalidArgument, pass_handle(way, number));
   CHECK(is_untouched());
 }

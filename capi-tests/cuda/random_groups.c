@@ -73,7 +73,7 @@ static void lay_out_shift(struct share *s) {
 static nexarResult_t call_shift(const struct share *s, const void *send, void *recv) {
   int distance = s->job->root;
   return nexarSendRecv(send, s->job->count, peer_at(s, distance), recv, s->job->count,
-                       peer_at(s, -distance), s->job->dtype->code, END(s));
+                       peer_at(s, -distance), s->job->dtype->code, s->comm, s->stream);
 }
 
 /* Each sends to each, in an order of its own. */
@@ -86,9 +86,9 @@ static nexarResult_t call_exchange(const struct share *s, const void *send, void
     int to = (i + s->rank) % s->n, from = s->n - 1 - i;
     const struct block *sent = &s->send.blocks[to], *got = &s->recv.blocks[from];
     results[number++] = nexarSendTag((const char *)send + sent->at * size, sent->count,
-                                     s->job->dtype->code, to, tag, END(s));
+                                     s->job->dtype->code, to, tag, s->comm, s->stream);
     results[number++] = nexarRecvTag((char *)recv + got->at * size, got->count,
-                                     s->job->dtype->code, from, tag, END(s));
+                                     s->job->dtype->code, from, tag, s->comm, s->stream);
   }
   for (int i = 0; i < number; i++) CHECK_CODE(nexarSuccess, results[i]);
   return nexarGroupEnd();
@@ -101,7 +101,7 @@ static bool is_message(const struct job *job) {
 static void lay_out_nothing(struct share *s) { s->inside = APART; }
 
 static nexarResult_t call_barrier(const struct share *s, const void *send, void *recv) {
-  return (void)send, (void)recv, nexarBarrier(END(s));
+  return (void)send, (void)recv, nexarBarrier(s->comm, s->stream);
 }
 
 static const struct collective others[] = {

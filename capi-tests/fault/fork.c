@@ -70,7 +70,7 @@ static void send_something(void) {
 
 static void everything_is_refused(void) {
   nexarUniqueId id = {{0}};
-  for (size_t way = 0; way < WAYS_TO_TAKE; way++)
+  for (size_t way = 0; way < WAYS_TO_PASS; way++)
     CHECK_CODE(nexarInvalidUsage, pass_handle(way, world));
   CHECK_CODE(nexarInvalidUsage, nexarCommInitAll(&untouched.comm, 1, NULL));
   CHECK_CODE(nexarInvalidUsage, nexarGetUniqueId(&id));

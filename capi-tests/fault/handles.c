@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
   begin_watch();
   make_stale_handles();
   CHECK_CODE(nexarSuccess, nexarCommInitAll(&live_comm, 1, NULL));
-  for (size_t way = 0; way < WAYS_TO_TAKE; way++) {
+  for (size_t way = 0; way < WAYS_TO_PASS; way++) {
     long wrong = 0;
     for (long i = 0; i < tries; i++) {
       void *handle = i % 2 ? stale[i / 2 % STALE] : (void *)(uintptr_t)next_random();

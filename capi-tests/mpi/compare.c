@@ -1,10 +1,10 @@
 /*
- * Compares what MPI and nexar gave: compare <directory> <ranks>. Integers must be the same, floats
- * within the bound that is written with them.
+ * Compares the results of MPI and nexar: compare <directory> <ranks>. Integers must be equal, floats
+ * must agree within the bound in the record.
  */
 #include "operations.h"
 
-enum { TOLD = 10 /* of the differences */ };
+enum { MOST_PRINTED = 10 /* differences */ };
 
 static double element(enum type type, const void *at, size_t index) {
   return type == FLOAT ? (double)((const float *)at)[index] : ((const double *)at)[index];
@@ -28,7 +28,7 @@ static void *must_read(FILE *file, size_t size, size_t count) {
   return data;
 }
 
-/* Returns how many elements differ, and counts the records. */
+/* Returns how many elements of a rank differ. Adds its records to `records`. */
 static size_t compare(const char *directory, int rank, size_t *records) {
   FILE *files[2];
   size_t wrong = 0;
@@ -51,7 +51,7 @@ static size_t compare(const char *directory, int rank, size_t *records) {
     size_t first = 0, different = 0;
     for (size_t i = one.count; i-- > 0;)
       if (differs(&one, mpi, nexar, bounds, i)) first = i, different++;
-    if (different && wrong < TOLD)
+    if (different && wrong < MOST_PRINTED)
       fprintf(stderr, "rank %d: %s differs in %zu elements, first in number %zu\n", rank, one.name,
               different, first);
     wrong += different;

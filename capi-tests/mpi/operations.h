@@ -1,6 +1,6 @@
 /*
- * What MPI and nexar are both asked to do: every operation that both have, on the same data. A
- * library is a table of functions; what each rank gets goes into its file, record by record.
+ * Every operation that both MPI and nexar have, on the same data. A library is a table of functions.
+ * Each rank writes its results to a file of records.
  */
 #ifndef OPERATIONS_H
 #define OPERATIONS_H
@@ -22,31 +22,42 @@ static const char *const type_names[TYPES] = {"int32", "int64", "float", "double
 static const char *const op_names[OPS] = {"sum", "prod", "min",  "max", "band",
                                           "bor", "bxor", "land", "lor", "lxor"};
 
+/* X(operation, its parameters): the operations that both libraries have. */
+#define OPERATIONS(X)                                                                              \
+  X(all_reduce, (const void *send, void *recv, int count, enum type, enum op))                     \
+  X(reduce, (const void *send, void *recv, int count, enum type, enum op, int root))               \
+  X(reduce_scatter_block, (const void *send, void *recv, int count, enum type, enum op))           \
+  X(reduce_scatter, (const void *send, void *recv, const int *counts, enum type, enum op))         \
+  X(scan, (const void *send, void *recv, int count, enum type, enum op))                           \
+  X(exscan, (const void *send, void *recv, int count, enum type, enum op))                         \
+  X(bcast, (void *data, int count, enum type, int root))                                           \
+  X(all_gather, (const void *send, void *recv, int count, enum type))                              \
+  X(all_gather_v,                                                                                  \
+    (const void *send, int count, void *recv, const int *counts, const int *displs, enum type))    \
+  X(all_to_all, (const void *send, void *recv, int count, enum type))                              \
+  X(all_to_all_v,                                                                                  \
+    (const void *send, const int *sendcounts, const int *sdispls, void *recv,                      \
+     const int *recvcounts, const int *rdispls, enum type))                                        \
+  X(gather, (const void *send, void *recv, int count, enum type, int root))                        \
+  X(gather_v,                                                                                      \
+    (const void *send, int count, void *recv, const int *counts, const int *displs, enum type,     \
+     int root))                                                                                    \
+  X(scatter, (const void *send, void *recv, int count, enum type, int root))                       \
+  X(scatter_v,                                                                                     \
+    (const void *send, const int *counts, const int *displs, void *recv, int count, enum type,     \
+     int root))
+
 struct library {
   const char *name;
   int rank, n;
-  void (*all_reduce)(const void *send, void *recv, int count, enum type, enum op);
-  void (*reduce)(const void *send, void *recv, int count, enum type, enum op, int root);
-  void (*reduce_scatter_block)(const void *send, void *recv, int count, enum type, enum op);
-  void (*reduce_scatter)(const void *send, void *recv, const int *counts, enum type, enum op);
-  void (*scan)(const void *send, void *recv, int count, enum type, enum op);
-  void (*exscan)(const void *send, void *recv, int count, enum type, enum op);
-  void (*bcast)(void *data, int count, enum type, int root);
-  void (*all_gather)(const void *send, void *recv, int count, enum type);
-  void (*all_gather_v)(const void *send, int count, void *recv, const int *counts,
-                       const int *displs, enum type);
-  void (*all_to_all)(const void *send, void *recv, int count, enum type);
-  void (*all_to_all_v)(const void *send, const int *sendcounts, const int *sdispls, void *recv,
-                       const int *recvcounts, const int *rdispls, enum type);
-  void (*gather)(const void *send, void *recv, int count, enum type, int root);
-  void (*gather_v)(const void *send, int count, void *recv, const int *counts, const int *displs,
-                   enum type, int root);
-  void (*scatter)(const void *send, void *recv, int count, enum type, int root);
-  void (*scatter_v)(const void *send, const int *counts, const int *displs, void *recv, int count,
-                    enum type, int root);
+#define MEMBER(name, parameters) void (*name) parameters;
+  OPERATIONS(MEMBER)
 };
 
-/* Before the elements, and before the bounds by which floats may differ. */
+/* For the initializer of a library whose functions have the names of the operations. */
+#define INITIALIZER(name, parameters) .name = name,
+
+/* The head of a result. The elements follow, then the bounds by which floats may differ. */
 struct record {
   char name[80];
   uint64_t type, count;
@@ -64,7 +75,7 @@ static inline uint64_t noise(int rank, size_t index) {
   return x ^ x >> 32;
 }
 
-/* Sums and products of integers do not overflow: what MPI does then is not defined. */
+/* Sums and products of integers do not overflow, which MPI does not define. */
 static inline int64_t integer_input(enum op op, int rank, size_t index) {
   uint64_t random = noise(rank, index);
   switch (op) {
@@ -77,7 +88,7 @@ static inline int64_t integer_input(enum op op, int rank, size_t index) {
   }
 }
 
-/* Numbers of very different sizes, so that sums are rounded. */
+/* Numbers of very different magnitudes, so that sums are rounded. */
 static inline double real_input(int rank, size_t index) {
   uint64_t random = noise(rank, index);
   double value = ldexp((double)(random >> 11), (int)(random & 15) - 60);
@@ -112,7 +123,7 @@ static inline void *new_output(enum type type, size_t count) {
   return memset(data, 0x55, count * type_sizes[type]);
 }
 
-/* n times the rounding of the sum, or product, of the magnitudes of the first ranks' elements. */
+/* n times the rounding error of the sum, or product, of the magnitudes of the ranks' elements. */
 static inline double bound(enum type type, enum op op, int n, int ranks, size_t index) {
   if (type < FLOAT || (op != SUM && op != PROD)) return 0;
   double magnitude = op == SUM ? 0 : 1;
@@ -132,7 +143,7 @@ static inline void write_record(const struct run *run, const char *name, enum ty
   fwrite(bounds, sizeof *bounds, count, run->file);
 }
 
-/* The fold of so many ranks, of elements from number `first` on. */
+/* Writes the reduction over the first `ranks` ranks of the elements from index `first` on. */
 static inline void write_fold(const struct run *run, const char *what, enum type type, enum op op,
                               int ranks, size_t first, const void *data, size_t count) {
   double *bounds = malloc((count + 1) * sizeof *bounds);
@@ -153,7 +164,7 @@ static inline void write_copy(const struct run *run, const char *what, enum type
   free(bounds);
 }
 
-/* Blocks of different lengths, one of them empty, with gaps between them. */
+/* Lays out blocks of different lengths, some of them empty, with gaps between them. */
 static inline size_t lay_out(int n, int count, int seed, int *counts, int *displs) {
   int end = 0;
   for (int i = 0; i < n; i++) {
@@ -182,13 +193,13 @@ static inline void run_reductions(const struct run *run, enum type type, enum op
   for (int i = 0; i < l->rank; i++) before += counts[i];
   write_fold(run, "reduce-scatter of blocks", type, op, l->n, (size_t)before, recv,
              (size_t)counts[l->rank]);
-  /* MPI leaves a single operand as it is, where a logical one becomes 0 or 1 by nexar. */
+  /* nexar makes a single logical operand 0 or 1; MPI does not change it. */
   int fewest = op >= LAND ? 2 : 1;
   l->scan(send, recv, count, type, op);
   if (l->rank + 1 >= fewest)
     write_fold(run, "scan", type, op, l->rank + 1, 0, recv, (size_t)count);
   l->exscan(send, recv, count, type, op);
-  if (l->rank >= fewest) /* MPI says nothing of rank 0 */
+  if (l->rank >= fewest) /* MPI does not define the result of rank 0 */
     write_fold(run, "exclusive scan", type, op, l->rank, 0, recv, (size_t)count);
   free(send);
   free(recv);
@@ -242,7 +253,7 @@ static inline void run_moves(const struct run *run, enum type type, int count) {
   free(recv);
 }
 
-/* Everything. The file is <directory>/<library>.<rank>. */
+/* Runs all operations. Writes <directory>/<library>.<rank>. */
 static inline int run_all(const struct library *library, const char *directory) {
   const int counts[] = {1, 7, 1000, 50001};
   char path[4096];

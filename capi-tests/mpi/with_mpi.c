@@ -1,4 +1,4 @@
-/* The operations by MPI: with_mpi <directory>, started by mpirun. Errors end it, by default. */
+/* Runs the operations with MPI: with_mpi <directory>, started by mpirun. MPI aborts on an error. */
 #include <mpi.h>
 
 #include "operations.h"
@@ -75,12 +75,7 @@ static void scatter_v(const void *send, const int *counts, const int *displs, vo
 }
 
 int main(int argc, char **argv) {
-  struct library mpi = {
-      .name = "mpi", .all_reduce = all_reduce, .reduce = reduce,
-      .reduce_scatter_block = reduce_scatter_block, .reduce_scatter = reduce_scatter, .scan = scan,
-      .exscan = exscan, .bcast = bcast, .all_gather = all_gather, .all_gather_v = all_gather_v,
-      .all_to_all = all_to_all, .all_to_all_v = all_to_all_v, .gather = gather,
-      .gather_v = gather_v, .scatter = scatter, .scatter_v = scatter_v};
+  struct library mpi = {.name = "mpi", OPERATIONS(INITIALIZER)};
   if (argc != 2) return 2;
   MPI_Init(&argc, &argv);
   const MPI_Datatype their_types[TYPES] = {MPI_INT32_T, MPI_INT64_T, MPI_FLOAT, MPI_DOUBLE};

@@ -1,4 +1,4 @@
-/* The operations by nexar: with_nexar <directory>, started by nexar-run. */
+/* Runs the operations with nexar: with_nexar <directory>, started by nexar-run. */
 #include <nexar.h>
 
 #include "operations.h"
@@ -15,7 +15,7 @@ static void must(nexarResult_t result) {
   exit(1);
 }
 
-/* MPI's counts are ints. */
+/* Counts are ints as in MPI; nexar takes size_t. */
 struct sizes {
   size_t of[MOST_RANKS];
 };
@@ -99,12 +99,7 @@ static void scatter_v(const void *send, const int *counts, const int *displs, vo
 }
 
 int main(int argc, char **argv) {
-  struct library nexar = {
-      .name = "nexar", .all_reduce = all_reduce, .reduce = reduce,
-      .reduce_scatter_block = reduce_scatter_block, .reduce_scatter = reduce_scatter, .scan = scan,
-      .exscan = exscan, .bcast = bcast, .all_gather = all_gather, .all_gather_v = all_gather_v,
-      .all_to_all = all_to_all, .all_to_all_v = all_to_all_v, .gather = gather,
-      .gather_v = gather_v, .scatter = scatter, .scatter_v = scatter_v};
+  struct library nexar = {.name = "nexar", OPERATIONS(INITIALIZER)};
   if (argc != 2) return 2;
   must(nexarCommInitFromEnv(&world));
   must(nexarCommUserRank(world, &nexar.rank));

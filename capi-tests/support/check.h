@@ -1,14 +1,14 @@
 /*
- * Checks, and the table of cases that makes a test program:
+ * Checks, and the table of cases of a test program:
  *
  *     static void zero_is_even(void) { CHECK_EQ(0, 0 % 2); }
  *
  *     static const struct test_case cases[] = {CASE(zero_is_even)};
  *     int main(void) { return RUN(cases); }
  *
- * A failed check is printed and counted, and its case goes on. Checks may be made in any thread.
- * With CHECK_CASES in the environment only those cases run whose names begin with it. A program that
- * hangs is ended and says in which case it was: see progress.h.
+ * A failed check is printed and counted, and its case goes on. Any thread may check. With CHECK_CASES
+ * in the environment only cases whose names begin with its value run. A watchdog ends a program that
+ * hangs and prints the case: see progress.h.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -65,9 +65,9 @@ struct test_case {
   } while (0)
 
 /*
- * What took so many seconds was over before anything gave up waiting, which takes longer. That it took
- * no longer than promised is checked with CHECK_TIMES in the environment, as by `make fault`: a promise
- * of time needs a machine that does nothing else.
+ * The operation took less than `gives_up_s`, after which its waits time out. With CHECK_TIMES in the
+ * environment (`make fault`) it must have taken less than `promised_s`, which only an idle machine
+ * can keep.
  */
 #define CHECK_TIME(promised_s, gives_up_s, took_s)                                                 \
   do {                                                                                             \
@@ -77,7 +77,7 @@ struct test_case {
   } while (0)
 
 static atomic_int check_failures;
-/* Parts of a case that ran, and parts that cannot run here: all of them, and it is skipped. */
+/* Parts of a case that ran, and parts that cannot run here. A case of which no part ran is skipped. */
 static int check_parts, check_parts_skipped;
 
 static inline void check_failed(const char *file, int line, const char *format, ...) {
@@ -112,7 +112,7 @@ static inline int run_cases(const struct test_case *cases, size_t count) {
     bool ok = check_failures == before, skipped = check_parts_skipped && !check_parts;
     failed += !ok;
     printf("%s %s\n", !ok ? "FAILED" : skipped ? "skipped" : "ok", cases[i].name);
-    fflush(stdout); /* a case that forks must not print these lines again */
+    fflush(stdout); /* a child of a later case must not print these lines again */
   }
   progress_at = "the end";
   progress();

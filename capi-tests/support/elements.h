@@ -1,11 +1,11 @@
 /*
- * Elements of every datatype, what a reduction of them must give, and buffers that notice writes
- * beyond their ends.
+ * Elements of every datatype, the expected result of a reduction (the oracle), and buffers with
+ * guard bytes around them.
  *
  * Integers take values from the whole range of their type, so sums and products wrap. Floats take
- * values whose results are exact in every type and in every order of folding (small integers;
- * powers of two for products; n times those for averages), so all results are compared bit by bit.
- * To an operator that a test makes of a function, elements of all types are bits.
+ * values whose results are exact in every type and in every order of reduction (small integers;
+ * powers of two for products; n times those for averages), so results are compared bit by bit.
+ * An operator that a test creates from a function treats elements of all types as bits.
  */
 #ifndef ELEMENTS_H
 #define ELEMENTS_H
@@ -48,15 +48,14 @@ static inline bool is_defined(nexarRedOp_t op, const struct dtype *dtype) {
   return op <= nexarAvg || dtype->kind != REAL;
 }
 
-/* What a function of the program computes of two elements, the left one from the lower ranks. */
+/* The function behind a created operator. `left` comes from the lower ranks. */
 typedef uint64_t combine_function(const struct dtype *dtype, uint64_t left, uint64_t right);
 
-/* How elements are folded. */
 struct operator {
-  nexarRedOp_t known; /* by this operator of the header, unless a test creates one: */
-  bool premultiplied; /* with nexarRedOpCreatePreMulSum, */
+  nexarRedOp_t known; /* the header's operator, unless a test creates one */
+  bool premultiplied; /* created by nexarRedOpCreatePreMulSum */
   nexarScalarResidence_t residence;
-  combine_function *combine; /* or with nexarRedOpCreate. */
+  combine_function *combine; /* not NULL: created by nexarRedOpCreate */
   bool commutative;
 };
 
@@ -87,7 +86,7 @@ static inline uint16_t to_bfloat16(float value) {
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* To nearest, ties to even; what is too large becomes `most`. `mantissa` bits after the point. */
+/* To nearest, ties to even; larger values become `most`. `mantissa`: bits after the point. */
 static inline uint8_t to_float8(float value, int mantissa, int bias, uint8_t most, uint8_t nan) {
   uint8_t sign = signbit(value) ? 0x80 : 0;
   float magnitude = fabsf(value);
@@ -124,7 +123,7 @@ static inline void put_real(const struct dtype *dtype, void *at, size_t index, d
   }
 }
 
-/* Sizes that the compiler knows: tests copy many millions of elements. */
+/* The compiler inlines copies of constant size: tests copy many millions of elements. */
 static inline void copy_element(void *to, const void *from, size_t size) {
   switch (size) {
     case 1: memcpy(to, from, 1); return;
@@ -139,26 +138,27 @@ static inline void put_integer(const struct dtype *dtype, void *at, size_t index
   copy_element((unsigned char *)at + index * dtype->size, &value, dtype->size);
 }
 
-/* Cut to the width of the type, and widened again with its sign. */
+/* Truncates to the width of the type and extends the sign. */
 static inline uint64_t wrapped(const struct dtype *dtype, uint64_t value) {
   unsigned unused = 64 - 8 * (unsigned)dtype->size;
   value <<= unused;
   return dtype->kind == SIGNED ? (uint64_t)((int64_t)value >> unused) : value >> unused;
 }
 
+/* A pseudorandom function of two numbers. */
 static inline uint64_t mixed(uint64_t rank, uint64_t index) {
   uint64_t x = (rank + 1) * UINT64_C(0x9e3779b97f4a7c15) + index * UINT64_C(0xd1b54a32d192ed03);
   x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
   return x ^ x >> 32;
 }
 
-/* This rank's element: an integer of any size, and every eighth a zero for logical operators. */
+/* A rank's element: any integer of the type. One in eight is 0, for logical operators. */
 static inline uint64_t integer_element(const struct dtype *dtype, int rank, size_t index) {
   uint64_t value = mixed((uint64_t)rank, index);
   return value >> 61 == 0 ? 0 : wrapped(dtype, value);
 }
 
-/* This rank's element: a float that stays exact under op with n ranks. Eight bits hold few. */
+/* A rank's element: a float whose reduction over n ranks is exact, also in 8 bits. */
 static inline double real_element(const struct dtype *dtype, nexarRedOp_t op, int n, int rank,
                                   size_t index) {
   uint64_t random = mixed((uint64_t)rank, index) >> 40;
@@ -173,7 +173,7 @@ static inline double real_element(const struct dtype *dtype, nexarRedOp_t op, in
   return dtype->size == 1 ? (double)(random % 3) - 1 : (double)(random % 31) - 15;
 }
 
-/* What a rank's elements are multiplied with: another number for each rank. */
+/* The scalar of a rank's premultiplied sum; every rank has another one. */
 static inline uint64_t integer_scalar(const struct dtype *dtype, int rank) {
   return wrapped(dtype, mixed(1000, (uint64_t)rank));
 }
@@ -187,7 +187,7 @@ static inline bool is_real(const struct dtype *dtype, const struct operator *op)
   return dtype->kind == REAL && !op->combine;
 }
 
-/* This rank's elements, from number `first` on. */
+/* Writes a rank's elements from index `first` on. */
 static inline void fill(const struct dtype *dtype, const struct operator *op, int n, int rank,
                         size_t first, void *at, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -249,13 +249,13 @@ static inline uint64_t integer_fold(const struct dtype *dtype, const struct oper
     result = r == 0 ? next : folded_integer(dtype, op, result, next);
   }
   if (op->combine || op->premultiplied) return result;
-  if (op->known >= nexarLogicalAnd) result = result != 0; /* also of a rank that is alone */
+  if (op->known >= nexarLogicalAnd) result = result != 0; /* also of a single rank */
   if (op->known == nexarAvg)
     result = dtype->kind == SIGNED ? (uint64_t)((int64_t)result / n) : result / (uint64_t)n;
   return result;
 }
 
-/* The oracle: the fold, in order, of the elements that `fill` gives to the first of n ranks. */
+/* The oracle: reduces what `fill` writes for the first `ranks` of n ranks, in rank order. */
 static inline void fold(const struct dtype *dtype, const struct operator *op, int n, int ranks,
                         size_t first, void *at, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -287,7 +287,7 @@ static inline uint64_t integer_identity(const struct dtype *dtype, nexarRedOp_t 
   }
 }
 
-/* What changes no element it is folded with. */
+/* Writes the identity of the operator. */
 static inline void put_identity(const struct dtype *dtype, const struct operator *op, void *at,
                                 size_t count) {
   nexarRedOp_t known = op->premultiplied ? nexarSum : op->known;
@@ -299,11 +299,11 @@ static inline void put_identity(const struct dtype *dtype, const struct operator
   }
 }
 
-/* Memory of which the bytes before and after must not change. */
+/* Memory with guard bytes before and after it. */
 struct guarded {
   unsigned char *block, *at;
   size_t bytes;
-  bool shown; /* is of nexarMemAlloc, which ranks of the host see where it is */
+  bool is_shared; /* allocated by nexarMemAlloc, so ranks of the host map it */
 };
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5 };
@@ -318,21 +318,21 @@ static inline struct guarded guarded_in(void *block, size_t bytes, size_t shift)
   return memory;
 }
 
-/* `shift` bytes off the alignment that malloc gives. */
+/* Allocates `bytes`, `shift` bytes off the alignment of malloc. */
 static inline struct guarded guarded(size_t bytes, size_t shift) {
   return guarded_in(malloc(2 * GUARD + shift + bytes), bytes, shift);
 }
 
-/* As guarded, in memory of nexarMemAlloc; shift is off its alignment. */
-static inline struct guarded guarded_and_shown(size_t bytes, size_t shift) {
+/* As `guarded`, in memory of nexarMemAlloc. */
+static inline struct guarded guarded_and_shared(size_t bytes, size_t shift) {
   void *block = NULL;
   CHECK_CODE(nexarSuccess, nexarMemAlloc(&block, 2 * GUARD + shift + bytes));
   struct guarded memory = guarded_in(block, bytes, shift);
-  memory.shown = true;
+  memory.is_shared = true;
   return memory;
 }
 
-/* Frees it. */
+/* Checks the guard bytes and frees the memory. */
 static inline void check_guards(struct guarded memory) {
   bool untouched = true;
   for (int i = 0; i < GUARD; i++) {
@@ -340,7 +340,7 @@ static inline void check_guards(struct guarded memory) {
     untouched &= memory.at[memory.bytes + (size_t)i] == GUARD_BYTE;
   }
   CHECK(untouched);
-  if (memory.shown) CHECK_CODE(nexarSuccess, nexarMemFree(memory.block));
+  if (memory.is_shared) CHECK_CODE(nexarSuccess, nexarMemFree(memory.block));
   else free(memory.block);
 }
 
@@ -360,9 +360,10 @@ static inline size_t first_difference(const void *one, const void *other, size_t
     progress();                                                                                    \
   } while (0)
 
+/* Numbers of ranks. */
 static const int sizes[] = {1, 2, 3, 4, 7, 8};
 
-/* Counts around the number of ranks, and small and large ones; the last is 3 more than a MiB. */
+/* Counts around the number of ranks, small ones and large ones; SIZE_MAX ends the list. */
 static inline size_t count_number(size_t i, int n) {
   const size_t counts[] = {0, 1, 4, (size_t)n - 1, (size_t)n, (size_t)n + 1, 1000, 65537,
                            (1 << 18) + 3};

@@ -1,14 +1,14 @@
 /*
- * Every function that takes a handle, to be called with numbers that are none. Each must refuse it as an
- * argument; nexarCommFinalize, nexarCommDestroy, nexarCommAbort, nexarStreamDestroy and nexarMemFree
- * take NULL.
+ * Calls of every function that takes a handle, for invalid handles. Each must return
+ * nexarInvalidArgument; nexarCommFinalize, nexarCommDestroy, nexarCommAbort, nexarStreamDestroy and
+ * nexarMemFree accept NULL.
  */
 #ifndef HANDLES_H
 #define HANDLES_H
 
 #include "calls.h"
 
-/* What calls with wrong handles must leave alone. */
+/* The output parameters of the calls, which a refused call must not write. */
 static struct memory {
   int number;
   nexarResult_t error;
@@ -23,38 +23,41 @@ static inline bool is_untouched(void) {
   return memcmp(&untouched, &at_first, sizeof untouched) == 0;
 }
 
-/* A communicator, for functions that take a handle of something else beside it. */
+/* A valid communicator, for functions that take another handle beside it. */
 static nexarComm_t live_comm;
 
-/* No number of the header's operators. */
+/* The handle as an operator that is none of the header's. */
 static inline nexarRedOp_t operator_of(void *handle) {
   return (nexarRedOp_t)(((uintptr_t)handle & 0x3fffffff) | 0x40000000);
 }
 
+/* X(function, a call of it with `handle`) */
+#define HANDLE_TAKERS(X)                                                                           \
+  X(nexarCommCount, nexarCommCount(handle, &untouched.number))                                     \
+  X(nexarCommUserRank, nexarCommUserRank(handle, &untouched.number))                               \
+  X(nexarCommCuDevice, nexarCommCuDevice(handle, &untouched.number))                               \
+  X(nexarCommGetAsyncError, nexarCommGetAsyncError(handle, &untouched.error))                      \
+  X(nexarCommFinalize, nexarCommFinalize(handle))                                                  \
+  X(nexarCommDestroy, nexarCommDestroy(handle))                                                    \
+  X(nexarCommAbort, nexarCommAbort(handle))                                                        \
+  X(nexarCommSplit, nexarCommSplit(handle, 0, 0, &untouched.comm, NULL))                           \
+  X(nexarCommRegister, nexarCommRegister(handle, untouched.data, 4, &untouched.handle))            \
+  X(nexarCommDeregister, nexarCommDeregister(handle, &untouched))                                  \
+  X(nexarRedOpDestroy, nexarRedOpDestroy((nexarRedOp_t)0x10000, handle))                           \
+  X(nexarSend, nexarSend(untouched.data, 1, nexarInt32, 0, handle, NULL))                          \
+  X(nexarRecv, nexarRecv(untouched.data, 1, nexarInt32, 0, handle, NULL))                          \
+  X(nexarSendTag, nexarSendTag(untouched.data, 1, nexarInt32, 0, 0, handle, NULL))                 \
+  X(nexarRecvTag, nexarRecvTag(untouched.data, 1, nexarInt32, 0, 0, handle, NULL))                 \
+  X(nexarSendRecv, nexarSendRecv(untouched.data, 1, 0, untouched.data + 1, 1, 0, nexarInt32,       \
+    handle, NULL))                                                                                 \
+  X(nexarStreamSynchronize, nexarStreamSynchronize(handle))                                        \
+  X(nexarStreamQuery, nexarStreamQuery(handle))                                                    \
+  X(nexarStreamDestroy, nexarStreamDestroy(handle))                                                \
+  X(nexarMemFree, nexarMemFree(handle))
+
 #define TAKER(name, call)                                                                          \
   static nexarResult_t name##_with(void *handle) { return call; }
-
-TAKER(nexarCommCount, nexarCommCount(handle, &untouched.number))
-TAKER(nexarCommUserRank, nexarCommUserRank(handle, &untouched.number))
-TAKER(nexarCommCuDevice, nexarCommCuDevice(handle, &untouched.number))
-TAKER(nexarCommGetAsyncError, nexarCommGetAsyncError(handle, &untouched.error))
-TAKER(nexarCommFinalize, nexarCommFinalize(handle))
-TAKER(nexarCommDestroy, nexarCommDestroy(handle))
-TAKER(nexarCommAbort, nexarCommAbort(handle))
-TAKER(nexarCommSplit, nexarCommSplit(handle, 0, 0, &untouched.comm, NULL))
-TAKER(nexarCommRegister, nexarCommRegister(handle, untouched.data, 4, &untouched.handle))
-TAKER(nexarCommDeregister, nexarCommDeregister(handle, &untouched))
-TAKER(nexarRedOpDestroy, nexarRedOpDestroy((nexarRedOp_t)0x10000, handle))
-TAKER(nexarSend, nexarSend(untouched.data, 1, nexarInt32, 0, handle, NULL))
-TAKER(nexarRecv, nexarRecv(untouched.data, 1, nexarInt32, 0, handle, NULL))
-TAKER(nexarSendTag, nexarSendTag(untouched.data, 1, nexarInt32, 0, 0, handle, NULL))
-TAKER(nexarRecvTag, nexarRecvTag(untouched.data, 1, nexarInt32, 0, 0, handle, NULL))
-TAKER(nexarSendRecv, nexarSendRecv(untouched.data, 1, 0, untouched.data + 1, 1, 0, nexarInt32,
-                                   handle, NULL))
-TAKER(nexarStreamSynchronize, nexarStreamSynchronize(handle))
-TAKER(nexarStreamQuery, nexarStreamQuery(handle))
-TAKER(nexarStreamDestroy, nexarStreamDestroy(handle))
-TAKER(nexarMemFree, nexarMemFree(handle))
+HANDLE_TAKERS(TAKER)
 TAKER(registration, nexarCommDeregister(live_comm, handle))
 TAKER(operator_to_destroy, nexarRedOpDestroy(operator_of(handle), live_comm))
 TAKER(operator_to_fold, nexarAllReduce(untouched.data, untouched.data + 1, 1, nexarInt32,
@@ -75,7 +78,7 @@ static nexarResult_t nexarRedOpCreate_with(void *handle) {
   return nexarRedOpCreate(&untouched.op, never_called, NULL, 1, handle);
 }
 
-/* Returns no code, but says what the others would. */
+/* nexarGetLastError returns a text: this is the code that the text stands for. */
 static nexarResult_t nexarGetLastError_with(void *handle) {
   const char *text = nexarGetLastError(handle);
   if (strstr(text, "forked")) return nexarInvalidUsage;
@@ -86,42 +89,24 @@ static const struct taker {
   const char *name;
   nexarResult_t (*call)(void *handle);
 } takers[] = {
-#define NAMED(name) {#name, name##_with}
-    NAMED(nexarCommCount),
-    NAMED(nexarCommUserRank),
-    NAMED(nexarCommCuDevice),
-    NAMED(nexarCommGetAsyncError),
-    NAMED(nexarCommFinalize),
-    NAMED(nexarCommDestroy),
-    NAMED(nexarCommAbort),
-    NAMED(nexarCommSplit),
-    NAMED(nexarCommRegister),
-    NAMED(nexarCommDeregister),
-    NAMED(nexarRedOpCreatePreMulSum),
-    NAMED(nexarRedOpCreate),
-    NAMED(nexarRedOpDestroy),
-    NAMED(nexarSend),
-    NAMED(nexarRecv),
-    NAMED(nexarSendTag),
-    NAMED(nexarRecvTag),
-    NAMED(nexarSendRecv),
-    NAMED(nexarStreamSynchronize),
-    NAMED(nexarStreamQuery),
-    NAMED(nexarStreamDestroy),
-    NAMED(nexarMemFree),
-    NAMED(nexarGetLastError),
+#define NAMED(name, ...) {#name, name##_with},
+    HANDLE_TAKERS(NAMED)
+    NAMED(nexarRedOpCreatePreMulSum)
+    NAMED(nexarRedOpCreate)
+    NAMED(nexarGetLastError)
     {"nexarCommDeregister, the registration", registration_with},
     {"nexarRedOpDestroy, the operator", operator_to_destroy_with},
     {"nexarAllReduce, the operator", operator_to_fold_with},
 };
 
-/* As a communicator, and as the stream of one that lives. */
+/* A call with these handles. */
 static inline struct call call_of(enum function function, nexarComm_t comm, void *stream) {
   return (struct call){.function = function, .send = untouched.data, .recv = untouched.data + 32,
                        .count = 1, .datatype = nexarInt32, .comm = comm, .stream = stream};
 }
 
-enum { WAYS_TO_TAKE = COUNT_OF(takers) + 2 * FUNCTIONS };
+/* A handle is passed to each taker, to each collective as communicator, and as stream. */
+enum { WAYS_TO_PASS = COUNT_OF(takers) + 2 * FUNCTIONS };
 
 static inline const char *way_name(size_t way) {
   if (way < COUNT_OF(takers)) return takers[way].name;

@@ -1,41 +1,41 @@
 /*
- * A job: a collective call that every rank makes, with the data that goes in and what must come
- * out, compared bit by bit. What is true of all collectives is here; collectives.h says how they
- * differ.
+ * A job is a collective call of all ranks with its input and its expected output, compared bit by
+ * bit. This header has what all collectives share; collectives.h has their layouts.
  *
- * A buffer is a list of blocks with filler between them. What a call must not touch is compared
- * too: the filler, what it only reads, and the bytes before and after each buffer.
+ * A buffer is a list of blocks with filler between them. Memory that a call must not write is
+ * compared too: the filler, the input, and the bytes before and after each buffer.
  */
 #ifndef JOBS_H
 #define JOBS_H
 
+#include "calls.h"
 #include "elements.h"
 #include "operators.h"
 #include "ranks.h"
 
 enum { MOST_BLOCKS = 64 };
 
-/* How long the blocks of a v-form are. */
-enum lengths { EQUAL, RAGGED /* some are empty */, LONELY /* all are empty but one or two */ };
+/* Lengths of the blocks of a v-form. */
+enum lengths { EQUAL, RAGGED /* some are empty */, LONELY /* at most two are not empty */ };
 
-/* Where they are: NULL for displacements, with gaps before and between, or last rank first. */
+/* Displacements of the blocks: NULL, with gaps before and between, or with the last rank first. */
 enum places { PACKED, SPREAD, REVERSED };
 
 struct job {
   const struct collective *collective;
   const struct dtype *dtype;
   struct operator op;
-  size_t count; /* of elements; where blocks differ, they have up to twice as many */
+  size_t count; /* of elements; RAGGED blocks have up to twice as many */
   int root;
   enum lengths lengths;
   enum places places;
-  int buffers; /* of a list of buffers */
+  int buffers; /* length of the list of a bucketed call */
   bool in_place;
-  size_t shift; /* bytes off the alignment that malloc gives */
-  unsigned char *fold; /* of all ranks, made once for those that share memory */
+  size_t shift; /* bytes off the alignment of malloc */
+  unsigned char *fold; /* the result over all ranks, computed once for ranks that share memory */
 };
 
-/* A sum, unless .op says otherwise. */
+/* A job whose operator is a sum, unless .op is given. */
 #define JOB(collective_, datatype, ...)                                                            \
   ((struct job){.collective = &(collective_), .dtype = dtype_of(datatype), __VA_ARGS__})
 
@@ -47,8 +47,8 @@ enum content { BYTES_OF_STREAM, ELEMENTS_OF_RANK, FOLD_OF_FIRST_RANKS, IDENTITY 
 struct block {
   size_t at, count;
   enum content content;
-  int number;   /* of the stream, of the rank, or how many ranks are folded */
-  size_t first; /* the number of its first element */
+  int number;   /* the stream, the rank, or the number of ranks that are reduced */
+  size_t first; /* the index of its first element in the content */
 };
 
 struct layout {
@@ -59,7 +59,7 @@ struct layout {
 
 enum { APART = -1 };
 
-/* What one rank does in a job. */
+/* One rank's part of a job. */
 struct share {
   const struct job *job;
   int rank, n;
@@ -67,29 +67,30 @@ struct share {
   void *stream;
   struct created operator;
   struct layout send, recv;
-  /* In place, where in the larger buffer the smaller begins; APART if this rank never is. */
+  /* In place: offset of the smaller buffer in the larger one. APART: this rank is never in place. */
   long long inside;
-  char what[300]; /* of which to tell, if something differs */
+  char what[300]; /* description for failed checks */
 };
 
-/* Has calls be made in memory of another kind: of each buffer there is an image here. */
+/* Hooks that run calls in memory of another kind. Each of its buffers has an image on the host. */
 struct elsewhere {
-  /* Gives the addresses to call with; may choose the stream, and add to what is told. */
+  /* Sets the addresses for the call. May choose the stream and extend `what`. */
   void (*lend)(struct share *share, const struct guarded *images, int number, unsigned char **at);
-  /* The images become what the buffers are behind the call. */
+  /* After the call: copies the buffers to their images. */
   void (*give_back)(struct share *share, const struct guarded *images, int number);
 };
-static const struct elsewhere *elsewhere; /* NULL: calls are made in the images */
+static const struct elsewhere *elsewhere; /* NULL: calls use the images */
 
 struct collective {
   const char *name;
+  enum function function;
   void (*lay_out)(struct share *share);
   nexarResult_t (*call)(const struct share *share, const void *send, void *recv);
   bool has_root, has_blocks /* for each rank */, has_lengths, has_displacements;
   bool has_one_buffer, has_no_average;
 };
 
-/* Adds a block at the end. */
+/* Appends a block. */
 static inline struct block *add_block(struct layout *layout, size_t count, enum content content,
                                       int number) {
   struct block *block = &layout->blocks[layout->number++];
@@ -135,13 +136,13 @@ static inline void put_blocks(const struct share *share, const struct layout *la
   }
 }
 
-/* What a call is given: one rank in three has memory that the others see where it is, in turn. */
+/* A buffer for a call. Every third rank, in turn, gets memory of nexarMemAlloc. */
 static inline struct guarded buffer(const struct share *share, size_t bytes, size_t shift) {
-  bool shown = ((size_t)share->rank + share->job->count) % 3 == 0;
-  return shown && !elsewhere ? guarded_and_shown(bytes, shift) : guarded(bytes, shift);
+  bool is_shared = ((size_t)share->rank + share->job->count) % 3 == 0;
+  return is_shared && !elsewhere ? guarded_and_shared(bytes, shift) : guarded(bytes, shift);
 }
 
-/* Makes the call with so many bytes into the first and the last of the buffers. */
+/* Makes the call. `send_at`, `recv_at`: byte offsets in the first and in the last buffer. */
 static inline void call(struct share *share, const struct guarded *images, int number,
                         size_t send_at, size_t recv_at) {
   unsigned char *at[2] = {images[0].at, images[number - 1].at};
@@ -186,7 +187,7 @@ static inline void call_in_place(struct share *share) {
   check_guards(expected);
 }
 
-/* Makes the call as this rank. The job may be the same for all ranks. */
+/* A rank function: makes this rank's call of the job `arg`, which all ranks may share. */
 static inline void call_and_compare(int rank, int n, nexarComm_t comm, void *arg) {
   const struct job *job = arg;
   struct share share = {.job = job, .rank = rank, .n = n, .comm = comm};
@@ -205,7 +206,7 @@ static inline void call_and_compare(int rank, int n, nexarComm_t comm, void *arg
   progress();
 }
 
-/* How many elements are folded, if a rank gets the fold of all. */
+/* Elements to reduce, if a rank receives the result over all ranks; else 0. */
 static inline size_t elements_folded(int n, const struct job *job) {
   struct share share = {.job = job, .rank = job->root, .n = n};
   job->collective->lay_out(&share);
@@ -219,7 +220,7 @@ static inline size_t elements_folded(int n, const struct job *job) {
   return share.recv.number > 0 && folded ? elements : 0;
 }
 
-/* On all of n ranks. */
+/* Runs a job on n ranks. */
 static inline void run_job(int n, struct job job) {
   n = size_of_job(n);
   job.root %= n;
@@ -232,7 +233,7 @@ static inline void run_job(int n, struct job job) {
   free(job.fold);
 }
 
-/* In place and not, aligned and not, with every root if there is one. */
+/* Runs a job in place and not, aligned and not, and with every root. */
 static inline void run_every_way(int n, struct job job) {
   const struct collective *collective = job.collective;
   for (job.root = 0; job.root < (collective->has_root ? n : 1); job.root++)
@@ -245,7 +246,7 @@ static inline void run_every_way(int n, struct job job) {
       }
 }
 
-/* The largest blocks have about that many elements together. */
+/* Runs a job with every count of FOR_COUNTS; all large blocks together have about that count. */
 static inline void run_every_count(struct job job) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     FOR_COUNTS(count, sizes[i]) {
@@ -255,7 +256,7 @@ static inline void run_every_count(struct job job) {
     }
 }
 
-/* Blocks of every kind of length, in every kind of place; large ones of one kind. */
+/* Runs a v-form with every kind of lengths and places; large blocks with one kind only. */
 static inline void run_every_layout(struct job job) {
   const size_t counts[] = {0, 1, 1001, 65537};
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
@@ -270,7 +271,7 @@ static inline void run_every_layout(struct job job) {
         }
 }
 
-/* Every type, with every operator of the header that is defined on it. */
+/* Runs a job with every type and every operator of the header that is defined on it. */
 static inline void run_every_operator(int n, struct job job) {
   for (size_t d = 0; d < COUNT_OF(dtypes); d++)
     for (size_t o = 0; o < COUNT_OF(ops); o++) {

@@ -1,6 +1,6 @@
 /*
- * Operators that tests create, one on each rank: sums of premultiplied elements, with another
- * scalar on each rank, and functions, which check how they are called.
+ * Operators that tests create: premultiplied sums with another scalar on each rank, and functions
+ * that check how nexar calls them.
  */
 #ifndef OPERATORS_H
 #define OPERATORS_H
@@ -14,8 +14,8 @@ struct created {
   nexarRedOp_t code;
   const struct dtype *dtype;
   combine_function *combine;
-  pthread_t thread; /* which alone uses it, */
-  bool by_any_thread; /* unless any may */
+  pthread_t thread; /* the only caller of the function, unless: */
+  bool by_any_thread;
   unsigned char scalar[9];
 };
 
@@ -46,7 +46,7 @@ static inline void put_scalar(const struct dtype *dtype, int rank, void *at) {
     put_integer(dtype, at, 0, integer_scalar(dtype, rank));
 }
 
-/* The scalar is there only when it is read: at this call, or whenever the operator is used. */
+/* The scalar is valid only while nexar reads it: in this call, or whenever the operator is used. */
 static inline void create_premulsum(struct created *created, nexarScalarResidence_t residence,
                                     int rank, nexarComm_t comm) {
   bool at_once = residence == nexarScalarHostImmediate;
@@ -64,7 +64,7 @@ static inline bool is_created(const struct operator *op) {
   return op->combine || op->premultiplied;
 }
 
-/* Creates the operator, if it must be, for this rank and this thread. */
+/* Creates the operator for this rank and this thread, unless it is one of the header. */
 static inline void create_operator(struct created *created, const struct operator *op,
                                    const struct dtype *dtype, int rank, nexarComm_t comm) {
   *created = (struct created){op->known, dtype, op->combine, pthread_self(), false, {0}};

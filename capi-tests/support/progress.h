@@ -1,14 +1,13 @@
 /*
- * Ends a program that hangs. A thread counts the seconds in which the program has reported no
- * progress; after PATIENCE_S of them it prints where the program is and ends it. How long the program
- * takes in total does not matter.
+ * A watchdog for programs that hang. A thread counts seconds without progress; after PATIENCE_S of
+ * them it prints where the program is and ends it. The total time of a program is not bounded.
  *
- * Progress is a step that a program which hangs cannot take for ever: a case begins, a job is done, a
- * result is compared, a child is started. A check is none, because a loop that waits in vain may contain
- * checks; nor is what a thread does in the background until it is stopped.
+ * Progress is a step that a hanging program cannot repeat for ever: a case begins, a job completes, a
+ * result is compared, a child starts. A check is no progress, because a loop that waits in vain may
+ * contain checks; nor is the work of a background thread that runs until it is stopped.
  *
- * One sleep counts as one second however long it lasted: the time in which the system does not run the
- * process is not held against it.
+ * One sleep counts as one second however long it lasted: time in which the system does not run the
+ * process does not count.
  */
 #ifndef PROGRESS_H
 #define PROGRESS_H
@@ -23,14 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* With the 12 s that nexar-run gives the other ranks of a job: below two minutes. On a machine with
-   four busy loops beside the test, the longest step takes 25 s. */
+/* Below two minutes with the 12 s that nexar-run grants the other ranks of a job. Beside four busy
+   loops the longest step takes 25 s. */
 enum { PATIENCE_S = 90, WITHOUT_PROGRESS = 3 /* exit code */ };
 
-/* A child that hangs is ended before its parent, which can then tell what the child has printed. */
+/* The first process of a test waits longer, so that it can report the output of a child that hangs. */
 enum { FIRST_WAITS_S = 2 };
 
-/* Where the program is; a static text. */
+/* Where the program is: a text of static lifetime. */
 static const char *_Atomic progress_at = "the beginning";
 /* Steps of this process and of the children it forks; NULL before the watch begins. */
 static atomic_uint *progress_steps;
@@ -45,7 +44,7 @@ static inline int patience_s(void) {
   return seconds ? atoi(seconds) : PATIENCE_S;
 }
 
-/* Only write and _exit: the thread that hangs may hold the locks of stdio. */
+/* Calls only write and _exit: the thread that hangs may hold the locks of stdio. */
 static inline void end_without_progress(int seconds) {
   char number[12];
   size_t digit = sizeof number - 1;
@@ -72,7 +71,7 @@ static inline void *watch_progress(void *most_s) {
   return NULL;
 }
 
-/* Begins the watch. A forked child calls it too, because it has none of its parent's threads. */
+/* Starts the watchdog. A forked child calls it too, because threads are not inherited. */
 static inline void begin_watch(void) {
   static int most_s;
   most_s = patience_s();
@@ -88,7 +87,7 @@ static inline void begin_watch(void) {
   pthread_attr_t attributes;
   sigset_t all, before;
   sigfillset(&all);
-  /* Signals are for the threads of the test. */
+  /* The watchdog thread handles no signal of the test. */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int failed = pthread_attr_init(&attributes) ||
                pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) ||
@@ -96,7 +95,7 @@ static inline void begin_watch(void) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
   if (failed) {
-    fprintf(stderr, "there is no thread to watch the progress\n");
+    fprintf(stderr, "cannot start the watchdog thread\n");
     exit(1);
   }
 }

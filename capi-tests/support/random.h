@@ -1,4 +1,4 @@
-/* Numbers drawn at random: the same ones from the same state. */
+/* Pseudorandom numbers: equal states give equal sequences. */
 #ifndef RANDOM_H
 #define RANDOM_H
 

@@ -1,9 +1,9 @@
 /*
- * A function is called on every rank of a communicator.
+ * Runs a function on every rank of a communicator.
  *
- * Ranks are threads, of a communicator made for that. If nexar-run has started the program, ranks are
- * processes: this one is one of them, the communicator is the same for all cases, and what asks for
- * another number of ranks is skipped.
+ * Ranks are threads, with a new communicator for each run. If nexar-run has started the program, ranks
+ * are processes: this process is one rank, all cases share one communicator, and runs with another
+ * number of ranks are skipped.
  */
 #ifndef RANKS_H
 #define RANKS_H
@@ -41,7 +41,7 @@ static inline void run_threads(int n, nexarComm_t *comms, rank_function *functio
   for (int rank = 0; rank < n; rank++) CHECK_EQ(0, pthread_join(ranks[rank].thread, NULL));
 }
 
-/* This process's rank of the communicator that nexar-run has described; NULL without it. */
+/* The communicator of nexar-run's environment; NULL if ranks are threads. */
 static nexarComm_t world;
 
 static inline void leave_world(void) {
@@ -64,7 +64,7 @@ static inline bool ranks_are_processes(void) {
   return world;
 }
 
-/* Whether run_ranks can run n ranks here; notes that it was asked. */
+/* Whether run_ranks can run n ranks here. Counts the part of the case as run or as skipped. */
 static inline bool can_run(int n) {
   int size = n;
   if (ranks_are_processes()) CHECK_CODE(nexarSuccess, nexarCommCount(world, &size));
@@ -72,20 +72,20 @@ static inline bool can_run(int n) {
   return size == n;
 }
 
-/* Jobs are for any number of ranks: with CHECK_ANY_SIZE, those of the processes that there are. */
+/* With CHECK_ANY_SIZE, jobs run on all processes of the world instead of on n ranks. */
 static inline int size_of_job(int n) {
   if (getenv("CHECK_ANY_SIZE") && ranks_are_processes())
     CHECK_CODE(nexarSuccess, nexarCommCount(world, &n));
   return n;
 }
 
-/* For cases whose ranks look at each other's memory. */
+/* For cases whose ranks read each other's memory. False, and skipped, if ranks are processes. */
 static inline bool can_share_memory(void) {
   if (ranks_are_processes()) check_parts_skipped++;
   return !ranks_are_processes();
 }
 
-/* As run_threads, on the ranks of a new communicator; or calls it as the rank that we are. */
+/* Runs the function on n threads with a new communicator, or once if ranks are processes. */
 static inline void run_ranks(int n, rank_function *function, void *arg) {
   if (!can_run(n)) return;
   if (ranks_are_processes()) {
@@ -106,7 +106,7 @@ static inline void on_every_size(rank_function *function) {
   for (int n = 1; n <= 4; n++) run_ranks(n, function, NULL);
 }
 
-/* All ranks together: another communicator of theirs, when all of them have it. */
+/* A call of all ranks: returns another communicator of them after all have joined it. */
 static inline nexarComm_t join_another(int rank, int n, nexarComm_t comm) {
   nexarUniqueId id = {{0}};
   nexarComm_t another = NULL;
@@ -117,7 +117,7 @@ static inline nexarComm_t join_another(int rank, int n, nexarComm_t comm) {
   return another;
 }
 
-/* All ranks together: an all-reduce gives the right result. */
+/* A call of all ranks: an all-reduce gives the right result. */
 static inline void check_it_works(int rank, int n, nexarComm_t comm) {
   int32_t data[3] = {rank, 1, -rank};
   CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, 3, nexarInt32, nexarSum, comm, NULL));

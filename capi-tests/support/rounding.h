@@ -1,6 +1,6 @@
 /*
- * Sums of two elements that are rounded: two operands and the bits that must come out, at every index
- * of arrays of many lengths, because vectors and what is left of them must agree.
+ * Sums of two elements that are rounded: two operands and the bits of their sum, at every index of
+ * arrays of many lengths, because vector loops and their remainders must agree.
  */
 #ifndef ROUNDING_H
 #define ROUNDING_H

@@ -1,4 +1,4 @@
-/* Files that a test writes and reads again: in memory, so that nothing is left of them. */
+/* Temporary files in memory, of which nothing remains after a crash. */
 #ifndef SCRATCH_H
 #define SCRATCH_H
 
@@ -8,8 +8,8 @@
 
 enum { SCRATCH_PATH = 64 };
 
-/* A new file, empty, to be read from its beginning. Under the path, until it is closed here, this
-   process and its children can open it to write. */
+/* Returns a new, empty file that reads from its beginning. Until it is closed, this process and its
+   children can open `path` to write. */
 static inline FILE *scratch_file(char path[SCRATCH_PATH]) {
   int descriptor = memfd_create("scratch", MFD_CLOEXEC);
   FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
