@@ -4,84 +4,169 @@
  * Generated from doc comments in src/ and from cmake/cbindgen.toml by
  * `NEXAR_BLESS=1 cargo test --test header`. Do not edit.
  *
+ * This header is the manual. It begins with the conventions that hold for every call and with two
+ * summaries, for readers who know NCCL and for readers who know MPI. Then follow the types, and
+ * the functions by family:
+ *
+ *   VERSION AND ERRORS        version of the library, texts of results and errors
+ *   COMMUNICATORS             create, inspect, finalize, destroy, abort
+ *   SPLITTING                 communicators of a part of the ranks
+ *   COLLECTIVES               AllReduce ... Barrier; blocks of equal size
+ *   COLLECTIVES WITH COUNTS   the V forms: a count for each rank
+ *   MESSAGES                  send and receive, with and without tags
+ *   OPERATORS                 scaled sums, functions of the program
+ *   GROUPS                    start calls together
+ *   HOST STREAMS              calls that return at once
+ *   MEMORY                    buffers that processes of a host share
+ *
+ * A complete program, started by `nexar-run -n 4 ./program`:
+ *
+ *   #include <nexar.h>
+ *   #include <stdio.h>
+ *
+ *   int main(void) {
+ *     nexarComm_t comm;
+ *     float gradient = 1.0f;
+ *     nexarResult_t result = nexarCommInitFromEnv(&comm);
+ *     if (result == nexarSuccess)
+ *       result = nexarAllReduce(&gradient, &gradient, 1, nexarFloat32, nexarSum, comm, NULL);
+ *     if (result != nexarSuccess) {
+ *       fprintf(stderr, "%s\n", nexarGetLastError(NULL));
+ *       return 1;
+ *     }
+ *     printf("%g ranks\n", gradient);
+ *     return nexarCommDestroy(comm) != nexarSuccess;
+ *   }
+ *
+ *
  * CONVENTIONS
  *
- * Results. Calls return a nexarResult_t; nexarGetLastError tells in full what happened: the
- * function, the cause and, if one is to blame, the rank. Out-parameters are written on success
- * only, and with nexarInProgress, which is no failure.
+ * Results. Every call but nexarGetErrorString and nexarGetLastError returns a nexarResult_t.
+ * nexarGetLastError has the text of an error: the function, the cause and the rank to blame, if
+ * there is one. Out-parameters are written on success, and with nexarInProgress, which is not an
+ * error.
  *
- * Arguments. A wrong argument is nexarInvalidArgument: nothing was changed, no other rank was
- * told, and the communicator still works. A buffer or array that means nothing on this rank is
- * not looked at.
+ * Arguments. A wrong argument is nexarInvalidArgument on the rank that passes it: nothing has
+ * changed, no other rank knows of the call, and the communicator still works. Buffers and arrays
+ * that have no meaning on a rank are ignored there.
  *
  * Agreement. All ranks of a communicator make the same calls in the same order, with the same
- * count, datatype, op and root. If they do not, every rank gets nexarInvalidUsage with both calls
- * in the text, from this call or, if it had returned already, from its next. Calls are numbered from
- * 0 in the order made, and texts name them so (#17). A count of 0 is a call like any other, but sends
- * nothing; a difference between such calls is found by the next that sends something. Messages have
- * no number and need no agreement beyond their own.
+ * count, datatype, op and root. Otherwise every rank gets nexarInvalidUsage with both calls in the
+ * text: from this call, or from its next one if this call has returned already. Calls are numbered
+ * from 0 in the order in which they are made, and texts name them so (#17). A collective with
+ * count 0 sends nothing; a disagreement on such a call is found by the next call that sends
+ * something. Messages have no number and agree with their receive only.
  *
- * Messages. What one rank sends, another or the same rank receives: the first message, of those that
- * its receive names by peer and tag, in the order sent, whatever the sizes. Count and datatype must be
- * the same on both sides; if they are not, the receive is nexarInvalidUsage with both calls in the
- * text and the communicator has failed: the sender gets the same from this call or, if it had
- * returned already, from its next. A short message may be sent before its receive is there: it waits
- * in memory, at most 256 KiB from each sender; beyond that, and for messages of more than 16 KiB, the
- * sender waits. Do not depend on that memory: a short message may have to wait too. A call on stream
- * NULL that waits for a message holds up no call of another thread; on a stream it holds up what comes
- * behind it for that communicator. A send and a receive that depend on each other go into
- * nexarSendRecv or a group.
- *
- * Failure. Once an operation failed the communicator has failed, on all its ranks: each of its
- * operations returns the first failure. nexarCommDestroy and nexarCommAbort still work. The
- * contents of the receive buffer of a failed operation are undefined; other memory is untouched.
- * No call waits for ever: an operation that gets no answer within NEXAR_OP_TIMEOUT_MS is
- * nexarTimeout, and the text names the ranks that are known not to have come. A rank
- * that dies or cannot be reached is nexarRemoteError soon after NEXAR_PEER_TIMEOUT_MS. A call returns
- * an error, and nexarCommGetAsyncError a failure, when the peers know of it, at most 50 ms later: the
- * program may exit at once.
- *
- * Buffers. Plain pointers to host memory, or to memory of a CUDA device, of any alignment; each buffer of a
- * call may be either. The caller owns them and neither
- * writes (sendbuff) nor touches (recvbuff) them until the operation has ended: when the call has
- * returned, or in a group its end, or on a stream nexarStreamSynchronize. Arrays of counts are read
- * by the call itself. A call is in place where its comment says so; any other overlap is
+ * Buffers. Pointers to host memory or to memory of a CUDA device, of any alignment; each buffer of
+ * a call may be either. The caller owns them. Until the operation has completed, the caller does
+ * not write a sendbuff and does not touch a recvbuff. An operation has completed when the call
+ * returns (stream NULL), when the outermost nexarGroupEnd returns (in a group), or when its stream
+ * has been synchronized. Arrays of counts and displacements are read by the call itself. The
+ * comment of each function says when it may be called in place; any other overlap of buffers is
  * nexarInvalidArgument.
  *
- * Streams. With NULL a call returns when the result is there. On a stream of nexarStreamCreate it
- * returns at once; the operation takes its number at once and runs later, in order, on the stream's
- * thread. An error that comes then is returned by nexarStreamSynchronize, and nexarCommGetAsyncError
- * tells of it. NEXAR_OP_TIMEOUT_MS counts from when an operation runs, not from when it was queued; a
- * call that waits for queued ones waits as long as those may take. Finalize and Destroy wait for what
- * is queued; Abort makes it fail.
+ * Completion and streams. With stream NULL and host memory, a call returns when the result is
+ * there. With a stream of nexarStreamCreate, it returns at once; the operation takes its sequence
+ * number then and runs later, in stream order, on the stream's thread. Its error is returned by
+ * nexarStreamSynchronize, and reported by nexarCommGetAsyncError. Operations on streams of one
+ * communicator run in the order in which they were called; those of different communicators run
+ * concurrently.
  *
- * CUDA. Where there is a driver (it is loaded at run time), a CUDA stream may be passed as a stream: the call
- * returns at once, and the operation and what is behind it on that stream are done in its order. Memory of a
- * device (also managed, or of a pool) needs a CUDA stream; NULL is then CUDA's default stream. It must be on
- * the communicator's device, the one that was current when it was made. If an operation fails, its stream
- * goes on with every byte of the result 0xff, and nexarCommGetAsyncError and the next call tell why; with
- * NEXAR_CUDA_ON_ERROR=hold it stands still until nexarCommAbort or nexarCommDestroy. NEXAR_OP_TIMEOUT_MS
- * includes the wait for the stream. A stream that is being captured is nexarInvalidUsage. CUDA.md says more.
+ * CUDA. The driver is loaded at run time, if there is one. A CUDA stream can then be passed as
+ * stream: the call returns at once, and the operation is executed in the order of that stream.
+ * Device memory (also managed memory and memory of a pool) needs a CUDA stream; NULL is then CUDA's
+ * default stream. The memory must be on the communicator's device, the one that was current when it
+ * was created. If an operation fails, its stream continues, every byte of the result is 0xff (NaN
+ * in every float type), and nexarCommGetAsyncError and the next call report the error; with
+ * NEXAR_CUDA_ON_ERROR=hold the stream stops until nexarCommAbort or nexarCommDestroy instead. A
+ * stream that is being captured is nexarInvalidUsage. CUDA.md has the limits; no GPU was available
+ * to test this.
  *
- * Groups. Between nexarGroupStart and nexarGroupEnd, operations of a thread are collected; at the
- * end all are started before any is waited for.
+ * Messages. A receive takes the first message, in the order sent, that it names by peer and tag.
+ * Messages from one rank to another never overtake each other, whatever their sizes. Count and
+ * datatype must be the same on both sides; otherwise the receive is nexarInvalidUsage with both
+ * calls in the text, the communicator has failed, and the sender gets the same error from this call
+ * or its next. A message of at most 16 KiB is sent before its receive is posted (eager protocol),
+ * as long as the receiver holds less than 256 KiB of such messages from this sender; otherwise the
+ * sender waits for the receive (rendezvous). Do not rely on that memory: a send and a receive that
+ * depend on each other belong into nexarSendRecv or a group. A call on stream NULL that waits for a
+ * message does not block calls of other threads; on a stream it blocks what is queued behind it
+ * for that communicator.
  *
- * Threads. Any thread may make any call; 128 KiB of stack are enough. Operations take their numbers
- * in the order in which they start; several may run at once and end in any order. Threads that share
- * a rank must start them in the same order as on the other ranks. A thread that is cancelled ends
- * after its call. The library starts a thread for the network when ranks are processes, one for each
- * stream, one for each communicator that is made in the background or in a group, and one while a host
- * name is resolved; it starts no process, installs no signal handler and prints nothing unless NEXAR_DEBUG asks.
+ * Groups. Operations between nexarGroupStart and nexarGroupEnd, of one thread, are collected and
+ * all started before any is waited for.
  *
- * Handles. A handle is a number, not an address; NULL, a destroyed or a foreign one is
- * nexarInvalidArgument. nexarCommFinalize, nexarCommDestroy, nexarCommAbort, nexarStreamDestroy and
- * nexarMemFree take NULL and do nothing.
+ * Deadlines. No call waits for ever. An operation that gets no answer within NEXAR_OP_TIMEOUT_MS
+ * (600,000 by default) is nexarTimeout, and the text names the ranks that are known not to have
+ * called it. The time counts from when the operation starts to run, not from when it was queued on
+ * a host stream; on a CUDA stream it includes the wait for the stream. A call that waits for queued
+ * operations waits as long as these may take.
  *
- * Network. Ranks in several processes are joined by QUIC over one UDP port per process, encrypted
- * and authenticated by keys that come with the unique id; nothing has to be set up. All ranks must
- * run one build of nexar: another is nexarInvalidUsage on all ranks, and the text names both.
+ * Failure. The first operation that fails fails its communicator, on all ranks: each further
+ * operation returns that first failure. nexarCommDestroy and nexarCommAbort still work. The
+ * receive buffer of a failed operation has undefined contents; other memory is untouched. A rank
+ * that dies is nexarRemoteError on the others, at once if it ran on the same host, otherwise soon
+ * after NEXAR_PEER_TIMEOUT_MS (5,000 by default) at the latest. A call that returns an error first
+ * waits until the peers know of it, at most 50 ms, so that the program may exit at once. Finalize
+ * and Destroy wait for queued operations; Abort fails them.
+ *
+ * Threads. Any thread may make any call; 128 KiB of stack are enough. Operations of one
+ * communicator take their sequence numbers in the order in which they are called; threads that
+ * share a rank must call them in the same order as on the other ranks. Several may run at once and
+ * complete in any order. A thread that is cancelled (pthread_cancel) ends after its call. The
+ * library starts these threads: nexar-io, which drives the network between calls if ranks are
+ * processes (more with NEXAR_THREADS); nexar-stream, one for each host stream and one for each
+ * communicator that uses device memory; nexar-device-poll, one if device memory is used;
+ * nexar-init, one for each communicator while it is created in the background or in a group;
+ * nexar-resolve, one while a host name is resolved. They block all signals. The library installs no
+ * signal handler, starts no process, and prints nothing unless NEXAR_DEBUG asks for it.
+ *
+ * Handles. A handle is a key into a table, not an address. NULL, a destroyed handle and a random
+ * one are nexarInvalidArgument. nexarCommFinalize, nexarCommDestroy, nexarCommAbort,
+ * nexarStreamSynchronize, nexarStreamQuery, nexarStreamDestroy and nexarMemFree accept NULL and do
+ * nothing.
+ *
+ * Network. Processes are connected by QUIC over one UDP port each, encrypted and authenticated with
+ * keys that follow from the unique id; ranks of one host use shared memory for collectives. All
+ * ranks run the same build of nexar; another build is nexarInvalidUsage on all ranks, and the text
+ * names both. The README lists the environment variables.
  *
  * fork. A child of a process that has used nexar cannot use it: every call is nexarInvalidUsage.
+ *
+ *
+ * COMING FROM NCCL
+ *
+ * Replace the prefix nccl by nexar: names, parameters and values of enums are NCCL's, wherever NCCL
+ * has them. Or load the libnccl.so.2 of this library and change nothing. What differs:
+ *   - Host memory is a buffer like any other. With it, a call on stream NULL returns when the
+ *     result is there; there is nothing to synchronize.
+ *   - A failure does not hang a stream. Every rank gets an error that names the culprit, so a
+ *     watchdog thread that polls nexarCommGetAsyncError is not needed.
+ *   - Calls that do not match are found and reported on every rank (Agreement, above).
+ *   - Collectives on several streams of one communicator run one after another, in call order.
+ *   - nexarMemAlloc gives host memory, and nexarCommRegister has no effect.
+ *   - A CUDA stream that is being captured into a graph is refused.
+ *   - New: Scan, ExScan, the V forms, Barrier, AllReduceBucketed, tagged messages, operators from
+ *     functions of the program.
+ *
+ *
+ * COMING FROM MPI
+ *
+ * There is no MPI_Init and no mpirun: nexarCommInitFromEnv under nexar-run takes the place of
+ * MPI_COMM_WORLD, and a 128-byte id creates a communicator anywhere else. What differs:
+ *   - Counts are size_t, in elements. There are no derived datatypes.
+ *   - MPI_IN_PLACE is written as equal pointers, as each function says.
+ *   - Nonblocking collectives: pass a stream of nexarStreamCreate; nexarStreamSynchronize is the
+ *     wait. Several nonblocking messages: put them into a group; its end is MPI_Waitall.
+ *   - Receives name the exact count. There is no MPI_Status, no probe and no request. Messages
+ *     without a tag and messages with one are matched apart.
+ *   - nexarRedOpCreate is MPI_Op_create, with the same order of operands. A reduction has the same
+ *     bits on every rank, and again in every run.
+ *   - Errors are returned, as with MPI_ERRORS_RETURN, on every rank; after one, the communicator is
+ *     only good to be destroyed. The process is never aborted.
+ *   - nexarCommSplit is MPI_Comm_split, NEXAR_SPLIT_NOCOLOR is MPI_UNDEFINED, and MPI_Comm_dup is a
+ *     split with one color.
+ *   - There are no topologies, no one-sided communication and no I/O.
  */
 
 
@@ -96,6 +181,8 @@
 #define NEXAR_MINOR 1
 #define NEXAR_PATCH 0
 
+/* CONSTANTS ------------------------------------------------------------------------------------ */
+
 /**
  * A version as one number.
  */
@@ -107,12 +194,17 @@
 #define NEXAR_VERSION_CODE NEXAR_VERSION(NEXAR_MAJOR, NEXAR_MINOR, NEXAR_PATCH)
 
 /**
- * A field of nexarConfig_t that was not set.
+ * Marks a nexarConfig_t that was initialised; set by NEXAR_CONFIG_INITIALIZER.
+ */
+#define NEXAR_API_MAGIC 0xcafebeef
+
+/**
+ * The value of a field of nexarConfig_t that is not set.
  */
 #define NEXAR_CONFIG_UNDEF_INT INT_MIN
 
 /**
- * nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
+ * Initialises a nexarConfig_t with no field set: nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
  */
 #define NEXAR_CONFIG_INITIALIZER                                                                   \
   {                                                                                                \
@@ -134,27 +226,24 @@
 #define NEXAR_UNIQUE_ID_BYTES 128
 
 /**
- * The color of a rank that takes part in nexarCommSplit but wants no communicator.
+ * Color in nexarCommSplit of a rank that gets no communicator.
  */
 #define NEXAR_SPLIT_NOCOLOR -1
 
 /**
- * The peer of nexarRecvTag that is any rank.
+ * Peer in nexarRecvTag: any rank.
  */
 #define NEXAR_ANY_SOURCE -1
 
 /**
- * The tag of nexarRecvTag that is any tag.
+ * Tag in nexarRecvTag: any tag.
  */
 #define NEXAR_ANY_TAG -1
 
-/**
- * First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.
- */
-#define NEXAR_API_MAGIC 3405692655
+/* TYPES ---------------------------------------------------------------------------------------- */
 
 /**
- * What a call returns. Values are NCCL's.
+ * Result of a call. Values are NCCL's.
  */
 typedef enum {
   nexarSuccess = 0,
@@ -167,33 +256,33 @@ typedef enum {
    */
   nexarSystemError = 2,
   /**
-   * A defect of nexar. Please report the text of nexarGetLastError.
+   * A defect of nexar. Report it with the text of nexarGetLastError.
    */
   nexarInternalError = 3,
   /**
-   * An argument is wrong. Nothing was changed; the communicator still works.
+   * An argument is wrong. Nothing has changed; the communicator still works.
    */
   nexarInvalidArgument = 4,
   /**
-   * The call is forbidden here, or other ranks made another call.
+   * The call is not allowed here, or other ranks made a different call.
    */
   nexarInvalidUsage = 5,
   /**
-   * Another rank was lost, aborted or broke the protocol.
+   * Another rank was lost, aborted, or violated the protocol.
    */
   nexarRemoteError = 6,
   /**
-   * The communicator is still being made, or the stream still busy. Not a failure.
+   * The communicator is being created, or the stream is busy. Not an error.
    */
   nexarInProgress = 7,
   /**
-   * An operation or initialisation met its deadline.
+   * An operation, or the creation of a communicator, met its deadline.
    */
   nexarTimeout = 8,
 } nexarResult_t;
 
 /**
- * Type of the elements of a buffer. Values up to 11 are NCCL's; nexar's own begin at 32.
+ * Type of the elements of a buffer. Values up to 11 are NCCL's; nexar's own start at 32.
  */
 typedef enum {
   nexarInt8 = 0,
@@ -213,14 +302,14 @@ typedef enum {
    */
   nexarBfloat16 = 9,
   /**
-   * OCP E4M3: 4 exponent bits, largest number 448, no infinity. Computed in float32 and rounded
-   * to nearest even at every fold; what is beyond 448 becomes 448, as in NCCL. The canonical NaN
+   * OCP E4M3: 4 exponent bits, largest number 448, no infinity. Each reduction step computes in
+   * float32 and rounds to nearest even; larger results become 448, as in NCCL. The canonical NaN
    * is 0x7f.
    */
   nexarFloat8e4m3 = 10,
   /**
-   * OCP E5M2: 5 exponent bits, largest number 57344. Computed in float32 and rounded to nearest
-   * even at every fold; what is beyond 57344 becomes infinity. The canonical NaN is 0x7e.
+   * OCP E5M2: 5 exponent bits, largest number 57344. Each reduction step computes in float32 and
+   * rounds to nearest even; larger results become infinity. The canonical NaN is 0x7e.
    */
   nexarFloat8e5m2 = 11,
   nexarInt16 = 32,
@@ -228,10 +317,10 @@ typedef enum {
 } nexarDataType_t;
 
 /**
- * Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
- * Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at
- * every fold. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a
- * thread (rounding, flushed subnormals, traps) changes no result; a reduction may raise exception
+ * Reduction operator. Values up to 4 are NCCL's; nexar's own start at 32 and are for integers.
+ * Integers wrap. Each step on floats of 8 and 16 bits computes in float32 and rounds to nearest
+ * even. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a thread
+ * (rounding mode, flushed subnormals, traps) changes no result; a reduction may raise exception
  * flags.
  */
 typedef enum {
@@ -260,48 +349,49 @@ typedef enum {
    */
   nexarLogicalXor = 37,
   /**
-   * Not an operator: makes room for operators created at run time, from 0x10000, in C++.
+   * Not an operator. It gives the enum the range of operators created at run time (from
+   * 0x10000), which C++ needs.
    */
   nexarMaxRedOp = 2147483647,
 } nexarRedOp_t;
 
 /**
- * Where the scalar of nexarRedOpCreatePreMulSum is. Values are NCCL's.
+ * When nexarRedOpCreatePreMulSum reads its scalar. Values are NCCL's.
  */
 typedef enum {
   /**
-   * Read by each call that uses the operator, also in a group or on a stream.
+   * By each call that uses the operator: host memory when the operation is called, device and
+   * pinned memory in stream order.
    */
   nexarScalarDevice = 0,
   /**
-   * Read by nexarRedOpCreatePreMulSum, at once.
+   * By nexarRedOpCreatePreMulSum. Host memory only.
    */
   nexarScalarHostImmediate = 1,
 } nexarScalarResidence_t;
 
 /**
- * A member of a communicator: one rank's end of it. Opaque, never dereferenced.
+ * One rank of a communicator. Opaque; the library never dereferences a pointer to it.
  */
 typedef struct nexarComm nexarComm;
 
 /**
- * Handle of a communicator. A destroyed, foreign or random one is nexarInvalidArgument.
+ * Handle of one rank of a communicator.
  */
 typedef nexarComm *nexarComm_t;
 
 /**
- * What the ranks of a future communicator share to find each other. Keep it as secret as the
- * data: who has it may join.
+ * Id by which the ranks of one new communicator find each other. Keep it as secret as the data:
+ * any process that has it can join.
  */
 typedef struct {
   char internal[NEXAR_UNIQUE_ID_BYTES];
 } nexarUniqueId;
 
 /**
- * Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
- * field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default, in
- * nexarCommSplit from comm.
- * The structure grows at its end in later versions.
+ * Settings of one communicator. Initialise it with NEXAR_CONFIG_INITIALIZER, then set fields. A
+ * field that is not set takes its value from the environment, else the default; in nexarCommSplit
+ * from comm. Later versions may add fields at the end.
  */
 typedef struct {
   /**
@@ -317,35 +407,37 @@ typedef struct {
    */
   unsigned int version;
   /**
-   * 1, the default: initialisation waits. 0: it goes on in the background.
+   * 1 (default): calls that create the communicator wait. 0: it is created in the background.
    */
   int blocking;
   /**
-   * Longest time for all ranks to come, in milliseconds.
+   * Milliseconds for all ranks to join; NEXAR_INIT_TIMEOUT_MS, 60,000 by default.
    */
   int initTimeoutMs;
   /**
-   * Longest time for one operation, in milliseconds.
+   * Milliseconds for one operation; NEXAR_OP_TIMEOUT_MS, 600,000 by default.
    */
   int opTimeoutMs;
   /**
-   * A rank not heard from for this long is lost, in milliseconds.
+   * Milliseconds of silence after which a rank is lost; NEXAR_PEER_TIMEOUT_MS, 5,000 by
+   * default.
    */
   int peerTimeoutMs;
   /**
-   * 0 or 1; has no effect, as communicators made by a split always share connections.
+   * 0 or 1. Has no effect: a split always shares connections.
    */
   int splitShare;
   /**
-   * Name in logs. Copied; may be NULL.
+   * Name of the communicator in logs. The library copies it. NULL: a number.
    */
   const char *name;
 } nexarConfig_t;
 
 /**
- * Handle of a stream that orders operations: of nexarStreamCreate, or of CUDA. NULL: the call
- * returns when the result is there; with memory of a device, CUDA's default stream. A destroyed,
- * foreign or random one is nexarInvalidArgument, where there is no CUDA.
+ * Handle of a stream that orders operations: of nexarStreamCreate, or a CUDA stream. NULL: the
+ * call returns when the result is there; with device memory, CUDA's default stream. Any
+ * other value is nexarInvalidArgument without CUDA; with CUDA, a value that was never a host stream
+ * is taken for a CUDA stream.
  */
 typedef void *nexarStream_t;
 
@@ -353,47 +445,58 @@ typedef void *nexarStream_t;
 extern "C" {
 #endif // __cplusplus
 
+/* VERSION AND ERRORS --------------------------------------------------------------------------- */
+
 /**
- * Gives the version of the library: NEXAR_VERSION(major, minor, patch).
- * Compare it with NEXAR_VERSION_CODE, the version of this header.
+ * Writes the version of the library to version, as NEXAR_VERSION(major, minor, patch). Compare it
+ * with NEXAR_VERSION_CODE, the version of this header.
  */
 nexarResult_t nexarGetVersion(int *version);
 
 /**
- * A short sentence for a result. Lives as long as the library; any int may be asked about.
- * What happened in full is in nexarGetLastError.
+ * Returns a short sentence for a result, for any int. The text lives as long as the library. It
+ * never fails. nexarGetLastError has the details.
  */
 const char *nexarGetErrorString(nexarResult_t result);
 
 /**
- * The full text of the last error: of calls on comm, or of its failure if that came later; with
- * comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this
- * thread's next nexarGetLastError. A success does not clear it.
+ * Returns the text of the last error: the function, the cause and the rank to blame. With comm,
+ * the last error of a call on comm, or the failure of comm if that is newer; with NULL, the last
+ * error of any call of this thread. An empty text means that there was none. The text is never
+ * NULL and stays valid until this thread calls nexarGetLastError again. A success does not clear
+ * it.
  */
 const char *nexarGetLastError(nexarComm_t comm);
 
+/* COMMUNICATORS -------------------------------------------------------------------------------- */
+
 /**
- * Makes a communicator of ndev ranks that all live in this process, and writes their handles to
- * comms[0] ... comms[ndev - 1], ndev at most 256. Each rank is to be used by a thread of its own.
- * devlist gives the CUDA device of each rank, all different (else nexarInvalidUsage, as in NCCL);
- * NULL means 0 ... ndev - 1. On host memory the numbers mean nothing.
+ * Creates a communicator whose ndev ranks are all in this process, and writes their handles to
+ * comms[0] ... comms[ndev - 1]. ndev is at most 256. Use each rank in a thread of its own, or put
+ * the calls of all ranks into one group.
+ *
+ * devlist: the CUDA device of each rank, all different (otherwise nexarInvalidUsage, as in NCCL).
+ * NULL means 0 ... ndev - 1. Without CUDA the numbers are only stored.
  */
 nexarResult_t nexarCommInitAll(nexarComm_t *comms,
                                int ndev,
                                const int *devlist);
 
 /**
- * Makes an id with which nranks processes find each other. One process calls it and hands the
- * 128 bytes to all ranks by any means; that process serves the id until the communicator is made,
- * or until the process ends. An id makes one communicator. Keep it as secret as the data. If
- * NEXAR_COMM_SECRET is set, a rank refuses an id that was made without it.
+ * Creates an id by which the processes of one new communicator find each other. One process calls
+ * it and passes the 128 bytes to all ranks by any means, such as a file or another library. This
+ * process serves the id until the communicator has been created or the process ends. An id creates
+ * one communicator.
+ *
+ * Keep the id as secret as the data: any process that has it can join. If NEXAR_COMM_SECRET is
+ * set, ranks refuse an id that was created without it.
  */
 nexarResult_t nexarGetUniqueId(nexarUniqueId *uniqueId);
 
 /**
- * Joins the communicator of commId as rank of nranks, and writes its handle to comm. Returns when
- * all ranks have come, or at most 500 ms after NEXAR_INIT_TIMEOUT_MS with an error that names the
- * missing ones.
+ * Joins the communicator of commId as rank rank of nranks, and writes its handle to comm. The call
+ * returns when all ranks have joined. If some have not after NEXAR_INIT_TIMEOUT_MS, it is
+ * nexarTimeout on every rank, at most 500 ms later, and the text names the missing ranks.
  */
 nexarResult_t nexarCommInitRank(nexarComm_t *comm,
                                 int nranks,
@@ -401,13 +504,12 @@ nexarResult_t nexarCommInitRank(nexarComm_t *comm,
                                 int rank);
 
 /**
- * As nexarCommInitRank, with settings of this communicator; config may be NULL.
+ * As nexarCommInitRank, with settings for this communicator. config may be NULL.
  *
- * With config.blocking == 0 it returns nexarInProgress at once. The handle can be asked with
- * nexarCommGetAsyncError, which gives nexarInProgress until the communicator has been made, then
- * nexarSuccess or what it failed with; nexarCommAbort does not wait for it, nexarCommDestroy does.
- * Any other use before that is nexarInvalidArgument. The handle must be destroyed, also if its
- * communicator could not be made.
+ * With config.blocking == 0 the call returns nexarInProgress at once, and the communicator is
+ * created in the background. Until then nexarCommGetAsyncError gives nexarInProgress,
+ * nexarCommAbort does not wait for it, nexarCommDestroy does, and any other use of the handle is
+ * nexarInvalidArgument. Destroy or abort the handle also if the creation fails.
  */
 nexarResult_t nexarCommInitRankConfig(nexarComm_t *comm,
                                       int nranks,
@@ -416,76 +518,82 @@ nexarResult_t nexarCommInitRankConfig(nexarComm_t *comm,
                                       const nexarConfig_t *config);
 
 /**
- * Joins the communicator that a launcher such as nexar-run has described in the environment:
- * NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, a world of
- * one rank; some but not all of them is an error.
+ * Joins the communicator that the environment describes: NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID
+ * and NEXAR_COMM_SECRET, as nexar-run sets them. Without any of them, the communicator has one
+ * rank. If only some are set, it is nexarInvalidUsage.
  */
 nexarResult_t nexarCommInitFromEnv(nexarComm_t *comm);
 
 /**
- * Gives the number of ranks of the communicator.
+ * Writes the number of ranks of comm to count.
  */
 nexarResult_t nexarCommCount(nexarComm_t comm,
                              int *count);
 
 /**
- * Gives this rank's number, from 0 to the number of ranks less 1.
+ * Writes this process's rank in comm, 0 ... nranks - 1, to rank.
  */
 nexarResult_t nexarCommUserRank(nexarComm_t comm,
                                 int *rank);
 
 /**
- * Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
- * NULL; otherwise the one that was current when it was made, or whose memory it was first used on.
- * What is split off keeps it. -1 if there is none.
+ * Writes the CUDA device of this rank to device, or -1 if it has none. It is devlist[rank] of
+ * nexarCommInitAll (rank if devlist was NULL); otherwise the device that was current when the
+ * communicator was created, or the one whose memory was used first. A split keeps the device.
  */
 nexarResult_t nexarCommCuDevice(nexarComm_t comm,
                                 int *device);
 
 /**
- * Gives nexarSuccess while the communicator works, or what it failed with: the result its
- * operations return from then on, at most 50 ms after the failure. nexarInProgress while it is
- * being made.
+ * Writes the state of comm to asyncError, without waiting for operations: nexarSuccess while it
+ * works, nexarInProgress while it is being created, otherwise the failure that all its operations
+ * return from then on. If it reports a failure, it first waits until the peers know, at most 50
+ * ms.
  */
 nexarResult_t nexarCommGetAsyncError(nexarComm_t comm,
                                      nexarResult_t *asyncError);
 
 /**
- * Waits for this rank's operations; further ones are nexarInvalidUsage. Peers may still be
- * using theirs. A second time is nexarInvalidArgument. NULL is nexarSuccess.
+ * Waits until this rank's operations have completed. Further operations on comm are
+ * nexarInvalidUsage; other ranks can go on with theirs. A second call is nexarInvalidArgument.
+ * NULL is nexarSuccess.
  */
 nexarResult_t nexarCommFinalize(nexarComm_t comm);
 
 /**
- * Finalizes if that was not done, and frees the communicator: its handle is dead from the
- * beginning of the call. Works on a failed one; one that is being made is waited for. NULL is
- * nexarSuccess.
+ * Finalizes comm if the program has not, and frees it. The handle is invalid from the start of the
+ * call. It works on a failed communicator. If comm is being created or split, the call waits for
+ * that. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommDestroy(nexarComm_t comm);
 
 /**
- * Ends this rank's operations at once, whatever thread is inside them, and frees the communicator.
- * It waits at most 50 ms, until the other ranks know: the program may exit as soon as it returns.
- * The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this one,
- * unless the communicator had failed before. A communicator that is still being made is aborted as
- * soon as it has been made. NULL is nexarSuccess.
+ * Ends this rank's operations on comm at once, in whatever thread they run, and frees comm. Those
+ * operations return nexarInvalidUsage. Other ranks get nexarRemoteError that names this rank,
+ * unless comm had failed before. The call waits until they know, at most 50 ms, so the program may
+ * exit when it returns. A communicator that is being created is aborted once it exists; the call
+ * does not wait for that. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);
 
+/* SPLITTING ------------------------------------------------------------------------------------ */
+
 /**
- * Makes a communicator of the ranks that pass the same color, 0 or more, and writes its handle to
- * newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
- * comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL.
+ * Creates one communicator for each color, from the ranks of comm that pass that color, and writes
+ * the handle of this rank's to newcomm. Ranks are numbered by key; equal keys keep their order in
+ * comm. color is 0 or more. Every rank of comm calls it; one that passes NEXAR_SPLIT_NOCOLOR gets
+ * NULL.
  *
- * The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two
- * are independent: either may fail, be aborted or be destroyed without the other, and each must be
- * destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config
- * is NULL or its fields are not set, it has the settings of comm, but not its name. A split counts
- * as an operation of comm; it is waited for, whatever config.blocking is. Once all ranks have
- * called it, it takes NEXAR_INIT_TIMEOUT_MS at most; nexarCommAbort of comm by another thread ends
- * it, and nexarCommDestroy of comm waits for it.
+ * A split is an operation of comm. The caller waits for it, whatever config.blocking is. Once all
+ * ranks have called it, it takes at most NEXAR_INIT_TIMEOUT_MS. nexarCommAbort of comm in another
+ * thread ends it.
  *
- * Inside a group, newcomm is NULL until the end of the group.
+ * newcomm shares the connections of comm, and their peerTimeoutMs. Apart from that the two are
+ * independent: each fails, is aborted and is destroyed without the other. A lost rank is lost to
+ * all communicators that it is a member of. Settings that config does not give (all of them if
+ * config is NULL) are those of comm, except its name.
+ *
+ * Inside a group, newcomm is NULL until the group ends.
  */
 nexarResult_t nexarCommSplit(nexarComm_t comm,
                              int color,
@@ -493,9 +601,11 @@ nexarResult_t nexarCommSplit(nexarComm_t comm,
                              nexarComm_t *newcomm,
                              const nexarConfig_t *config);
 
+/* COLLECTIVES ---------------------------------------------------------------------------------- */
+
 /**
- * Folds the count elements of all ranks' sendbuff with op; every rank gets the result in
- * recvbuff, the same bits everywhere. In place when sendbuff == recvbuff.
+ * Reduces the count elements of all ranks' sendbuff with op and writes the result to every rank's
+ * recvbuff, with the same bits on every rank. In place if sendbuff == recvbuff.
  */
 nexarResult_t nexarAllReduce(const void *sendbuff,
                              void *recvbuff,
@@ -506,7 +616,8 @@ nexarResult_t nexarAllReduce(const void *sendbuff,
                              nexarStream_t stream);
 
 /**
- * As nexarAllReduce, but only rank root gets the result. recvbuff is ignored elsewhere.
+ * As nexarAllReduce, but only rank root receives the result. recvbuff is ignored on other ranks.
+ * In place at the root if sendbuff == recvbuff.
  */
 nexarResult_t nexarReduce(const void *sendbuff,
                           void *recvbuff,
@@ -518,8 +629,8 @@ nexarResult_t nexarReduce(const void *sendbuff,
                           nexarStream_t stream);
 
 /**
- * Copies root's sendbuff to every rank's recvbuff. sendbuff is ignored elsewhere. In place at
- * the root when sendbuff == recvbuff.
+ * Copies count elements from the root's sendbuff to every rank's recvbuff. sendbuff is ignored on
+ * other ranks. In place at the root if sendbuff == recvbuff.
  */
 nexarResult_t nexarBroadcast(const void *sendbuff,
                              void *recvbuff,
@@ -530,7 +641,7 @@ nexarResult_t nexarBroadcast(const void *sendbuff,
                              nexarStream_t stream);
 
 /**
- * nexarBroadcast in place: buff is sent by the root and written elsewhere.
+ * As nexarBroadcast, with one buffer: the root sends buff, other ranks receive into buff.
  */
 nexarResult_t nexarBcast(void *buff,
                          size_t count,
@@ -540,8 +651,8 @@ nexarResult_t nexarBcast(void *buff,
                          nexarStream_t stream);
 
 /**
- * Gathers sendcount elements of every rank, in rank order, in every rank's recvbuff of
- * nranks * sendcount. In place when sendbuff == recvbuff + rank * sendcount.
+ * Collects sendcount elements from every rank, in rank order, in every rank's recvbuff, which has
+ * nranks * sendcount elements. In place if sendbuff == recvbuff + rank * sendcount.
  */
 nexarResult_t nexarAllGather(const void *sendbuff,
                              void *recvbuff,
@@ -551,9 +662,9 @@ nexarResult_t nexarAllGather(const void *sendbuff,
                              nexarStream_t stream);
 
 /**
- * Folds all ranks' sendbuff of nranks * recvcount elements with op; rank i gets block i of the
- * result, recvcount elements. In place when recvbuff == sendbuff + rank * recvcount; the other
- * blocks of sendbuff then stay as they are.
+ * Reduces all ranks' sendbuff, nranks * recvcount elements, with op, and gives block i of the
+ * result, recvcount elements, to rank i. In place if recvbuff == sendbuff + rank * recvcount; the
+ * other blocks of sendbuff then keep their contents.
  */
 nexarResult_t nexarReduceScatter(const void *sendbuff,
                                  void *recvbuff,
@@ -564,8 +675,8 @@ nexarResult_t nexarReduceScatter(const void *sendbuff,
                                  nexarStream_t stream);
 
 /**
- * Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its
- * recvbuff. Both have nranks * count elements. In place when sendbuff == recvbuff.
+ * Sends block i of sendbuff, count elements, to rank i, and receives block i of recvbuff from rank
+ * i. Both buffers have nranks * count elements. In place if sendbuff == recvbuff.
  */
 nexarResult_t nexarAllToAll(const void *sendbuff,
                             void *recvbuff,
@@ -575,8 +686,9 @@ nexarResult_t nexarAllToAll(const void *sendbuff,
                             nexarStream_t stream);
 
 /**
- * Gathers count elements of every rank, in rank order, in root's recvbuff of nranks * count, which
- * is ignored elsewhere. In place at the root when sendbuff == recvbuff + root * count.
+ * Collects count elements from every rank, in rank order, in the root's recvbuff, which has
+ * nranks * count elements. recvbuff is ignored on other ranks. In place at the root if
+ * sendbuff == recvbuff + root * count.
  */
 nexarResult_t nexarGather(const void *sendbuff,
                           void *recvbuff,
@@ -587,8 +699,9 @@ nexarResult_t nexarGather(const void *sendbuff,
                           nexarStream_t stream);
 
 /**
- * Sends block i of root's sendbuff, count elements, to rank i's recvbuff. sendbuff has nranks *
- * count and is ignored elsewhere. In place at the root when recvbuff == sendbuff + root * count.
+ * Sends block i of the root's sendbuff, count elements, to rank i's recvbuff. sendbuff has
+ * nranks * count elements and is ignored on other ranks. In place at the root if
+ * recvbuff == sendbuff + root * count.
  */
 nexarResult_t nexarScatter(const void *sendbuff,
                            void *recvbuff,
@@ -599,8 +712,8 @@ nexarResult_t nexarScatter(const void *sendbuff,
                            nexarStream_t stream);
 
 /**
- * Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when
- * sendbuff == recvbuff. nexarAvg is nexarInvalidArgument.
+ * Inclusive prefix reduction: rank i receives the reduction of the count elements of ranks
+ * 0 ... i, in rank order. In place if sendbuff == recvbuff. nexarAvg is nexarInvalidArgument.
  */
 nexarResult_t nexarScan(const void *sendbuff,
                         void *recvbuff,
@@ -611,10 +724,11 @@ nexarResult_t nexarScan(const void *sendbuff,
                         nexarStream_t stream);
 
 /**
- * As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets
- * the identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum
- * and the smallest for a maximum (infinities where the type has them). An operator of
- * nexarRedOpCreate has none: rank 0's recvbuff is left alone.
+ * Exclusive prefix reduction: as nexarScan, but rank i receives the reduction of ranks
+ * 0 ... i - 1. Rank 0 receives the identity of op: 0 for a sum, 1 for a product, the largest value
+ * of the type for a minimum, the smallest for a maximum (infinities where the type has them). An
+ * operator of nexarRedOpCreate has no identity: rank 0's recvbuff keeps its contents. In place if
+ * sendbuff == recvbuff.
  */
 nexarResult_t nexarExScan(const void *sendbuff,
                           void *recvbuff,
@@ -625,8 +739,8 @@ nexarResult_t nexarExScan(const void *sendbuff,
                           nexarStream_t stream);
 
 /**
- * nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about
- * the time of one buffer of the same total size. Every rank passes the same counts.
+ * nexarAllReduce of nbuffs buffers in one call, in place: buffs[i] has counts[i] elements. It
+ * takes about as long as one buffer of the same total size. Every rank passes the same counts.
  */
 nexarResult_t nexarAllReduceBucketed(void *const *buffs,
                                      const size_t *counts,
@@ -637,15 +751,18 @@ nexarResult_t nexarAllReduceBucketed(void *const *buffs,
                                      nexarStream_t stream);
 
 /**
- * Returns when all ranks have called it.
+ * Completes when every rank has called it.
  */
 nexarResult_t nexarBarrier(nexarComm_t comm,
                            nexarStream_t stream);
 
+/* COLLECTIVES WITH COUNTS ---------------------------------------------------------------------- */
+
 /**
- * As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i]
- * elements into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the
- * blocks follow each other. In place when sendbuff == recvbuff + rdispls[rank].
+ * As nexarAllGather, with a count for each rank: rank i's recvcounts[i] elements are written at
+ * recvbuff + rdispls[i], in elements, on every rank. sendcount is recvcounts[rank]. Every rank
+ * passes the same recvcounts. If rdispls is NULL, the blocks are contiguous. In place if
+ * sendbuff == recvbuff + rdispls[rank].
  */
 nexarResult_t nexarAllGatherV(const void *sendbuff,
                               size_t sendcount,
@@ -657,9 +774,9 @@ nexarResult_t nexarAllGatherV(const void *sendbuff,
                               nexarStream_t stream);
 
 /**
- * As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other
- * in sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block
- * of sendbuff.
+ * As nexarReduceScatter, with a count for each rank: rank i receives a block of recvcounts[i]
+ * elements. The blocks are contiguous in sendbuff. Every rank passes the same recvcounts. In place
+ * if recvbuff is this rank's block of sendbuff.
  */
 nexarResult_t nexarReduceScatterV(const void *sendbuff,
                                   void *recvbuff,
@@ -670,11 +787,13 @@ nexarResult_t nexarReduceScatterV(const void *sendbuff,
                                   nexarStream_t stream);
 
 /**
- * As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
- * recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
- * not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself.
- * sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff ==
- * recvbuff and both have the same counts and displacements.
+ * As nexarAllToAll, with counts for each pair of ranks: sends sendcounts[i] elements at
+ * sendbuff + sdispls[i] to rank i, and receives recvcounts[i] elements at recvbuff + rdispls[i]
+ * from rank i. If sdispls or rdispls is NULL, those blocks are contiguous. In place if
+ * sendbuff == recvbuff and both sides have the same counts and displacements.
+ *
+ * Sender and receiver of each block pass the same count. Otherwise every rank gets
+ * nexarInvalidUsage; for the block of a rank to itself, that rank alone gets nexarInvalidArgument.
  */
 nexarResult_t nexarAllToAllV(const void *sendbuff,
                              const size_t *sendcounts,
@@ -687,10 +806,10 @@ nexarResult_t nexarAllToAllV(const void *sendbuff,
                              nexarStream_t stream);
 
 /**
- * As nexarGather, of sendcount elements of each rank, which root gets rdispls[i] elements into its
- * recvbuff; there recvcounts[i] must be rank i's sendcount. recvbuff, recvcounts and rdispls are
- * ignored elsewhere. rdispls may be NULL: the blocks follow each other. In place at the root when
- * sendbuff == recvbuff + rdispls[root].
+ * As nexarGather, with a count for each rank: the root receives sendcount elements from rank i at
+ * recvbuff + rdispls[i], and recvcounts[i] must be that count. recvbuff, recvcounts and rdispls
+ * are ignored on other ranks. If rdispls is NULL, the blocks are contiguous. In place at the root
+ * if sendbuff == recvbuff + rdispls[root].
  */
 nexarResult_t nexarGatherV(const void *sendbuff,
                            size_t sendcount,
@@ -703,10 +822,10 @@ nexarResult_t nexarGatherV(const void *sendbuff,
                            nexarStream_t stream);
 
 /**
- * As nexarScatter, of sendcounts[i] elements for rank i, sdispls[i] elements into root's sendbuff;
- * they must be rank i's recvcount. sendbuff, sendcounts and sdispls are ignored elsewhere. sdispls
- * may be NULL: the blocks follow each other. In place at the root when recvbuff == sendbuff +
- * sdispls[root].
+ * As nexarScatter, with a count for each rank: the root sends sendcounts[i] elements at
+ * sendbuff + sdispls[i] to rank i, whose recvcount must be that count. sendbuff, sendcounts and
+ * sdispls are ignored on other ranks. If sdispls is NULL, the blocks are contiguous. In place at
+ * the root if recvbuff == sendbuff + sdispls[root].
  */
 nexarResult_t nexarScatterV(const void *sendbuff,
                             const size_t *sendcounts,
@@ -718,12 +837,13 @@ nexarResult_t nexarScatterV(const void *sendbuff,
                             nexarComm_t comm,
                             nexarStream_t stream);
 
+/* MESSAGES ------------------------------------------------------------------------------------- */
+
 /**
- * Sends count elements to rank peer, which receives them with nexarRecv of the same count and
- * datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one
- * has met its receive. Messages to one peer are received in the order sent, whatever their sizes.
- * A rank may send to itself; unless the message is short, its receive must be in the same group or
- * made by another thread.
+ * Sends count elements to rank peer, which receives them with nexarRecv and the same count and
+ * datatype. On stream NULL the call returns when sendbuff may be reused: a short message may still
+ * be under way then, a long one has met its receive. A rank may send to itself; unless the message
+ * is short, its receive must be in the same group or in another thread.
  */
 nexarResult_t nexarSend(const void *sendbuff,
                         size_t count,
@@ -733,9 +853,9 @@ nexarResult_t nexarSend(const void *sendbuff,
                         nexarStream_t stream);
 
 /**
- * Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
- * the sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A
- * count of 0 is received like any other.
+ * Receives count elements that rank peer sends with nexarSend. If the sender's count or datatype
+ * differs, the call is nexarInvalidUsage and comm has failed; a message is never truncated. A
+ * message of 0 elements is received like any other.
  */
 nexarResult_t nexarRecv(void *recvbuff,
                         size_t count,
@@ -745,7 +865,7 @@ nexarResult_t nexarRecv(void *recvbuff,
                         nexarStream_t stream);
 
 /**
- * As nexarSend, with a tag from 0 to INT_MAX, by which nexarRecvTag tells messages apart.
+ * As nexarSend, with a tag, 0 ... INT_MAX. nexarRecvTag receives it.
  */
 nexarResult_t nexarSendTag(const void *sendbuff,
                            size_t count,
@@ -756,9 +876,10 @@ nexarResult_t nexarSendTag(const void *sendbuff,
                            nexarStream_t stream);
 
 /**
- * As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may
- * be NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not
- * taken. Which rank and tag it was is not told: where that matters, send it in the message.
+ * As nexarRecv, for messages of nexarSendTag: receives the first message from rank peer that has
+ * this tag. peer may be NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG. It never receives a message of
+ * nexarSend. The call does not report the source and the tag it has matched: if you need them,
+ * send them in the message.
  */
 nexarResult_t nexarRecvTag(void *recvbuff,
                            size_t count,
@@ -769,8 +890,8 @@ nexarResult_t nexarRecvTag(void *recvbuff,
                            nexarStream_t stream);
 
 /**
- * nexarSend to rank dest and nexarRecv from rank source at once: neither waits for the other. The
- * buffers must not overlap.
+ * nexarSend to rank dest and nexarRecv from rank source, concurrently: neither waits for the
+ * other. The buffers must not overlap.
  */
 nexarResult_t nexarSendRecv(const void *sendbuff,
                             size_t sendcount,
@@ -782,10 +903,12 @@ nexarResult_t nexarSendRecv(const void *sendbuff,
                             nexarComm_t comm,
                             nexarStream_t stream);
 
+/* OPERATORS ------------------------------------------------------------------------------------ */
+
 /**
- * Creates an operator for elements of one datatype: a sum of what each rank has multiplied by the
- * scalar it gave here, one element. Ranks may give different scalars. It can be used with comm
- * alone.
+ * Creates an operator for comm and one datatype, and writes it to op: each rank's elements are
+ * multiplied by the one element at scalar, then summed. Ranks may pass different scalars.
+ * residence says when scalar is read.
  */
 nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
                                         void *scalar,
@@ -794,13 +917,15 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
                                         nexarComm_t comm);
 
 /**
- * Creates an operator from a function of the program, for any datatype. The function folds count
- * elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is
- * 0, operands are folded in the order of ranks: in comes from lower ranks than inout. user is
- * passed on to it. It runs in the thread of the call that uses it, or of its stream, in the
- * floating-point environment of that thread, and must neither call nexar nor throw. It can be used
- * with comm alone, whose other ranks must use an operator created with the same value of
- * commutative.
+ * Creates an operator for comm from a function of the program, for any datatype, and writes it to
+ * op.
+ *
+ * fold reduces count elements: inout[i] = in[i] op inout[i]. It must be associative. If
+ * commutative is 0, operands are reduced in rank order: in comes from lower ranks than inout; if
+ * it is 1, in any order. All ranks pass the same commutative. user is passed to fold unchanged.
+ *
+ * fold runs in the thread of the call, or of its stream, in that thread's floating-point
+ * environment. It must not call nexar, and must not throw.
  */
 nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                void (*fold)(const void *in,
@@ -813,92 +938,101 @@ nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                nexarComm_t comm);
 
 /**
- * Destroys an operator that was created for comm, as nexarCommDestroy does with all of them. Calls
- * that use it already are not disturbed: the function, user and a scalar that is not immediate
- * must outlive them.
+ * Destroys an operator of comm. nexarCommDestroy destroys all that are left. Operations that were
+ * called before still use it: fold, user and a scalar that is not immediate must stay valid until
+ * they have completed.
  */
 nexarResult_t nexarRedOpDestroy(nexarRedOp_t op,
                                 nexarComm_t comm);
 
+/* GROUPS --------------------------------------------------------------------------------------- */
+
 /**
- * Begins a group. Groups nest; only the outermost end acts.
+ * Begins a group of calls of this thread. Groups nest; only the outermost nexarGroupEnd acts.
  *
- * Until then operations of this thread return at once, and their buffers, streams and
- * communicators must stay as they are. They may use any communicators and streams, in any order.
+ * Operations inside a group return at once and run at its end; their buffers, streams and
+ * communicators must stay valid until then. They may be on any communicators and streams, in any
+ * order.
+ *
  * nexarCommInitRank, nexarCommInitRankConfig (all with the same config.blocking) and
- * nexarCommInitFromEnv write their handles at once; the communicators are made at the end of the
- * group and cannot be used before. nexarCommSplit writes its handle at the end of the
- * group, until when there must be a place for it. Every other call acts at once.
+ * nexarCommInitFromEnv write their handles at once, and create the communicators at the end of the
+ * group; these cannot be used inside it. nexarCommSplit writes its handle at the end of the group.
+ * All other calls act at once.
  */
 nexarResult_t nexarGroupStart(void);
 
 /**
- * Ends a group. The outermost end first makes the communicators of the group, all at once; with
- * config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it splits
- * communicators, as if that had been called before the operations. Then it starts all operations
- * of the group before it waits for any, and returns when those on stream NULL have their results
- * and the others are queued on their streams. Operations on one communicator count as called in
- * the order in which they were.
+ * Ends a group. The outermost end, in this order:
+ *  1. creates the communicators of the group, all at once; with config.blocking == 0 it returns
+ *     nexarInProgress without waiting for them;
+ *  2. executes the splits;
+ *  3. starts all operations before it waits for any, and returns when those on stream NULL have
+ *     completed and the others are queued on their streams.
  *
- * If an operation, an initialisation or a split inside the group was refused, that error is
- * returned once more (of several, the last), and nothing of the group is begun; the communicators
- * that it would have made have failed. Otherwise the result is the first failure: of an
- * initialisation, of a split, of an operation on stream NULL. A handle that was written must be
- * destroyed, also if its communicator could not be made. Without a nexarGroupStart it is
- * nexarInvalidUsage.
+ * Operations on one communicator keep the order in which they were called.
+ *
+ * If a call inside the group returned an error, the end returns that error again (the last, if
+ * there are several) and starts nothing; communicators that the group would have created have
+ * failed. Otherwise it returns the first failure of a creation, of a split or of an operation on
+ * stream NULL. Destroy every handle that was written, also if its creation failed. Without
+ * nexarGroupStart it is nexarInvalidUsage.
  */
 nexarResult_t nexarGroupEnd(void);
 
+/* HOST STREAMS --------------------------------------------------------------------------------- */
+
 /**
- * Creates a host stream: a thread of its own that runs what is queued on it in order.
+ * Creates a host stream: a thread that executes the operations queued on it, in order.
  *
- * An operation on a stream returns at once. It takes its place among the operations of its
- * communicator then, and runs when all that was queued before it on the stream, and on other
- * streams for the same communicator, has ended. An operation on stream NULL waits for what was
- * queued for its communicator. Different communicators on different streams run side by side.
+ * An operation on a stream returns at once. It takes its sequence number when it is called, and
+ * runs when the operations queued before it on this stream, and on other streams for the same
+ * communicator, have completed. An operation on stream NULL waits for those that are queued for
+ * its communicator. Operations of different communicators on different streams run concurrently.
  */
 nexarResult_t nexarStreamCreate(nexarStream_t *stream);
 
 /**
- * Waits until all that was queued on the stream has ended, and returns the first error among it
- * since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL).
- * NULL is nexarSuccess: its operations have ended.
+ * Waits until all operations queued on stream have completed. Returns the first error among those
+ * since the last nexarStreamSynchronize, once; nexarGetLastError(NULL) has its text. NULL is
+ * nexarSuccess, because operations on stream NULL have completed.
  */
 nexarResult_t nexarStreamSynchronize(nexarStream_t stream);
 
 /**
- * Without waiting: the error that nexarStreamSynchronize will return if there is one already,
- * nexarInProgress if something queued has not ended, else nexarSuccess.
+ * Does not wait. Returns nexarSuccess if all queued operations have completed, nexarInProgress if
+ * not, or the error that nexarStreamSynchronize will return.
  */
 nexarResult_t nexarStreamQuery(nexarStream_t stream);
 
 /**
- * Waits until all that was queued on the stream has ended, and frees it: its handle is dead from
- * the beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL
+ * Waits until all operations queued on stream have completed, and frees it. The handle is invalid
+ * from the start of the call. An error that nexarStreamSynchronize has not returned is lost. NULL
  * is nexarSuccess.
  */
 nexarResult_t nexarStreamDestroy(nexarStream_t stream);
 
+/* MEMORY --------------------------------------------------------------------------------------- */
+
 /**
- * Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where
- * a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the
- * host read where it lies, which spares a copy of large buffers. It belongs to the process, not to
- * a communicator. It is not inherited by a child process: a child that reads or writes it gets
- * SIGSEGV. A size of 0 gives NULL.
+ * Allocates size bytes of zeroed, page-aligned host memory and writes its address to ptr: host
+ * memory also if a CUDA device is current. Any memory can be a buffer; this kind is mapped by the
+ * other processes of the host, which saves a copy of large buffers. It belongs to the process, not
+ * to a communicator. A forked child does not inherit it: an access there raises SIGSEGV. For a
+ * size of 0, ptr is set to NULL.
  */
 nexarResult_t nexarMemAlloc(void **ptr,
                             size_t size);
 
 /**
- * Frees what nexarMemAlloc has allocated; no operation may be using it. NULL is nexarSuccess, any
- * other pointer nexarInvalidArgument.
+ * Frees memory of nexarMemAlloc. No operation may be using it. NULL is nexarSuccess; any other
+ * pointer is nexarInvalidArgument.
  */
 nexarResult_t nexarMemFree(void *ptr);
 
 /**
- * Registers size bytes at buff for use with comm, and gives a handle to end that with. In this
- * version nothing depends on it, and the memory may be freed at any time. nexarCommDestroy and
- * nexarCommAbort end what is left.
+ * Accepts a buffer of size bytes for use with comm, and writes a handle to handle, as NCCL's
+ * programs expect. In this version registration has no effect: any memory can be a buffer, and it
+ * may be freed at any time. nexarCommDestroy and nexarCommAbort free the handles that are left.
  */
 nexarResult_t nexarCommRegister(nexarComm_t comm,
                                 void *buff,
@@ -906,7 +1040,7 @@ nexarResult_t nexarCommRegister(nexarComm_t comm,
                                 void **handle);
 
 /**
- * Ends a registration of comm. The handle of another communicator, or one that was ended, is
+ * Frees a handle of nexarCommRegister. A handle of another communicator, or one that was freed, is
  * nexarInvalidArgument.
  */
 nexarResult_t nexarCommDeregister(nexarComm_t comm,

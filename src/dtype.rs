@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Type of the elements of a buffer. Values up to 11 are NCCL's; nexar's own begin at 32.
+/// Type of the elements of a buffer. Values up to 11 are NCCL's; nexar's own start at 32.
 /// cbindgen:rename-all=prefix:nexar
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,12 +19,12 @@ pub enum DataType {
     Float64 = 8,
     /// The upper half of a float32.
     Bfloat16 = 9,
-    /// OCP E4M3: 4 exponent bits, largest number 448, no infinity. Computed in float32 and rounded
-    /// to nearest even at every fold; what is beyond 448 becomes 448, as in NCCL. The canonical NaN
+    /// OCP E4M3: 4 exponent bits, largest number 448, no infinity. Each reduction step computes in
+    /// float32 and rounds to nearest even; larger results become 448, as in NCCL. The canonical NaN
     /// is 0x7f.
     Float8e4m3 = 10,
-    /// OCP E5M2: 5 exponent bits, largest number 57344. Computed in float32 and rounded to nearest
-    /// even at every fold; what is beyond 57344 becomes infinity. The canonical NaN is 0x7e.
+    /// OCP E5M2: 5 exponent bits, largest number 57344. Each reduction step computes in float32 and
+    /// rounds to nearest even; larger results become infinity. The canonical NaN is 0x7e.
     Float8e5m2 = 11,
     Int16 = 32,
     Uint16 = 33,
@@ -49,16 +49,16 @@ impl DataType {
         Self::Uint16,
     ];
 
-    /// The type a C caller means, if there is one.
+    /// The type with this number in C. `None` if no type has it.
     #[inline(always)]
     pub fn from_code(code: i32) -> Option<Self> {
         let is_meant = |dtype: &Self| *dtype as i32 == code;
-        // Most stand where their number says.
-        let there = Self::ALL.get(code as usize).copied().filter(is_meant);
-        there.or_else(|| Self::ALL.into_iter().find(is_meant))
+        // The number of most types is their index.
+        let at_index = Self::ALL.get(code as usize).copied().filter(is_meant);
+        at_index.or_else(|| Self::ALL.into_iter().find(is_meant))
     }
 
-    /// Bytes of one element.
+    /// The size of an element in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::Int8 | Self::Uint8 | Self::Float8e4m3 | Self::Float8e5m2 => 1,

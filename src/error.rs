@@ -1,4 +1,4 @@
-//! What can go wrong, said once: one enum, one text per variant, one code per variant.
+//! All errors of the library: one enum, with one text and one code for each variant.
 //!
 //! `Code` is also `nexarResult_t` of the header.
 
@@ -10,7 +10,7 @@ use crate::message::{Envelope, MessageCall};
 use crate::op::Call;
 use crate::rank::Rank;
 
-/// What a call returns. Values are NCCL's.
+/// Result of a call. Values are NCCL's.
 /// cbindgen:rename-all=prefix:nexar
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +20,17 @@ pub enum Code {
     UnhandledCudaError = 1,
     /// Sockets, memory or files of this host failed.
     SystemError = 2,
-    /// A defect of nexar. Please report the text of nexarGetLastError.
+    /// A defect of nexar. Report it with the text of nexarGetLastError.
     InternalError = 3,
-    /// An argument is wrong. Nothing was changed; the communicator still works.
+    /// An argument is wrong. Nothing has changed; the communicator still works.
     InvalidArgument = 4,
-    /// The call is forbidden here, or other ranks made another call.
+    /// The call is not allowed here, or other ranks made a different call.
     InvalidUsage = 5,
-    /// Another rank was lost, aborted or broke the protocol.
+    /// Another rank was lost, aborted, or violated the protocol.
     RemoteError = 6,
-    /// The communicator is still being made, or the stream still busy. Not a failure.
+    /// The communicator is being created, or the stream is busy. Not an error.
     InProgress = 7,
-    /// An operation or initialisation met its deadline.
+    /// An operation, or the creation of a communicator, met its deadline.
     Timeout = 8,
 }
 
@@ -48,30 +48,33 @@ impl Code {
         Self::Timeout,
     ];
 
-    /// The code of a failure, as another rank tells of it: whatever it says, a call that has failed
-    /// does not return as if it had not.
+    /// The code of a failure that another rank has reported. `None` for `Success` and `InProgress`,
+    /// so that a call that failed never returns them, whatever the peer has sent.
     pub fn of_failure(byte: u8) -> Option<Self> {
         let is_failure = |code: &Self| !matches!(code, Self::Success | Self::InProgress);
         Self::ALL.into_iter().filter(is_failure).find(|code| *code as u8 == byte)
     }
 }
 
-/// Variants by what happened. Clone, because one fact is returned on many ranks.
+/// A failure. Clone, because every call of a failed communicator returns the same one.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
     Argument(String),
-    #[error("{what} is not a live {kind} handle: it was destroyed, or never was one")]
+    #[error("{what} is not a live {kind} handle: it was destroyed, or never was a handle")]
     Handle { what: &'static str, kind: &'static str },
     #[error("{0}")]
     Usage(String),
-    #[error("this process was forked after nexar was first used; the child cannot use it")]
+    #[error(
+        "this process was forked after its parent first called nexar; call nexar only in the \
+         parent, or fork before its first call"
+    )]
     Forked,
     #[error("this process aborted the communicator")]
     Aborted,
     #[error("the group was dropped, because {function} in it failed: {cause}")]
     GroupDropped { function: &'static str, cause: Arc<Self> },
-    /// Not a failure: what was asked for goes on.
+    /// Not a failure: the operation continues.
     #[error("still in progress")]
     InProgress,
     #[error(
@@ -89,7 +92,7 @@ pub enum Error {
         MessageCall::Send { to: *.to, envelope: *.sent }
     )]
     MessageMismatch { from: Rank, sent: Envelope, to: Rank, wanted: MessageCall },
-    /// Found when it was too late to say which call it was.
+    /// Found after the call itself was forgotten: only the digests of all earlier calls differ.
     #[error("{one} and {other} disagree on a call before #{}", .seq - 1)]
     CallHistory { seq: u64, one: Rank, other: Rank },
     #[error("{peer} {how}")]
@@ -104,18 +107,18 @@ pub enum Error {
     Cuda(String),
     #[error("a panic inside nexar: {0}")]
     Panic(String),
-    /// A failure another rank told this one of, in its words.
+    /// A failure that another process has reported, with its text.
     #[error("{text}")]
-    Told { code: Code, text: String },
-    /// A failure seen by `rank` in what it was doing. Every rank reports the first one.
+    Reported { code: Code, text: String },
+    /// A failure of `rank` during a call. Every rank reports the first one.
     #[error("{rank}, {doing}: {cause}")]
     During { rank: Rank, doing: Doing, cause: Arc<Self> },
 }
 
-/// What a rank was doing when it failed.
+/// The call that a rank was executing when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Its call number `seq`.
+    /// The collective call number `seq`.
     Collective {
         seq: u64,
         call: Call,
@@ -135,7 +138,7 @@ impl fmt::Display for Doing {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The rank that broke the protocol or is gone, if that is what happened.
+    /// The peer that was lost or broke the protocol. `None` for other failures.
     pub fn culprit(&self) -> Option<Rank> {
         match self {
             Self::Protocol { peer, .. } | Self::PeerLost { peer, .. } => Some(*peer),
@@ -157,24 +160,24 @@ impl Error {
             Self::Cuda(_) => Code::UnhandledCudaError,
             Self::System(_) => Code::SystemError,
             Self::Panic(_) => Code::InternalError,
-            Self::Told { code, .. } => *code,
+            Self::Reported { code, .. } => *code,
             Self::During { cause, .. } | Self::GroupDropped { cause, .. } => cause.code(),
             Self::InProgress => Code::InProgress,
         }
     }
 
-    /// Says in which call of which rank this happened. A fact already told so stays as it is,
-    /// and a mismatch names both calls itself.
+    /// Adds the rank and the call in which this happened, unless the error names them already:
+    /// a mismatch names both calls, and a reported failure those of the reporting rank.
     pub fn during(self, rank: Rank, doing: Doing) -> Self {
         match self {
             Self::During { .. } | Self::Mismatch { .. } | Self::Lengths { .. } => self,
-            Self::MessageMismatch { .. } | Self::CallHistory { .. } | Self::Told { .. } => self,
+            Self::MessageMismatch { .. } | Self::CallHistory { .. } | Self::Reported { .. } => self,
             cause => Self::During { rank, doing, cause: Arc::new(cause) },
         }
     }
 
-    /// Whether ranks made calls that do not fit together: several of them may see it, each in its
-    /// words.
+    /// Whether the calls of two ranks contradict each other. Several ranks may detect it, each with
+    /// a text of its own.
     pub fn is_disagreement(&self) -> bool {
         matches!(
             self,
@@ -185,15 +188,15 @@ impl Error {
         )
     }
 
-    /// What a caught panic said.
+    /// The error of a caught panic, with the panic's message.
     pub fn from_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Self::Panic(text.unwrap_or_else(|| "no text".to_owned()))
+        Self::Panic(text.unwrap_or_else(|| "no message".to_owned()))
     }
 
-    /// Memory could not be had: this rank's error, not its end.
+    /// A failed allocation, which must not abort the process.
     pub fn out_of_memory(bytes: usize) -> Self {
-        Self::System(format!("no memory for {bytes} bytes"))
+        Self::System(format!("out of memory: {bytes} bytes cannot be allocated"))
     }
 }

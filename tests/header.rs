@@ -59,7 +59,7 @@ fn with_banners(mut header: String) -> String {
     let mut insert = |item: &str, title: &str| {
         let at = header.find(item).unwrap_or_else(|| panic!("{item} is in the header"));
         let comment = header[..at].rfind("/**").expect("each item has a comment");
-        let rule = "-".repeat(96 - title.len());
+        let rule = "-".repeat(93 - title.len());
         header.insert_str(comment, &format!("/* {title} {rule} */\n\n"));
     };
     insert("#define NEXAR_VERSION(", "CONSTANTS");
@@ -68,7 +68,7 @@ fn with_banners(mut header: String) -> String {
         let source = std::fs::read_to_string(root().join(format!("src/capi/{file}.rs"))).unwrap();
         let exported = source.split("#[unsafe(no_mangle)]").nth(1).expect("it has a function");
         let name = exported.split("fn ").nth(1).and_then(|rest| rest.split('(').next()).unwrap();
-        insert(&format!(" {name}("), title);
+        insert(&format!("\nnexarResult_t {name}("), title);
     }
     header
 }

@@ -19,8 +19,8 @@ pub(super) fn recvbuff(address: *mut c_void, bytes: usize) -> Region {
     Region { name: "recvbuff", address: address.cast(), bytes }
 }
 
-/// Folds the count elements of all ranks' sendbuff with op; every rank gets the result in
-/// recvbuff, the same bits everywhere. In place when sendbuff == recvbuff.
+/// Reduces the count elements of all ranks' sendbuff with op and writes the result to every rank's
+/// recvbuff, with the same bits on every rank. In place if sendbuff == recvbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllReduce(
     sendbuff: *const c_void,
@@ -41,7 +41,8 @@ pub unsafe extern "C" fn nexarAllReduce(
     })
 }
 
-/// As nexarAllReduce, but only rank root gets the result. recvbuff is ignored elsewhere.
+/// As nexarAllReduce, but only rank root receives the result. recvbuff is ignored on other ranks.
+/// In place at the root if sendbuff == recvbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarReduce(
     sendbuff: *const c_void,
@@ -67,8 +68,8 @@ pub unsafe extern "C" fn nexarReduce(
     })
 }
 
-/// Copies root's sendbuff to every rank's recvbuff. sendbuff is ignored elsewhere. In place at
-/// the root when sendbuff == recvbuff.
+/// Copies count elements from the root's sendbuff to every rank's recvbuff. sendbuff is ignored on
+/// other ranks. In place at the root if sendbuff == recvbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarBroadcast(
     sendbuff: *const c_void,
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn nexarBroadcast(
     })
 }
 
-/// nexarBroadcast in place: buff is sent by the root and written elsewhere.
+/// As nexarBroadcast, with one buffer: the root sends buff, other ranks receive into buff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarBcast(
     buff: *mut c_void,
@@ -114,8 +115,8 @@ pub unsafe extern "C" fn nexarBcast(
     })
 }
 
-/// Gathers sendcount elements of every rank, in rank order, in every rank's recvbuff of
-/// nranks * sendcount. In place when sendbuff == recvbuff + rank * sendcount.
+/// Collects sendcount elements from every rank, in rank order, in every rank's recvbuff, which has
+/// nranks * sendcount elements. In place if sendbuff == recvbuff + rank * sendcount.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllGather(
     sendbuff: *const c_void,
@@ -139,9 +140,9 @@ pub unsafe extern "C" fn nexarAllGather(
     })
 }
 
-/// Folds all ranks' sendbuff of nranks * recvcount elements with op; rank i gets block i of the
-/// result, recvcount elements. In place when recvbuff == sendbuff + rank * recvcount; the other
-/// blocks of sendbuff then stay as they are.
+/// Reduces all ranks' sendbuff, nranks * recvcount elements, with op, and gives block i of the
+/// result, recvcount elements, to rank i. In place if recvbuff == sendbuff + rank * recvcount; the
+/// other blocks of sendbuff then keep their contents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarReduceScatter(
     sendbuff: *const c_void,
@@ -166,8 +167,8 @@ pub unsafe extern "C" fn nexarReduceScatter(
     })
 }
 
-/// Sends block i of sendbuff, count elements, to rank i, which gets it as block rank of its
-/// recvbuff. Both have nranks * count elements. In place when sendbuff == recvbuff.
+/// Sends block i of sendbuff, count elements, to rank i, and receives block i of recvbuff from rank
+/// i. Both buffers have nranks * count elements. In place if sendbuff == recvbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllToAll(
     sendbuff: *const c_void,
@@ -190,8 +191,9 @@ pub unsafe extern "C" fn nexarAllToAll(
     })
 }
 
-/// Gathers count elements of every rank, in rank order, in root's recvbuff of nranks * count, which
-/// is ignored elsewhere. In place at the root when sendbuff == recvbuff + root * count.
+/// Collects count elements from every rank, in rank order, in the root's recvbuff, which has
+/// nranks * count elements. recvbuff is ignored on other ranks. In place at the root if
+/// sendbuff == recvbuff + root * count.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarGather(
     sendbuff: *const c_void,
@@ -219,8 +221,9 @@ pub unsafe extern "C" fn nexarGather(
     })
 }
 
-/// Sends block i of root's sendbuff, count elements, to rank i's recvbuff. sendbuff has nranks *
-/// count and is ignored elsewhere. In place at the root when recvbuff == sendbuff + root * count.
+/// Sends block i of the root's sendbuff, count elements, to rank i's recvbuff. sendbuff has
+/// nranks * count elements and is ignored on other ranks. In place at the root if
+/// recvbuff == sendbuff + root * count.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarScatter(
     sendbuff: *const c_void,
@@ -248,8 +251,8 @@ pub unsafe extern "C" fn nexarScatter(
     })
 }
 
-/// Rank i gets the fold of the count elements of ranks 0 to i, in rank order. In place when
-/// sendbuff == recvbuff. nexarAvg is nexarInvalidArgument.
+/// Inclusive prefix reduction: rank i receives the reduction of the count elements of ranks
+/// 0 ... i, in rank order. In place if sendbuff == recvbuff. nexarAvg is nexarInvalidArgument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarScan(
     sendbuff: *const c_void,
@@ -270,10 +273,11 @@ pub unsafe extern "C" fn nexarScan(
     })
 }
 
-/// As nexarScan, without the own elements: rank i gets the fold of ranks 0 to i - 1. Rank 0 gets
-/// the identity of op: 0 for a sum, 1 for a product, the largest value of the type for a minimum
-/// and the smallest for a maximum (infinities where the type has them). An operator of
-/// nexarRedOpCreate has none: rank 0's recvbuff is left alone.
+/// Exclusive prefix reduction: as nexarScan, but rank i receives the reduction of ranks
+/// 0 ... i - 1. Rank 0 receives the identity of op: 0 for a sum, 1 for a product, the largest value
+/// of the type for a minimum, the smallest for a maximum (infinities where the type has them). An
+/// operator of nexarRedOpCreate has no identity: rank 0's recvbuff keeps its contents. In place if
+/// sendbuff == recvbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarExScan(
     sendbuff: *const c_void,
@@ -294,8 +298,8 @@ pub unsafe extern "C" fn nexarExScan(
     })
 }
 
-/// nexarAllReduce in place of nbuffs buffers at once, buffs[i] with counts[i] elements, in about
-/// the time of one buffer of the same total size. Every rank passes the same counts.
+/// nexarAllReduce of nbuffs buffers in one call, in place: buffs[i] has counts[i] elements. It
+/// takes about as long as one buffer of the same total size. Every rank passes the same counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllReduceBucketed(
     buffs: *const *mut c_void,
@@ -325,7 +329,7 @@ pub unsafe extern "C" fn nexarAllReduceBucketed(
     })
 }
 
-/// Returns when all ranks have called it.
+/// Completes when every rank has called it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarBarrier(comm: nexarComm_t, stream: nexarStream_t) -> Code {
     operation("nexarBarrier", comm, stream, |_| Ok(Op::barrier()))

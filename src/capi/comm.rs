@@ -16,10 +16,12 @@ use super::{memory, operators};
 /// Ranks that one process may hold in one communicator.
 const MOST_RANKS: c_int = 256;
 
-/// Makes a communicator of ndev ranks that all live in this process, and writes their handles to
-/// comms[0] ... comms[ndev - 1], ndev at most 256. Each rank is to be used by a thread of its own.
-/// devlist gives the CUDA device of each rank, all different (else nexarInvalidUsage, as in NCCL);
-/// NULL means 0 ... ndev - 1. On host memory the numbers mean nothing.
+/// Creates a communicator whose ndev ranks are all in this process, and writes their handles to
+/// comms[0] ... comms[ndev - 1]. ndev is at most 256. Use each rank in a thread of its own, or put
+/// the calls of all ranks into one group.
+///
+/// devlist: the CUDA device of each rank, all different (otherwise nexarInvalidUsage, as in NCCL).
+/// NULL means 0 ... ndev - 1. Without CUDA the numbers are only stored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitAll(
     comms: *mut nexarComm_t,
@@ -76,10 +78,13 @@ unsafe fn slots(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarCo
     (0..count).map(slot).collect()
 }
 
-/// Makes an id with which nranks processes find each other. One process calls it and hands the
-/// 128 bytes to all ranks by any means; that process serves the id until the communicator is made,
-/// or until the process ends. An id makes one communicator. Keep it as secret as the data. If
-/// NEXAR_COMM_SECRET is set, a rank refuses an id that was made without it.
+/// Creates an id by which the processes of one new communicator find each other. One process calls
+/// it and passes the 128 bytes to all ranks by any means, such as a file or another library. This
+/// process serves the id until the communicator has been created or the process ends. An id creates
+/// one communicator.
+///
+/// Keep the id as secret as the data: any process that has it can join. If NEXAR_COMM_SECRET is
+/// set, ranks refuse an id that was created without it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarGetUniqueId(uniqueId: *mut nexarUniqueId) -> Code {
     boundary("nexarGetUniqueId", || {
@@ -91,9 +96,9 @@ pub unsafe extern "C" fn nexarGetUniqueId(uniqueId: *mut nexarUniqueId) -> Code 
     })
 }
 
-/// Joins the communicator of commId as rank of nranks, and writes its handle to comm. Returns when
-/// all ranks have come, or at most 500 ms after NEXAR_INIT_TIMEOUT_MS with an error that names the
-/// missing ones.
+/// Joins the communicator of commId as rank rank of nranks, and writes its handle to comm. The call
+/// returns when all ranks have joined. If some have not after NEXAR_INIT_TIMEOUT_MS, it is
+/// nexarTimeout on every rank, at most 500 ms later, and the text names the missing ranks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitRank(
     comm: *mut nexarComm_t,
@@ -108,13 +113,12 @@ pub unsafe extern "C" fn nexarCommInitRank(
     })
 }
 
-/// As nexarCommInitRank, with settings of this communicator; config may be NULL.
+/// As nexarCommInitRank, with settings for this communicator. config may be NULL.
 ///
-/// With config.blocking == 0 it returns nexarInProgress at once. The handle can be asked with
-/// nexarCommGetAsyncError, which gives nexarInProgress until the communicator has been made, then
-/// nexarSuccess or what it failed with; nexarCommAbort does not wait for it, nexarCommDestroy does.
-/// Any other use before that is nexarInvalidArgument. The handle must be destroyed, also if its
-/// communicator could not be made.
+/// With config.blocking == 0 the call returns nexarInProgress at once, and the communicator is
+/// created in the background. Until then nexarCommGetAsyncError gives nexarInProgress,
+/// nexarCommAbort does not wait for it, nexarCommDestroy does, and any other use of the handle is
+/// nexarInvalidArgument. Destroy or abort the handle also if the creation fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitRankConfig(
     comm: *mut nexarComm_t,
@@ -131,9 +135,9 @@ pub unsafe extern "C" fn nexarCommInitRankConfig(
     })
 }
 
-/// Joins the communicator that a launcher such as nexar-run has described in the environment:
-/// NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, a world of
-/// one rank; some but not all of them is an error.
+/// Joins the communicator that the environment describes: NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID
+/// and NEXAR_COMM_SECRET, as nexar-run sets them. Without any of them, the communicator has one
+/// rank. If only some are set, it is nexarInvalidUsage.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitFromEnv(comm: *mut nexarComm_t) -> Code {
     initialise("nexarCommInitFromEnv", comm, || {
@@ -146,7 +150,7 @@ fn id_bytes(id: &nexarUniqueId) -> [u8; bootstrap::BYTES] {
     id.internal.map(|byte| byte as u8)
 }
 
-/// Gives the number of ranks of the communicator.
+/// Writes the number of ranks of comm to count.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCount(comm: nexarComm_t, count: *mut c_int) -> Code {
     on_communicator("nexarCommCount", comm, |communicator| {
@@ -157,7 +161,7 @@ pub unsafe extern "C" fn nexarCommCount(comm: nexarComm_t, count: *mut c_int) ->
     })
 }
 
-/// Gives this rank's number, from 0 to the number of ranks less 1.
+/// Writes this process's rank in comm, 0 ... nranks - 1, to rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) -> Code {
     on_communicator("nexarCommUserRank", comm, |communicator| {
@@ -168,9 +172,9 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
     })
 }
 
-/// Gives the CUDA device of this rank: devlist[rank] of nexarCommInitAll, or rank if devlist was
-/// NULL; otherwise the one that was current when it was made, or whose memory it was first used on.
-/// What is split off keeps it. -1 if there is none.
+/// Writes the CUDA device of this rank to device, or -1 if it has none. It is devlist[rank] of
+/// nexarCommInitAll (rank if devlist was NULL); otherwise the device that was current when the
+/// communicator was created, or the one whose memory was used first. A split keeps the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
     on_communicator("nexarCommCuDevice", comm, |communicator| {
@@ -181,17 +185,18 @@ pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int
     })
 }
 
-/// Gives nexarSuccess while the communicator works, or what it failed with: the result its
-/// operations return from then on, at most 50 ms after the failure. nexarInProgress while it is
-/// being made.
+/// Writes the state of comm to asyncError, without waiting for operations: nexarSuccess while it
+/// works, nexarInProgress while it is being created, otherwise the failure that all its operations
+/// return from then on. If it reports a failure, it first waits until the peers know, at most 50
+/// ms.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *mut Code) -> Code {
     const NAME: &str = "nexarCommGetAsyncError";
     boundary(NAME, || {
         // SAFETY: the caller passes NULL or a place for a result.
         let result = unsafe { Out::new("asyncError", asyncError) };
-        if let Handled::InCreation(making) = communicators::handled(comm)? {
-            let unmade = match making.result() {
+        if let Handled::InCreation(creation) = communicators::handled(comm)? {
+            let unmade = match creation.result() {
                 None => Some(Code::InProgress),
                 Some(Err(error)) => Some(error.code()),
                 Some(Ok(_)) => None,
@@ -212,8 +217,9 @@ pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *
     })
 }
 
-/// Waits for this rank's operations; further ones are nexarInvalidUsage. Peers may still be
-/// using theirs. A second time is nexarInvalidArgument. NULL is nexarSuccess.
+/// Waits until this rank's operations have completed. Further operations on comm are
+/// nexarInvalidUsage; other ranks can go on with theirs. A second call is nexarInvalidArgument.
+/// NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommFinalize(comm: nexarComm_t) -> Code {
     if comm.is_null() {
@@ -228,16 +234,16 @@ fn forget(comm: nexarComm_t) {
     memory::forget(comm);
 }
 
-/// Finalizes if that was not done, and frees the communicator: its handle is dead from the
-/// beginning of the call. Works on a failed one; one that is being made is waited for. NULL is
-/// nexarSuccess.
+/// Finalizes comm if the program has not, and frees it. The handle is invalid from the start of the
+/// call. It works on a failed communicator. If comm is being created or split, the call waits for
+/// that. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     boundary("nexarCommDestroy", || {
         if !comm.is_null() {
             match communicators::remove(comm)? {
                 Handled::Created(communicator) => communicator.close(),
-                Handled::InCreation(making) => making.close(),
+                Handled::InCreation(creation) => creation.close(),
             }
             forget(comm);
         }
@@ -245,18 +251,18 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     })
 }
 
-/// Ends this rank's operations at once, whatever thread is inside them, and frees the communicator.
-/// It waits at most 50 ms, until the other ranks know: the program may exit as soon as it returns.
-/// The operations return nexarInvalidUsage; other ranks get nexarRemoteError naming this one,
-/// unless the communicator had failed before. A communicator that is still being made is aborted as
-/// soon as it has been made. NULL is nexarSuccess.
+/// Ends this rank's operations on comm at once, in whatever thread they run, and frees comm. Those
+/// operations return nexarInvalidUsage. Other ranks get nexarRemoteError that names this rank,
+/// unless comm had failed before. The call waits until they know, at most 50 ms, so the program may
+/// exit when it returns. A communicator that is being created is aborted once it exists; the call
+/// does not wait for that. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {
         if !comm.is_null() {
             match communicators::remove(comm)? {
                 Handled::Created(communicator) => communicator.abort(),
-                Handled::InCreation(making) => making.abort(),
+                Handled::InCreation(creation) => creation.abort(),
             }
             forget(comm);
         }

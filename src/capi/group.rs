@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use crate::comm::{Queued, Request, SplitRequest, split as comm_split, submit_all};
+use crate::comm::{QueuedCreation, Request, SplitRequest, split as comm_split, submit_all};
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
@@ -26,7 +26,7 @@ pub(super) struct Group {
     /// How many starts have no end yet.
     depth: usize,
     /// Communicators to be made.
-    pub queued: Vec<Queued>,
+    pub queued: Vec<QueuedCreation>,
     /// Whether the end of the group waits until they are made: the same for all of them.
     pub waits: Option<bool>,
     pub splits: Vec<QueuedSplit>,
@@ -42,14 +42,16 @@ pub(super) struct QueuedSplit {
     pub device: Option<c_int>,
 }
 
-/// Begins a group. Groups nest; only the outermost end acts.
+/// Begins a group of calls of this thread. Groups nest; only the outermost nexarGroupEnd acts.
 ///
-/// Until then operations of this thread return at once, and their buffers, streams and
-/// communicators must stay as they are. They may use any communicators and streams, in any order.
+/// Operations inside a group return at once and run at its end; their buffers, streams and
+/// communicators must stay valid until then. They may be on any communicators and streams, in any
+/// order.
+///
 /// nexarCommInitRank, nexarCommInitRankConfig (all with the same config.blocking) and
-/// nexarCommInitFromEnv write their handles at once; the communicators are made at the end of the
-/// group and cannot be used before. nexarCommSplit writes its handle at the end of the
-/// group, until when there must be a place for it. Every other call acts at once.
+/// nexarCommInitFromEnv write their handles at once, and create the communicators at the end of the
+/// group; these cannot be used inside it. nexarCommSplit writes its handle at the end of the group.
+/// All other calls act at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupStart() -> Code {
     boundary("nexarGroupStart", || {
@@ -58,19 +60,20 @@ pub extern "C" fn nexarGroupStart() -> Code {
     })
 }
 
-/// Ends a group. The outermost end first makes the communicators of the group, all at once; with
-/// config.blocking == 0 it does not wait for them and returns nexarInProgress. Then it splits
-/// communicators, as if that had been called before the operations. Then it starts all operations
-/// of the group before it waits for any, and returns when those on stream NULL have their results
-/// and the others are queued on their streams. Operations on one communicator count as called in
-/// the order in which they were.
+/// Ends a group. The outermost end, in this order:
+///  1. creates the communicators of the group, all at once; with config.blocking == 0 it returns
+///     nexarInProgress without waiting for them;
+///  2. executes the splits;
+///  3. starts all operations before it waits for any, and returns when those on stream NULL have
+///     completed and the others are queued on their streams.
 ///
-/// If an operation, an initialisation or a split inside the group was refused, that error is
-/// returned once more (of several, the last), and nothing of the group is begun; the communicators
-/// that it would have made have failed. Otherwise the result is the first failure: of an
-/// initialisation, of a split, of an operation on stream NULL. A handle that was written must be
-/// destroyed, also if its communicator could not be made. Without a nexarGroupStart it is
-/// nexarInvalidUsage.
+/// Operations on one communicator keep the order in which they were called.
+///
+/// If a call inside the group returned an error, the end returns that error again (the last, if
+/// there are several) and starts nothing; communicators that the group would have created have
+/// failed. Otherwise it returns the first failure of a creation, of a split or of an operation on
+/// stream NULL. Destroy every handle that was written, also if its creation failed. Without
+/// nexarGroupStart it is nexarInvalidUsage.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGroupEnd() -> Code {
     boundary("nexarGroupEnd", || match end()? {
@@ -147,12 +150,12 @@ impl Group {
         if let Some((function, cause)) = self.failed.take() {
             return Err(self.drop_because_of(function, cause));
         }
-        let making: Vec<_> = self.queued.iter().map(Queued::making).collect();
-        self.queued.into_iter().for_each(Queued::start);
+        let creations: Vec<_> = self.queued.iter().map(QueuedCreation::creation).collect();
+        self.queued.into_iter().for_each(QueuedCreation::start);
         let mut made = Ok(());
         match self.waits {
             Some(true) => {
-                made = making.iter().map(|one| one.wait().map(drop)).fold(made, Result::and)
+                made = creations.iter().map(|one| one.wait().map(drop)).fold(made, Result::and)
             }
             Some(false) => made = Err(Error::InProgress),
             None => {}

@@ -32,11 +32,11 @@ struct Registration {
     buff: usize,
 }
 
-/// Allocates size bytes of zeroed host memory that begins at a page: always of the host, also where
-/// a CUDA device is in use. Any memory may be used as a buffer; this kind the other ranks of the
-/// host read where it lies, which spares a copy of large buffers. It belongs to the process, not to
-/// a communicator. It is not inherited by a child process: a child that reads or writes it gets
-/// SIGSEGV. A size of 0 gives NULL.
+/// Allocates size bytes of zeroed, page-aligned host memory and writes its address to ptr: host
+/// memory also if a CUDA device is current. Any memory can be a buffer; this kind is mapped by the
+/// other processes of the host, which saves a copy of large buffers. It belongs to the process, not
+/// to a communicator. A forked child does not inherit it: an access there raises SIGSEGV. For a
+/// size of 0, ptr is set to NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Co
     })
 }
 
-/// Frees what nexarMemAlloc has allocated; no operation may be using it. NULL is nexarSuccess, any
-/// other pointer nexarInvalidArgument.
+/// Frees memory of nexarMemAlloc. No operation may be using it. NULL is nexarSuccess; any other
+/// pointer is nexarInvalidArgument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemFree(ptr: *mut c_void) -> Code {
     boundary("nexarMemFree", || {
@@ -85,9 +85,9 @@ fn map(size: usize) -> Result<*mut c_void> {
     Ok(memory)
 }
 
-/// Registers size bytes at buff for use with comm, and gives a handle to end that with. In this
-/// version nothing depends on it, and the memory may be freed at any time. nexarCommDestroy and
-/// nexarCommAbort end what is left.
+/// Accepts a buffer of size bytes for use with comm, and writes a handle to handle, as NCCL's
+/// programs expect. In this version registration has no effect: any memory can be a buffer, and it
+/// may be freed at any time. nexarCommDestroy and nexarCommAbort free the handles that are left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommRegister(
     comm: nexarComm_t,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn nexarCommRegister(
     })
 }
 
-/// Ends a registration of comm. The handle of another communicator, or one that was ended, is
+/// Frees a handle of nexarCommRegister. A handle of another communicator, or one that was freed, is
 /// nexarInvalidArgument.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommDeregister(comm: nexarComm_t, handle: *mut c_void) -> Code {

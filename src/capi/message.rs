@@ -14,11 +14,10 @@ use super::collective::{recvbuff, sendbuff};
 use super::submit::{operation, operations};
 use super::types::{DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, nexarStream_t};
 
-/// Sends count elements to rank peer, which receives them with nexarRecv of the same count and
-/// datatype. Returns when sendbuff may be changed: a short message is then on its way, a long one
-/// has met its receive. Messages to one peer are received in the order sent, whatever their sizes.
-/// A rank may send to itself; unless the message is short, its receive must be in the same group or
-/// made by another thread.
+/// Sends count elements to rank peer, which receives them with nexarRecv and the same count and
+/// datatype. On stream NULL the call returns when sendbuff may be reused: a short message may still
+/// be under way then, a long one has met its receive. A rank may send to itself; unless the message
+/// is short, its receive must be in the same group or in another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarSend(
     sendbuff: *const c_void,
@@ -36,9 +35,9 @@ pub unsafe extern "C" fn nexarSend(
     })
 }
 
-/// Receives count elements that rank peer has sent with nexarSend. Another count or datatype than
-/// the sender's is nexarInvalidUsage, and the communicator has failed; a message is never cut. A
-/// count of 0 is received like any other.
+/// Receives count elements that rank peer sends with nexarSend. If the sender's count or datatype
+/// differs, the call is nexarInvalidUsage and comm has failed; a message is never truncated. A
+/// message of 0 elements is received like any other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRecv(
     recvbuff: *mut c_void,
@@ -57,7 +56,7 @@ pub unsafe extern "C" fn nexarRecv(
     })
 }
 
-/// As nexarSend, with a tag from 0 to INT_MAX, by which nexarRecvTag tells messages apart.
+/// As nexarSend, with a tag, 0 ... INT_MAX. nexarRecvTag receives it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarSendTag(
     sendbuff: *const c_void,
@@ -76,9 +75,10 @@ pub unsafe extern "C" fn nexarSendTag(
     })
 }
 
-/// As nexarRecv, of a message sent with nexarSendTag: the first from peer with this tag. peer may
-/// be NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG; messages of nexarSend, which have no tag, are not
-/// taken. Which rank and tag it was is not told: where that matters, send it in the message.
+/// As nexarRecv, for messages of nexarSendTag: receives the first message from rank peer that has
+/// this tag. peer may be NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG. It never receives a message of
+/// nexarSend. The call does not report the source and the tag it has matched: if you need them,
+/// send them in the message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRecvTag(
     recvbuff: *mut c_void,
@@ -105,8 +105,8 @@ pub unsafe extern "C" fn nexarRecvTag(
     })
 }
 
-/// nexarSend to rank dest and nexarRecv from rank source at once: neither waits for the other. The
-/// buffers must not overlap.
+/// nexarSend to rank dest and nexarRecv from rank source, concurrently: neither waits for the
+/// other. The buffers must not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarSendRecv(
     sendbuff: *const c_void,

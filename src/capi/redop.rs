@@ -10,9 +10,9 @@ use super::boundary::on_communicator;
 use super::operators::{self, Definition, Pointer, read_scalar};
 use super::types::{DataTypeCode, RedOpCode, ResidenceCode, ScalarResidence, nexarComm_t};
 
-/// Creates an operator for elements of one datatype: a sum of what each rank has multiplied by the
-/// scalar it gave here, one element. Ranks may give different scalars. It can be used with comm
-/// alone.
+/// Creates an operator for comm and one datatype, and writes it to op: each rank's elements are
+/// multiplied by the one element at scalar, then summed. Ranks may pass different scalars.
+/// residence says when scalar is read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
     op: *mut RedOpCode,
@@ -45,13 +45,15 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
     })
 }
 
-/// Creates an operator from a function of the program, for any datatype. The function folds count
-/// elements, inout[i] = in[i] op inout[i], and must be associative. commutative is 1 or 0; if it is
-/// 0, operands are folded in the order of ranks: in comes from lower ranks than inout. user is
-/// passed on to it. It runs in the thread of the call that uses it, or of its stream, in the
-/// floating-point environment of that thread, and must neither call nexar nor throw. It can be used
-/// with comm alone, whose other ranks must use an operator created with the same value of
-/// commutative.
+/// Creates an operator for comm from a function of the program, for any datatype, and writes it to
+/// op.
+///
+/// fold reduces count elements: inout[i] = in[i] op inout[i]. It must be associative. If
+/// commutative is 0, operands are reduced in rank order: in comes from lower ranks than inout; if
+/// it is 1, in any order. All ranks pass the same commutative. user is passed to fold unchanged.
+///
+/// fold runs in the thread of the call, or of its stream, in that thread's floating-point
+/// environment. It must not call nexar, and must not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRedOpCreate(
     op: *mut RedOpCode,
@@ -86,9 +88,9 @@ pub unsafe extern "C" fn nexarRedOpCreate(
     })
 }
 
-/// Destroys an operator that was created for comm, as nexarCommDestroy does with all of them. Calls
-/// that use it already are not disturbed: the function, user and a scalar that is not immediate
-/// must outlive them.
+/// Destroys an operator of comm. nexarCommDestroy destroys all that are left. Operations that were
+/// called before still use it: fold, user and a scalar that is not immediate must stay valid until
+/// they have completed.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarRedOpDestroy(op: RedOpCode, comm: nexarComm_t) -> Code {
     on_communicator("nexarRedOpDestroy", comm, |_| operators::destroy(op, comm))

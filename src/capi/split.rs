@@ -10,19 +10,21 @@ use crate::error::{Code, Error, Result};
 use super::types::{NEXAR_SPLIT_NOCOLOR, nexarComm_t, nexarConfig_t};
 use super::{arguments, submit};
 
-/// Makes a communicator of the ranks that pass the same color, 0 or more, and writes its handle to
-/// newcomm: ranks are ordered by key, and by their rank in comm where keys are equal. Every rank of
-/// comm must call it; one that passes NEXAR_SPLIT_NOCOLOR gets NULL.
+/// Creates one communicator for each color, from the ranks of comm that pass that color, and writes
+/// the handle of this rank's to newcomm. Ranks are numbered by key; equal keys keep their order in
+/// comm. color is 0 or more. Every rank of comm calls it; one that passes NEXAR_SPLIT_NOCOLOR gets
+/// NULL.
 ///
-/// The new communicator uses the connections of comm, with their peerTimeoutMs. Otherwise the two
-/// are independent: either may fail, be aborted or be destroyed without the other, and each must be
-/// destroyed; but a rank that is lost is lost to all communicators it is a member of. Where config
-/// is NULL or its fields are not set, it has the settings of comm, but not its name. A split counts
-/// as an operation of comm; it is waited for, whatever config.blocking is. Once all ranks have
-/// called it, it takes NEXAR_INIT_TIMEOUT_MS at most; nexarCommAbort of comm by another thread ends
-/// it, and nexarCommDestroy of comm waits for it.
+/// A split is an operation of comm. The caller waits for it, whatever config.blocking is. Once all
+/// ranks have called it, it takes at most NEXAR_INIT_TIMEOUT_MS. nexarCommAbort of comm in another
+/// thread ends it.
 ///
-/// Inside a group, newcomm is NULL until the end of the group.
+/// newcomm shares the connections of comm, and their peerTimeoutMs. Apart from that the two are
+/// independent: each fails, is aborted and is destroyed without the other. A lost rank is lost to
+/// all communicators that it is a member of. Settings that config does not give (all of them if
+/// config is NULL) are those of comm, except its name.
+///
+/// Inside a group, newcomm is NULL until the group ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommSplit(
     comm: nexarComm_t,

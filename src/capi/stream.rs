@@ -22,12 +22,12 @@ pub(super) fn may_be_ours(stream: nexarStream_t) -> bool {
     TABLE.may_be_ours(stream)
 }
 
-/// Creates a host stream: a thread of its own that runs what is queued on it in order.
+/// Creates a host stream: a thread that executes the operations queued on it, in order.
 ///
-/// An operation on a stream returns at once. It takes its place among the operations of its
-/// communicator then, and runs when all that was queued before it on the stream, and on other
-/// streams for the same communicator, has ended. An operation on stream NULL waits for what was
-/// queued for its communicator. Different communicators on different streams run side by side.
+/// An operation on a stream returns at once. It takes its sequence number when it is called, and
+/// runs when the operations queued before it on this stream, and on other streams for the same
+/// communicator, have completed. An operation on stream NULL waits for those that are queued for
+/// its communicator. Operations of different communicators on different streams run concurrently.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
     boundary("nexarStreamCreate", || {
@@ -38,9 +38,9 @@ pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
     })
 }
 
-/// Waits until all that was queued on the stream has ended, and returns the first error among it
-/// since the last nexarStreamSynchronize: once, and its text is that of nexarGetLastError(NULL).
-/// NULL is nexarSuccess: its operations have ended.
+/// Waits until all operations queued on stream have completed. Returns the first error among those
+/// since the last nexarStreamSynchronize, once; nexarGetLastError(NULL) has its text. NULL is
+/// nexarSuccess, because operations on stream NULL have completed.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamSynchronize(stream: nexarStream_t) -> Code {
     boundary("nexarStreamSynchronize", || match find(stream)? {
@@ -49,8 +49,8 @@ pub extern "C" fn nexarStreamSynchronize(stream: nexarStream_t) -> Code {
     })
 }
 
-/// Without waiting: the error that nexarStreamSynchronize will return if there is one already,
-/// nexarInProgress if something queued has not ended, else nexarSuccess.
+/// Does not wait. Returns nexarSuccess if all queued operations have completed, nexarInProgress if
+/// not, or the error that nexarStreamSynchronize will return.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamQuery(stream: nexarStream_t) -> Code {
     boundary("nexarStreamQuery", || match find(stream)? {
@@ -59,8 +59,8 @@ pub extern "C" fn nexarStreamQuery(stream: nexarStream_t) -> Code {
     })
 }
 
-/// Waits until all that was queued on the stream has ended, and frees it: its handle is dead from
-/// the beginning of the call. An error that nexarStreamSynchronize has not returned is lost. NULL
+/// Waits until all operations queued on stream have completed, and frees it. The handle is invalid
+/// from the start of the call. An error that nexarStreamSynchronize has not returned is lost. NULL
 /// is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamDestroy(stream: nexarStream_t) -> Code {

@@ -6,41 +6,42 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// Bytes of a nexarUniqueId.
 pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
 
-/// The color of a rank that takes part in nexarCommSplit but wants no communicator.
+/// Color in nexarCommSplit of a rank that gets no communicator.
 pub const NEXAR_SPLIT_NOCOLOR: c_int = -1;
 
-/// The peer of nexarRecvTag that is any rank.
+/// Peer in nexarRecvTag: any rank.
 pub const NEXAR_ANY_SOURCE: c_int = -1;
 
-/// The tag of nexarRecvTag that is any tag.
+/// Tag in nexarRecvTag: any tag.
 pub const NEXAR_ANY_TAG: c_int = -1;
 
-/// First field after the size of a nexarConfig_t; set by NEXAR_CONFIG_INITIALIZER.
+/// Marks a nexarConfig_t that was initialised. In the header it is a hexadecimal macro of
+/// cmake/cbindgen.toml.
 pub const NEXAR_API_MAGIC: c_uint = 0xcafebeef;
 
-/// A member of a communicator: one rank's end of it. Opaque, never dereferenced.
+/// One rank of a communicator. Opaque; the library never dereferences a pointer to it.
 pub struct nexarComm;
 
-/// Handle of a communicator. A destroyed, foreign or random one is nexarInvalidArgument.
+/// Handle of one rank of a communicator.
 pub type nexarComm_t = *mut nexarComm;
 
-/// Handle of a stream that orders operations: of nexarStreamCreate, or of CUDA. NULL: the call
-/// returns when the result is there; with memory of a device, CUDA's default stream. A destroyed,
-/// foreign or random one is nexarInvalidArgument, where there is no CUDA.
+/// Handle of a stream that orders operations: of nexarStreamCreate, or a CUDA stream. NULL: the
+/// call returns when the result is there; with device memory, CUDA's default stream. Any
+/// other value is nexarInvalidArgument without CUDA; with CUDA, a value that was never a host stream
+/// is taken for a CUDA stream.
 pub type nexarStream_t = *mut c_void;
 
-/// What the ranks of a future communicator share to find each other. Keep it as secret as the
-/// data: who has it may join.
+/// Id by which the ranks of one new communicator find each other. Keep it as secret as the data:
+/// any process that has it can join.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nexarUniqueId {
     pub internal: [c_char; NEXAR_UNIQUE_ID_BYTES],
 }
 
-/// Settings of one communicator. Initialise with NEXAR_CONFIG_INITIALIZER, then set fields; a
-/// field left at NEXAR_CONFIG_UNDEF_INT or NULL takes its value from the environment or default, in
-/// nexarCommSplit from comm.
-/// The structure grows at its end in later versions.
+/// Settings of one communicator. Initialise it with NEXAR_CONFIG_INITIALIZER, then set fields. A
+/// field that is not set takes its value from the environment, else the default; in nexarCommSplit
+/// from comm. Later versions may add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nexarConfig_t {
@@ -50,17 +51,18 @@ pub struct nexarConfig_t {
     pub magic: c_uint,
     /// Set by the initialiser.
     pub version: c_uint,
-    /// 1, the default: initialisation waits. 0: it goes on in the background.
+    /// 1 (default): calls that create the communicator wait. 0: it is created in the background.
     pub blocking: c_int,
-    /// Longest time for all ranks to come, in milliseconds.
+    /// Milliseconds for all ranks to join; NEXAR_INIT_TIMEOUT_MS, 60,000 by default.
     pub initTimeoutMs: c_int,
-    /// Longest time for one operation, in milliseconds.
+    /// Milliseconds for one operation; NEXAR_OP_TIMEOUT_MS, 600,000 by default.
     pub opTimeoutMs: c_int,
-    /// A rank not heard from for this long is lost, in milliseconds.
+    /// Milliseconds of silence after which a rank is lost; NEXAR_PEER_TIMEOUT_MS, 5,000 by
+    /// default.
     pub peerTimeoutMs: c_int,
-    /// 0 or 1; has no effect, as communicators made by a split always share connections.
+    /// 0 or 1. Has no effect: a split always shares connections.
     pub splitShare: c_int,
-    /// Name in logs. Copied; may be NULL.
+    /// Name of the communicator in logs. The library copies it. NULL: a number.
     pub name: *const c_char,
 }
 
@@ -69,14 +71,15 @@ impl nexarConfig_t {
     pub(super) const UNDEF_INT: c_int = c_int::MIN;
 }
 
-/// Where the scalar of nexarRedOpCreatePreMulSum is. Values are NCCL's.
+/// When nexarRedOpCreatePreMulSum reads its scalar. Values are NCCL's.
 /// cbindgen:rename-all=prefix:nexar
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarResidence {
-    /// Read by each call that uses the operator, also in a group or on a stream.
+    /// By each call that uses the operator: host memory when the operation is called, device and
+    /// pinned memory in stream order.
     ScalarDevice = 0,
-    /// Read by nexarRedOpCreatePreMulSum, at once.
+    /// By nexarRedOpCreatePreMulSum. Host memory only.
     ScalarHostImmediate = 1,
 }
 

@@ -63,9 +63,10 @@ fn agree(one: (&str, usize), other: (&str, usize), rank: usize) -> Result<()> {
 const RECEIVED: [&str; 2] = ["recvcounts", "rdispls"];
 const SENT: [&str; 2] = ["sendcounts", "sdispls"];
 
-/// As nexarAllGather, of recvcounts[i] elements of rank i, which every rank gets rdispls[i]
-/// elements into its recvbuff. Every rank passes the same recvcounts. rdispls may be NULL: the
-/// blocks follow each other. In place when sendbuff == recvbuff + rdispls[rank].
+/// As nexarAllGather, with a count for each rank: rank i's recvcounts[i] elements are written at
+/// recvbuff + rdispls[i], in elements, on every rank. sendcount is recvcounts[rank]. Every rank
+/// passes the same recvcounts. If rdispls is NULL, the blocks are contiguous. In place if
+/// sendbuff == recvbuff + rdispls[rank].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllGatherV(
     sendbuff: *const c_void,
@@ -95,9 +96,9 @@ pub unsafe extern "C" fn nexarAllGatherV(
     })
 }
 
-/// As nexarReduceScatter, with blocks of recvcounts[i] elements for rank i, which follow each other
-/// in sendbuff. Every rank passes the same recvcounts. In place when recvbuff is this rank's block
-/// of sendbuff.
+/// As nexarReduceScatter, with a count for each rank: rank i receives a block of recvcounts[i]
+/// elements. The blocks are contiguous in sendbuff. Every rank passes the same recvcounts. In place
+/// if recvbuff is this rank's block of sendbuff.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarReduceScatterV(
     sendbuff: *const c_void,
@@ -125,11 +126,13 @@ pub unsafe extern "C" fn nexarReduceScatterV(
     })
 }
 
-/// As nexarAllToAll, with sendcounts[i] elements for rank i, sdispls[i] elements into sendbuff, and
-/// recvcounts[i] from it, rdispls[i] into recvbuff. The counts of each pair of ranks must agree; if
-/// not, every rank gets nexarInvalidUsage, or this one nexarInvalidArgument if the pair is itself.
-/// sdispls and rdispls may be NULL: the blocks follow each other. In place when sendbuff ==
-/// recvbuff and both have the same counts and displacements.
+/// As nexarAllToAll, with counts for each pair of ranks: sends sendcounts[i] elements at
+/// sendbuff + sdispls[i] to rank i, and receives recvcounts[i] elements at recvbuff + rdispls[i]
+/// from rank i. If sdispls or rdispls is NULL, those blocks are contiguous. In place if
+/// sendbuff == recvbuff and both sides have the same counts and displacements.
+///
+/// Sender and receiver of each block pass the same count. Otherwise every rank gets
+/// nexarInvalidUsage; for the block of a rank to itself, that rank alone gets nexarInvalidArgument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarAllToAllV(
     sendbuff: *const c_void,
@@ -167,10 +170,10 @@ pub unsafe extern "C" fn nexarAllToAllV(
     })
 }
 
-/// As nexarGather, of sendcount elements of each rank, which root gets rdispls[i] elements into its
-/// recvbuff; there recvcounts[i] must be rank i's sendcount. recvbuff, recvcounts and rdispls are
-/// ignored elsewhere. rdispls may be NULL: the blocks follow each other. In place at the root when
-/// sendbuff == recvbuff + rdispls[root].
+/// As nexarGather, with a count for each rank: the root receives sendcount elements from rank i at
+/// recvbuff + rdispls[i], and recvcounts[i] must be that count. recvbuff, recvcounts and rdispls
+/// are ignored on other ranks. If rdispls is NULL, the blocks are contiguous. In place at the root
+/// if sendbuff == recvbuff + rdispls[root].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarGatherV(
     sendbuff: *const c_void,
@@ -206,10 +209,10 @@ pub unsafe extern "C" fn nexarGatherV(
     })
 }
 
-/// As nexarScatter, of sendcounts[i] elements for rank i, sdispls[i] elements into root's sendbuff;
-/// they must be rank i's recvcount. sendbuff, sendcounts and sdispls are ignored elsewhere. sdispls
-/// may be NULL: the blocks follow each other. In place at the root when recvbuff == sendbuff +
-/// sdispls[root].
+/// As nexarScatter, with a count for each rank: the root sends sendcounts[i] elements at
+/// sendbuff + sdispls[i] to rank i, whose recvcount must be that count. sendbuff, sendcounts and
+/// sdispls are ignored on other ranks. If sdispls is NULL, the blocks are contiguous. In place at
+/// the root if recvbuff == sendbuff + sdispls[root].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarScatterV(
     sendbuff: *const c_void,

@@ -8,8 +8,8 @@ use super::arguments::Out;
 use super::boundary::{self, boundary};
 use super::types::{ResultCode, nexarComm_t};
 
-/// Gives the version of the library: NEXAR_VERSION(major, minor, patch).
-/// Compare it with NEXAR_VERSION_CODE, the version of this header.
+/// Writes the version of the library to version, as NEXAR_VERSION(major, minor, patch). Compare it
+/// with NEXAR_VERSION_CODE, the version of this header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarGetVersion(version: *mut c_int) -> Code {
     boundary("nexarGetVersion", || {
@@ -20,8 +20,8 @@ pub unsafe extern "C" fn nexarGetVersion(version: *mut c_int) -> Code {
     })
 }
 
-/// A short sentence for a result. Lives as long as the library; any int may be asked about.
-/// What happened in full is in nexarGetLastError.
+/// Returns a short sentence for a result, for any int. The text lives as long as the library. It
+/// never fails. nexarGetLastError has the details.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGetErrorString(result: ResultCode) -> *const c_char {
     let code = Code::ALL.into_iter().find(|code| *code as c_int == result);
@@ -40,9 +40,11 @@ pub extern "C" fn nexarGetErrorString(result: ResultCode) -> *const c_char {
     text.as_ptr()
 }
 
-/// The full text of the last error: of calls on comm, or of its failure if that came later; with
-/// comm NULL, of any call this thread made. Empty if there was none, never NULL. Valid until this
-/// thread's next nexarGetLastError. A success does not clear it.
+/// Returns the text of the last error: the function, the cause and the rank to blame. With comm,
+/// the last error of a call on comm, or the failure of comm if that is newer; with NULL, the last
+/// error of any call of this thread. An empty text means that there was none. The text is never
+/// NULL and stays valid until this thread calls nexarGetLastError again. A success does not clear
+/// it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarGetLastError(comm: nexarComm_t) -> *const c_char {
     boundary::last_error(comm)

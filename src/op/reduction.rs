@@ -1,7 +1,6 @@
 //! Reduction operators: what the ranks of a call agree on, and how this rank applies it.
 //!
-//! Leaves the arithmetic to `reduce`. Invariant: a `Fold` is an operator on a type that it is
-//! defined for.
+//! Leaves the arithmetic to `reduce`. Invariant: the operator of a `Fold` is defined for its type.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +8,10 @@ use std::sync::Arc;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
 
-/// Reduction operator. Values up to 4 are NCCL's; nexar's own begin at 32 and take integers only.
-/// Integers wrap. Floats of 8 and 16 bits are computed in float32 and rounded to nearest even at
-/// every fold. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a
-/// thread (rounding, flushed subnormals, traps) changes no result; a reduction may raise exception
+/// Reduction operator. Values up to 4 are NCCL's; nexar's own start at 32 and are for integers.
+/// Integers wrap. Each step on floats of 8 and 16 bits computes in float32 and rounds to nearest
+/// even. A NaN operand gives the canonical NaN; -0 < +0. The floating-point environment of a thread
+/// (rounding mode, flushed subnormals, traps) changes no result; a reduction may raise exception
 /// flags.
 /// cbindgen:rename-all=prefix:nexar
 #[repr(C)]
@@ -34,7 +33,8 @@ pub enum RedOp {
     LogicalOr = 36,
     /// 1 if an odd number of elements is non-zero, else 0.
     LogicalXor = 37,
-    /// Not an operator: makes room for operators created at run time, from 0x10000, in C++.
+    /// Not an operator. It gives the enum the range of operators created at run time (from
+    /// 0x10000), which C++ needs.
     MaxRedOp = 0x7fffffff,
 }
 
@@ -54,13 +54,13 @@ impl RedOp {
         Self::LogicalXor,
     ];
 
-    /// The operator with this number in C. `None` if there is none.
+    /// The operator with this number in C. `None` if no operator has it.
     #[inline(always)]
     pub fn from_code(code: i32) -> Option<Self> {
         let is_meant = |redop: &Self| *redop as i32 == code;
-        // The index of the first ones is their number.
-        let there = Self::ALL.get(code as usize).copied().filter(is_meant);
-        there.or_else(|| Self::ALL.into_iter().find(is_meant))
+        // The number of the first operators is their index.
+        let at_index = Self::ALL.get(code as usize).copied().filter(is_meant);
+        at_index.or_else(|| Self::ALL.into_iter().find(is_meant))
     }
 
     pub fn name(self) -> &'static str {
@@ -81,7 +81,7 @@ impl RedOp {
     }
 }
 
-/// An operator on a type it is defined for. `reduce` knows how to apply every value of this type.
+/// A built-in operator on an element type for which it is defined. `reduce` can apply every value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
     dtype: DataType,
@@ -89,6 +89,7 @@ pub struct Fold {
 }
 
 impl Fold {
+    /// Fails if the operator is not defined for the type.
     #[inline(always)]
     pub fn new(dtype: DataType, redop: RedOp) -> Result<Self> {
         let refused = |why| Error::Argument(format!("{} on {dtype}: {why}", redop.name()));
@@ -108,7 +109,7 @@ impl Fold {
         self.dtype
     }
 
-    /// The operator for elements that are prepared already and will be finished later.
+    /// The operator between `prepare` and `finish`: a sum for an average, else the same.
     pub fn after_prepare(self) -> Self {
         match self.redop {
             RedOp::Avg => Self { redop: RedOp::Sum, ..self },
@@ -121,7 +122,8 @@ impl Fold {
     }
 }
 
-/// What the ranks of a call that reduces must agree on. How this rank does it is a `Reducer`.
+/// The type and operator on which the ranks of a call must agree. A `Reducer` says how this rank
+/// applies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
     pub dtype: DataType,
@@ -131,7 +133,7 @@ pub struct Reduction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     Known(RedOp),
-    /// A sum of what each rank has multiplied by a scalar of its own.
+    /// Each rank multiplies its elements by a scalar of its own; the products are summed.
     PreMulSum,
     /// A function of the program.
     User {
@@ -140,13 +142,13 @@ pub enum Operator {
 }
 
 impl Reduction {
-    /// Whether operands may change places.
+    /// Whether operands may be exchanged.
     pub fn is_commutative(&self) -> bool {
         self.operator != Operator::User { commutative: false }
     }
 }
 
-/// How this rank does its part of a reduction. `reduce` knows how to apply every value.
+/// How this rank executes its part of a reduction. `reduce` can apply every value.
 #[derive(Clone)]
 pub enum Reducer {
     Known(Fold),
@@ -154,19 +156,19 @@ pub enum Reducer {
     User { dtype: DataType, commutative: bool, function: Arc<UserFunction> },
 }
 
-/// What a rank multiplies its elements by.
+/// The factor of this rank's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar {
-    /// The first bytes are one element.
+    /// The value: the first bytes are one element.
     Here([u8; 8]),
-    /// At this address of a device. It is copied before the operation begins.
+    /// An address of device memory. The value is copied before the operation begins.
     OnDevice(u64),
-    /// At this address of pinned host memory. It is copied in the order of a stream; without a
-    /// stream it is `now`, which was there when the caller called.
+    /// An address of pinned host memory. With a stream, the value is copied in stream order; without
+    /// one it is `now`, which was read during the call.
     Pinned { address: u64, now: [u8; 8] },
 }
 
-/// A function of the program: folds the left operands, which come first, into the right ones.
+/// A function of the program: reduces its first argument, the left operands, into the second.
 pub type UserFunction = dyn Fn(&[u8], &mut [u8]) + Send + Sync;
 
 impl Reducer {
