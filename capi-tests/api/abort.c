@@ -1,4 +1,4 @@
-/* Abort, and ranks that leave while others wait for them. */
+/* nexarCommAbort, and nexarCommDestroy of a rank that others wait for. */
 #define _GNU_SOURCE
 #include <sched.h>
 
@@ -14,7 +14,7 @@ struct wait {
   char texts[RANKS][300];
 };
 
-/* All ranks but one make a call that cannot end without it. */
+/* All ranks but one make a call that cannot complete without that one. */
 static void wait_in_vain(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n;
   struct wait *wait = arg;
@@ -39,8 +39,8 @@ static void *wait_on_all_ranks(void *arg) {
 }
 
 /*
- * Begins the waiting calls and ends `victim` with `end` about when it is inside. False if that was
- * too early, so that the victim's own call met a dead handle.
+ * Starts the waiting calls and ends the communicator of `victim` with `end` about when its call has
+ * begun. False if that was too early, so that the victim's own call got an invalid handle.
  */
 static bool end_while_waiting(struct scene *scene, enum function function, int victim,
                               nexarResult_t (*end)(nexarComm_t), long patience) {
@@ -73,7 +73,7 @@ static void destroy_the_others(struct scene *scene, int victim) {
                nexarCommDestroy(scene->comms[rank]));
 }
 
-/* Calls that every rank must wait in until all have come. */
+/* Calls in which every rank waits for all others. */
 static const enum function waiting_calls[] = {
     ALL_REDUCE,   ALL_GATHER,       REDUCE_SCATTER, ALL_REDUCE_BUCKETED, ALL_TO_ALL,
     ALL_GATHER_V, REDUCE_SCATTER_V, ALL_TO_ALL_V,   BARRIER};
@@ -94,7 +94,7 @@ static void abort_ends_a_call_that_another_thread_is_inside(void) {
   }
 }
 
-static void abort_of_a_rank_that_never_came_ends_the_calls_of_the_others(void) {
+static void abort_of_a_rank_that_made_no_call_ends_the_calls_of_the_others(void) {
   for (size_t i = 0; i < COUNT_OF(waiting_calls); i++) {
     struct scene scene;
     end_while_waiting(&scene, waiting_calls[i], LATE, nexarCommAbort, 0);
@@ -114,7 +114,7 @@ static void destroying_a_rank_that_others_wait_for_ends_their_calls(void) {
   }
 }
 
-static void abort_before_any_call_is_told_to_the_other_ranks(void) {
+static void abort_before_any_call_is_reported_to_the_other_ranks(void) {
   nexarComm_t comms[2];
   nexarResult_t error = nexarSuccess;
   CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL));
@@ -145,9 +145,9 @@ static void an_abort_leaves_other_communicators_alone(void) {
 
 static const struct test_case cases[] = {
     CASE(abort_ends_a_call_that_another_thread_is_inside),
-    CASE(abort_of_a_rank_that_never_came_ends_the_calls_of_the_others),
+    CASE(abort_of_a_rank_that_made_no_call_ends_the_calls_of_the_others),
     CASE(destroying_a_rank_that_others_wait_for_ends_their_calls),
-    CASE(abort_before_any_call_is_told_to_the_other_ranks),
+    CASE(abort_before_any_call_is_reported_to_the_other_ranks),
     CASE(every_rank_may_abort),
     CASE(an_abort_leaves_other_communicators_alone),
 };

@@ -1,4 +1,4 @@
-/* Wrong arguments of collectives: refused with their code, and the communicator goes on. */
+/* Invalid arguments of collectives: refused with their code, and the communicator stays usable. */
 #define _GNU_SOURCE
 #include "support/calls.h"
 #include "support/ranks.h"
@@ -7,58 +7,58 @@
 #define BLOCK (ELEMENTS * sizeof(float))
 #define APART 256 /* bytes between sendbuff and recvbuff */
 
-/* One rank walking through the misuses. */
-struct walk {
+/* The state of one rank that goes through the misuses. */
+struct state {
   int rank, n, pass, number;
   nexarComm_t comm, destroyed;
   unsigned char *memory; /* sendbuff in its middle, recvbuff APART bytes behind */
 };
 
-static struct call good_call(const struct walk *walk, enum function f) {
-  unsigned char *send = walk->memory + APART;
+static struct call good_call(const struct state *state, enum function f) {
+  unsigned char *send = state->memory + APART;
   return (struct call){.function = f, .send = send, .recv = send + APART, .count = ELEMENTS,
-                       .datatype = nexarFloat32, .op = nexarSum, .root = walk->rank,
-                       .comm = walk->comm};
+                       .datatype = nexarFloat32, .op = nexarSum, .root = state->rank,
+                       .comm = state->comm};
 }
 
 /*
- * Makes the wrong call on one rank only, in every pass on another one, then a right call on all:
- * the ranks that were not told of the misuse must not have noticed it.
+ * Makes the invalid call on one rank only, in every pass on another one, then a valid call on all
+ * ranks: a refused call must not affect the others.
  */
-static void refuse(struct walk *walk, struct call call, const char *argument) {
-  if ((walk->number++ + walk->pass) % walk->n == walk->rank) {
+static void refuse(struct state *state, struct call call, const char *argument) {
+  if ((state->number++ + state->pass) % state->n == state->rank) {
     unsigned char before[4 * APART];
-    memcpy(before, walk->memory, sizeof before);
+    memcpy(before, state->memory, sizeof before);
     nexarResult_t result = make_call(call);
     if (result != nexarInvalidArgument)
       check_failed(__FILE__, __LINE__, "%s with a wrong %s returned %d",
                    function_names[call.function], argument, (int)result);
     CHECK_TEXT(nexarGetLastError(NULL), function_names[call.function]);
     CHECK_TEXT(nexarGetLastError(NULL), argument);
-    if (call.comm == walk->comm) {
-      CHECK_TEXT(nexarGetLastError(walk->comm), function_names[call.function]);
-      CHECK_TEXT(nexarGetLastError(walk->comm), argument);
+    if (call.comm == state->comm) {
+      CHECK_TEXT(nexarGetLastError(state->comm), function_names[call.function]);
+      CHECK_TEXT(nexarGetLastError(state->comm), argument);
     }
-    CHECK(memcmp(before, walk->memory, sizeof before) == 0);
+    CHECK(memcmp(before, state->memory, sizeof before) == 0);
   }
-  check_it_works(walk->rank, walk->n, walk->comm);
+  check_it_works(state->rank, state->n, state->comm);
 }
 
-/* Refuses each function's call after `change` of it, a statement on `call`. */
+/* Expects each function's call to be refused after `change`, a statement that modifies `call`. */
 #define REFUSE_IF(applies, argument, change)                                                       \
   for (enum function f = 0; f < FUNCTIONS; f++) {                                                  \
-    struct call call = good_call(walk, f);                                                         \
+    struct call call = good_call(state, f);                                                        \
     if (!(applies)) continue;                                                                      \
     change;                                                                                        \
-    refuse(walk, call, argument);                                                                  \
+    refuse(state, call, argument);                                                                 \
   }
 
-static void wrong_handles(struct walk *walk) {
+static void wrong_handles(struct state *state) {
   int on_the_stack;
   void *on_the_heap = malloc(64);
   const nexarComm_t handles[] = {
       NULL,
-      walk->destroyed,
+      state->destroyed,
       (nexarComm_t)0x123456789abcdef,
       (nexarComm_t)1,
       (nexarComm_t)UINTPTR_MAX,
@@ -69,7 +69,7 @@ static void wrong_handles(struct walk *walk) {
   free(on_the_heap);
 }
 
-static void wrong_enums(struct walk *walk) {
+static void wrong_enums(struct state *state) {
   const int datatypes[] = {-1, 12, 31, 34, INT_MIN, INT_MAX};
   for (size_t i = 0; i < COUNT_OF(datatypes); i++)
     REFUSE_IF(has_buffers(f), "datatype", call.datatype = datatypes[i])
@@ -77,12 +77,12 @@ static void wrong_enums(struct walk *walk) {
   for (size_t i = 0; i < COUNT_OF(ops); i++) REFUSE_IF(has_op(f), "op", call.op = ops[i])
 }
 
-static void averages_of_scans(struct walk *walk) {
+static void averages_of_scans(struct state *state) {
   REFUSE_IF(f == SCAN || f == EX_SCAN, "avg", call.op = nexarAvg)
   REFUSE_IF(f == SCAN || f == EX_SCAN, "avg", (call.op = nexarAvg, call.datatype = nexarInt32))
 }
 
-static void ops_on_types_they_are_not_defined_for(struct walk *walk) {
+static void ops_on_types_they_are_not_defined_for(struct state *state) {
   const struct { int code; const char *name; } floats[] = {
       {nexarFloat16, "float16"}, {nexarFloat32, "float32"},
       {nexarFloat64, "float64"}, {nexarBfloat16, "bfloat16"},
@@ -92,12 +92,12 @@ static void ops_on_types_they_are_not_defined_for(struct walk *walk) {
       REFUSE_IF(has_op(f), floats[i].name, (call.datatype = floats[i].code, call.op = op))
 }
 
-static void wrong_roots(struct walk *walk) {
-  const int roots[] = {-1, walk->n, walk->n + 1, INT_MIN, INT_MAX};
+static void wrong_roots(struct state *state) {
+  const int roots[] = {-1, state->n, state->n + 1, INT_MIN, INT_MAX};
   for (size_t i = 0; i < COUNT_OF(roots); i++) REFUSE_IF(has_root(f), "root", call.root = roots[i])
 }
 
-static void wrong_addresses(struct walk *walk) {
+static void wrong_addresses(struct state *state) {
   void *near_the_end = (void *)(UINTPTR_MAX - 7);
   REFUSE_IF(has_sendbuff(f), "sendbuff is NULL", call.send = NULL)
   REFUSE_IF(has_buffers(f), f == ALL_REDUCE_BUCKETED ? "buffs" : "buff is NULL", call.recv = NULL)
@@ -106,9 +106,9 @@ static void wrong_addresses(struct walk *walk) {
             call.recv = near_the_end)
 }
 
-/* Four bytes per element: the product wraps to a small number, or exceeds the largest object. */
-static void counts_beyond_the_address_space(struct walk *walk) {
-  const size_t n = (size_t)walk->n;
+/* The elements have 4 bytes: the size in bytes wraps to a small number, or exceeds SIZE_MAX / 2. */
+static void counts_beyond_the_address_space(struct state *state) {
+  const size_t n = (size_t)state->n;
   const size_t counts[] = {SIZE_MAX,         SIZE_MAX / 2,     SIZE_MAX / 4,
                            SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1};
   for (size_t i = 0; i < COUNT_OF(counts); i++)
@@ -119,7 +119,7 @@ static void counts_beyond_the_address_space(struct walk *walk) {
               call.count = all_blocks[i])
 }
 
-static void partial_overlaps(struct walk *walk) {
+static void partial_overlaps(struct state *state) {
   const int shifts[] = {1, 4, (int)BLOCK - 1, -1, -4, 1 - (int)BLOCK};
   for (size_t i = 0; i < COUNT_OF(shifts); i++)
     REFUSE_IF(f == ALL_REDUCE || f == REDUCE || f == BROADCAST || f == SCAN || f == EX_SCAN ||
@@ -127,11 +127,11 @@ static void partial_overlaps(struct walk *walk) {
               "sendbuff and recvbuff overlap", call.recv = (char *)call.send + shifts[i])
 }
 
-/* In place is at this rank's block and nowhere else in the larger buffer. */
-static void blocks_at_a_wrong_offset(struct walk *walk) {
-  const size_t whole = (size_t)walk->n * BLOCK, own = (size_t)walk->rank * BLOCK;
+/* The only overlap allowed is with this rank's own block of the larger buffer. */
+static void blocks_at_a_wrong_offset(struct state *state) {
+  const size_t whole = (size_t)state->n * BLOCK, own = (size_t)state->rank * BLOCK;
   for (size_t offset = 0; offset < whole; offset += 4) {
-    /* All ranks must make the same number of steps; a rank has nothing wrong to do at its own. */
+    /* All ranks must make equally many calls; at its own block a rank shifts the offset by one. */
     const size_t wrong = offset == own ? own + 1 : offset;
     REFUSE_IF(receives_blocks(f), "sendbuff and recvbuff overlap",
               call.send = (char *)call.recv + wrong)
@@ -140,32 +140,32 @@ static void blocks_at_a_wrong_offset(struct walk *walk) {
   }
 }
 
-static void streams_that_are_none(struct walk *walk) {
+static void invalid_streams(struct state *state) {
   int on_the_stack;
   REFUSE_IF(true, "stream", call.stream = &on_the_stack)
   REFUSE_IF(true, "stream", call.stream = (nexarStream_t)1)
   REFUSE_IF(true, "stream", call.stream = (nexarStream_t)UINTPTR_MAX)
 }
 
-typedef void misuse(struct walk *walk);
+typedef void misuse(struct state *state);
 
 static void misuse_in_turn(int rank, int n, nexarComm_t comm, void *arg) {
-  misuse *const *misuse_them = arg;
-  struct walk walk = {.rank = rank, .n = n, .comm = comm};
-  CHECK_CODE(nexarSuccess, nexarCommInitAll(&walk.destroyed, 1, NULL));
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(walk.destroyed));
-  walk.memory = malloc(4 * APART);
-  for (int i = 0; i < 4 * APART; i++) walk.memory[i] = (unsigned char)i;
-  for (walk.pass = 0; walk.pass < n; walk.pass++) {
-    walk.number = 0;
-    (*misuse_them)(&walk);
+  misuse *const *misuse_function = arg;
+  struct state state = {.rank = rank, .n = n, .comm = comm};
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(&state.destroyed, 1, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(state.destroyed));
+  state.memory = malloc(4 * APART);
+  for (int i = 0; i < 4 * APART; i++) state.memory[i] = (unsigned char)i;
+  for (state.pass = 0; state.pass < n; state.pass++) {
+    state.number = 0;
+    (*misuse_function)(&state);
   }
-  free(walk.memory);
+  free(state.memory);
 }
 
-static void refused_in_worlds_of_one_and_three(misuse *misuse_them) {
-  run_ranks(1, misuse_in_turn, &misuse_them);
-  run_ranks(3, misuse_in_turn, &misuse_them);
+static void refused_in_worlds_of_one_and_three(misuse *misuse_function) {
+  run_ranks(1, misuse_in_turn, &misuse_function);
+  run_ranks(3, misuse_in_turn, &misuse_function);
 }
 
 #define REFUSED(what)                                                                              \
@@ -180,9 +180,9 @@ REFUSED(wrong_addresses)
 REFUSED(counts_beyond_the_address_space)
 REFUSED(partial_overlaps)
 REFUSED(blocks_at_a_wrong_offset)
-REFUSED(streams_that_are_none)
+REFUSED(invalid_streams)
 
-static void count_nothing(int rank, int n, nexarComm_t comm, void *arg) {
+static void pass_a_count_of_zero(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   const uintptr_t addresses[] = {0, 1, UINTPTR_MAX};
   for (enum function f = 0; f < FUNCTIONS; f++) {
@@ -196,12 +196,12 @@ static void count_nothing(int rank, int n, nexarComm_t comm, void *arg) {
 }
 
 static void a_count_of_zero_takes_any_address(void) {
-  run_ranks(1, count_nothing, NULL);
-  run_ranks(3, count_nothing, NULL);
+  run_ranks(1, pass_a_count_of_zero, NULL);
+  run_ranks(3, pass_a_count_of_zero, NULL);
 }
 
-/* A count of zero excuses the buffers and nothing else. */
-static void count_nothing_wrongly(int rank, int n, nexarComm_t comm, void *arg) {
+/* With a count of zero, only the buffers are not checked. */
+static void pass_a_count_of_zero_and_wrong_arguments(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   for (enum function f = 0; f < BARRIER; f++) {
     const struct call call = {.function = f, .datatype = nexarInt32, .comm = comm};
@@ -222,10 +222,10 @@ static void count_nothing_wrongly(int rank, int n, nexarComm_t comm, void *arg) 
 }
 
 static void a_count_of_zero_does_not_excuse_the_other_arguments(void) {
-  run_ranks(3, count_nothing_wrongly, NULL);
+  run_ranks(3, pass_a_count_of_zero_and_wrong_arguments, NULL);
 }
 
-/* NULL, no memory at all, and an overlap that would be refused where the buffer means something. */
+/* Garbage: NULL, invalid addresses, and an overlap that is refused where the buffer is used. */
 static void pass_garbage_where_it_is_ignored(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   const enum function rooted[] = {REDUCE, BROADCAST, GATHER, SCATTER, GATHER_V, SCATTER_V};
@@ -252,7 +252,7 @@ static void pass_garbage_where_it_is_ignored(int rank, int n, nexarComm_t comm, 
       }
 }
 
-static void buffers_that_mean_nothing_on_a_rank_are_not_looked_at(void) {
+static void buffers_that_a_rank_does_not_use_are_not_checked(void) {
   run_ranks(3, pass_garbage_where_it_is_ignored, NULL);
 }
 
@@ -266,10 +266,10 @@ static const struct test_case cases[] = {
     CASE(counts_beyond_the_address_space_are_refused),
     CASE(partial_overlaps_are_refused),
     CASE(blocks_at_a_wrong_offset_are_refused),
-    CASE(streams_that_are_none_are_refused),
+    CASE(invalid_streams_are_refused),
     CASE(a_count_of_zero_takes_any_address),
     CASE(a_count_of_zero_does_not_excuse_the_other_arguments),
-    CASE(buffers_that_mean_nothing_on_a_rank_are_not_looked_at),
+    CASE(buffers_that_a_rank_does_not_use_are_not_checked),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,25 +1,25 @@
-/* Communicators: made, asked and ended in every order, right and wrong. */
+/* Creating, querying and destroying communicators, in every order, valid or not. */
 #define _GNU_SOURCE
 #include "support/calls.h"
 #include "support/ranks.h"
 
-#define MARK ((nexarComm_t)0x5a5a5a5a)
+#define UNWRITTEN ((nexarComm_t)0x5a5a5a5a)
 
 static void refuse_init(nexarResult_t code, int ndev, const int *devlist, const char *argument) {
-  nexarComm_t comms[3] = {MARK, MARK, MARK};
+  nexarComm_t comms[3] = {UNWRITTEN, UNWRITTEN, UNWRITTEN};
   CHECK_CODE(code, nexarCommInitAll(comms, ndev, devlist));
   CHECK_TEXT(nexarGetLastError(NULL), "nexarCommInitAll");
   CHECK_TEXT(nexarGetLastError(NULL), argument);
-  for (int i = 0; i < 3; i++) CHECK(comms[i] == MARK);
+  for (int i = 0; i < 3; i++) CHECK(comms[i] == UNWRITTEN);
 }
 
-static void a_wrong_number_of_ranks_makes_nothing(void) {
+static void a_wrong_number_of_ranks_creates_nothing(void) {
   const int numbers[] = {0, -1, 257, INT_MIN, INT_MAX};
   for (size_t i = 0; i < COUNT_OF(numbers); i++)
     refuse_init(nexarInvalidArgument, numbers[i], NULL, "ndev");
 }
 
-static void the_largest_number_of_ranks_makes_them_all(void) {
+static void the_largest_number_of_ranks_is_created(void) {
   nexarComm_t comms[256];
   CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 256, NULL));
   for (int i = 0; i < 256; i++) {
@@ -30,18 +30,18 @@ static void the_largest_number_of_ranks_makes_them_all(void) {
   }
 }
 
-static void a_wrong_device_list_makes_nothing(void) {
+static void a_wrong_device_list_creates_nothing(void) {
   const int negative[] = {0, -1, 2}, twice[] = {4, 1, 4};
   refuse_init(nexarInvalidArgument, 3, negative, "devlist[1]");
   refuse_init(nexarInvalidUsage, 3, twice, "devlist names device 4 twice");
 }
 
-static void handles_need_a_place(void) {
+static void a_null_output_for_handles_is_refused(void) {
   CHECK_CODE(nexarInvalidArgument, nexarCommInitAll(NULL, 2, NULL));
   CHECK_TEXT(nexarGetLastError(NULL), "comms is NULL");
 }
 
-static void ask_who_i_am(int rank, int n, nexarComm_t comm, void *arg) {
+static void query_rank_and_count(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int count = -1, own = -1;
   nexarResult_t error = nexarInternalError;
@@ -54,15 +54,15 @@ static void ask_who_i_am(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void every_rank_knows_its_number_and_the_others(void) {
-  for (int n = 1; n <= 9; n++) run_ranks(n, ask_who_i_am, NULL);
+static void every_rank_knows_its_rank_and_the_count(void) {
+  for (int n = 1; n <= 9; n++) run_ranks(n, query_rank_and_count, NULL);
 }
 
-static void devices_mean_nothing_on_host_memory(void) {
+static void devices_do_not_matter_for_host_memory(void) {
   const int devlist[] = {7, 0, 1000000};
   nexarComm_t comms[3];
   CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 3, devlist));
-  run_threads(3, comms, ask_who_i_am, NULL);
+  run_threads(3, comms, query_rank_and_count, NULL);
   for (int i = 0; i < 3; i++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[i]));
 }
 
@@ -92,7 +92,7 @@ static void a_rank_has_the_device_that_it_was_given(void) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
 }
 
-static void ask_for_nothing(int rank, int n, nexarComm_t comm, void *arg) {
+static void query_into_null(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   CHECK_CODE(nexarInvalidArgument, nexarCommCount(comm, NULL));
   CHECK_TEXT(nexarGetLastError(comm), "nexarCommCount: count is NULL");
@@ -103,12 +103,12 @@ static void ask_for_nothing(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void an_answer_needs_a_place(void) {
-  run_ranks(1, ask_for_nothing, NULL);
-  run_ranks(3, ask_for_nothing, NULL);
+static void a_null_output_of_a_query_is_refused(void) {
+  run_ranks(1, query_into_null, NULL);
+  run_ranks(3, query_into_null, NULL);
 }
 
-static void null_is_nothing_to_end_but_nothing_to_ask_either(void) {
+static void null_can_be_destroyed_but_not_queried(void) {
   int number = 77;
   nexarResult_t error = nexarTimeout;
   CHECK_CODE(nexarSuccess, nexarCommFinalize(NULL));
@@ -122,7 +122,7 @@ static void null_is_nothing_to_end_but_nothing_to_ask_either(void) {
   CHECK_EQ(nexarTimeout, error);
 }
 
-/* Every function that takes a handle refuses this one and leaves its out-parameters alone. */
+/* Every function that takes a handle refuses this one and does not write its output parameters. */
 static void check_it_is_dead(nexarComm_t comm) {
   int number = 77, data[4] = {1, 2, 3, 4};
   nexarResult_t error = nexarTimeout;
@@ -200,7 +200,7 @@ static void ranks_may_finalize_while_peers_are_still_inside_the_last_operation(v
   for (int round = 0; round < 20; round++) run_ranks(4, finalize_when_done, NULL);
 }
 
-/* The root's broadcast returns before the others have read it. */
+/* The root's broadcast may return before the other ranks have received. */
 static void leave_after_sending(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n, (void)arg;
   int32_t data[1000] = {0};
@@ -230,15 +230,15 @@ static void a_new_communicator_is_not_mistaken_for_a_destroyed_one(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(a_wrong_number_of_ranks_makes_nothing),
-    CASE(the_largest_number_of_ranks_makes_them_all),
-    CASE(a_wrong_device_list_makes_nothing),
-    CASE(handles_need_a_place),
-    CASE(every_rank_knows_its_number_and_the_others),
-    CASE(devices_mean_nothing_on_host_memory),
+    CASE(a_wrong_number_of_ranks_creates_nothing),
+    CASE(the_largest_number_of_ranks_is_created),
+    CASE(a_wrong_device_list_creates_nothing),
+    CASE(a_null_output_for_handles_is_refused),
+    CASE(every_rank_knows_its_rank_and_the_count),
+    CASE(devices_do_not_matter_for_host_memory),
     CASE(a_rank_has_the_device_that_it_was_given),
-    CASE(an_answer_needs_a_place),
-    CASE(null_is_nothing_to_end_but_nothing_to_ask_either),
+    CASE(a_null_output_of_a_query_is_refused),
+    CASE(null_can_be_destroyed_but_not_queried),
     CASE(a_destroyed_communicator_is_dead),
     CASE(an_aborted_communicator_is_dead),
     CASE(a_finalized_communicator_takes_no_operations_and_can_be_destroyed),

@@ -1,6 +1,6 @@
 /*
- * The environment is read at the first call of a process, so every case runs in a child of this
- * one, which itself makes no call.
+ * The NEXAR_* variables. A process reads them at its first call, so every case runs in a child of
+ * this process, which itself makes no call.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -10,7 +10,7 @@
 
 #include "support/ranks.h"
 
-/* Of this run alone, below the system's directory for temporary files. */
+/* The scratch directory of this run. */
 static char directory[200];
 
 static void path_of(char path[300], const char *name) {
@@ -56,7 +56,7 @@ static void check_nothing_was_printed(void) {
   if (printed[0]) check_failed(__FILE__, __LINE__, "printed: %s", printed);
 }
 
-/* What the child wrote to its log file of these ranks; "-" for no rank. */
+/* Reads the log that the child wrote for a rank, or for no rank ("-"). */
 static void read_log(pid_t child, const char *rank, char *text, size_t size) {
   char name[60];
   snprintf(name, sizeof name, "log.%d.%s", (int)child, rank);
@@ -70,8 +70,8 @@ static void log_to_files(const char *level) {
   setenv("NEXAR_DEBUG_FILE", path, 1);
 }
 
-/* A failure of every sort: a wrong argument, a wrong handle, a mismatch, an abort. */
-static void get_everything_wrong(void) {
+/* Fails in every way: an invalid argument, an invalid handle, a mismatch, an abort. */
+static void fail_in_every_way(void) {
   nexarComm_t comms[2];
   int version, data = 0;
   CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
@@ -87,7 +87,7 @@ static void get_everything_wrong(void) {
 
 static const char *wrong_name, *wrong_value, *named_value;
 
-static void a_wrong_value_makes_no_communicator(void) {
+static void a_wrong_value_creates_no_communicator(void) {
   nexarComm_t comm = (nexarComm_t)0x5a5a;
   int version = 0;
   setenv(wrong_name, wrong_value, 1);
@@ -115,13 +115,13 @@ static void wrong_values_are_named_with_their_variable(void) {
     wrong_name = wrong[i][0];
     wrong_value = wrong[i][1];
     named_value = wrong[i][2];
-    in_a_child(a_wrong_value_makes_no_communicator);
+    in_a_child(a_wrong_value_creates_no_communicator);
     check_nothing_was_printed();
   }
 }
 
 static void nothing_is_printed_unless_asked(void) {
-  in_a_child(get_everything_wrong);
+  in_a_child(fail_in_every_way);
   check_nothing_was_printed();
 }
 
@@ -130,10 +130,10 @@ static const char *subsystems;
 static void with_chosen_subsystems(void) {
   log_to_files("INFO");
   setenv("NEXAR_DEBUG_SUBSYS", subsystems, 1);
-  get_everything_wrong();
+  fail_in_every_way();
 }
 
-/* Of calls, in capi; of a communicator's end, in comm. */
+/* The subsystem capi logs calls; comm logs the end of a communicator. */
 static void only_chosen_subsystems_are_logged(void) {
   const struct {
     const char *chosen;
@@ -157,7 +157,7 @@ static void without_a_level(void) {
   char path[300];
   path_of(path, "unasked.%p.%r");
   setenv("NEXAR_DEBUG_FILE", path, 1);
-  get_everything_wrong();
+  fail_in_every_way();
 }
 
 static void a_log_file_alone_logs_nothing(void) {
@@ -171,7 +171,7 @@ static void a_log_file_alone_logs_nothing(void) {
 
 static void with_info(void) {
   log_to_files("INFO");
-  get_everything_wrong();
+  fail_in_every_way();
 }
 
 static void a_log_goes_to_its_file_and_nowhere_else(void) {
@@ -218,7 +218,7 @@ static void without_a_file_the_log_goes_to_stderr(void) {
 static void to_nowhere(void) {
   setenv("NEXAR_DEBUG", "TRACE", 1);
   setenv("NEXAR_DEBUG_FILE", "/nonexistent/directory/log", 1);
-  get_everything_wrong();
+  fail_in_every_way();
 }
 
 static void a_log_whose_file_cannot_be_opened_goes_to_stderr(void) {
@@ -240,7 +240,7 @@ static void *write_the_log(void *arg) {
   return NULL;
 }
 
-/* A child may inherit the log's lock in the hands of a thread that it does not have. */
+/* The log's lock may be held by a thread that the child does not inherit. */
 static void fork_while_others_write_the_log(void) {
   pthread_t thread;
   int status = 0;

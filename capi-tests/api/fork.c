@@ -1,4 +1,5 @@
-/* fork: a child of a process that has used nexar is refused everything and harms nobody. */
+/* fork: in the child of a process that has used nexar every call fails and harms no other
+   process. */
 #define _GNU_SOURCE
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -7,7 +8,7 @@
 #include "support/calls.h"
 #include "support/ranks.h"
 
-/* Runs the function in a child, which fails if a check in it does. */
+/* Runs the function in a child and fails if a check in the child fails. */
 static void in_a_child(void (*function)(void), void (*leave)(int)) {
   pid_t child = fork();
   if (child == 0) {
@@ -28,7 +29,7 @@ static void a_child_of_a_process_that_has_not_used_nexar_works(void) {
   in_a_child(work_in_three_ranks, exit);
 }
 
-/* A stream that waits in vain, a communicator that is being made, a group that does not end. */
+/* A stream that waits in vain, a communicator that is being created, a group without an end. */
 static void leave_work_behind(void) {
   nexarComm_t comms[2], unmade = NULL;
   nexarStream_t stream = NULL;
@@ -118,13 +119,13 @@ static void a_child_is_refused_everything_and_the_parent_goes_on(void) {
   work_in_three_ranks();
 }
 
-/* A child that no handler of pthread_atfork hears of. */
+/* clone runs no handler of pthread_atfork. */
 static void a_child_of_the_system_call_clone_is_refused_everything(void) {
   CHECK_CODE(nexarSuccess, nexarCommInitAll(&inherited, 1, NULL));
   CHECK_CODE(nexarSuccess, nexarStreamCreate(&inherited_stream));
   long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (child == 0) {
-    alarm(PATIENCE_S); /* nothing has prepared this child to start a thread */
+    alarm(PATIENCE_S); /* this child cannot start a watchdog thread */
     int before = check_failures;
     everything_is_refused();
     _exit(check_failures != before);
@@ -155,10 +156,10 @@ static void a_child_cannot_reach_the_memory_that_was_allocated_for_its_parent(vo
   CHECK_CODE(nexarSuccess, nexarMemFree(memory));
 }
 
-/* A child inherits locks in any state and must not take them. */
+/* A child inherits locks in any state, so it must not take them. */
 static void reduce(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
-  int32_t sum = rank; /* no progress is reported: it goes on if all others hang */
+  int32_t sum = rank; /* reports no progress: this loop goes on if the test hangs */
   CHECK_CODE(nexarSuccess, nexarAllReduce(&sum, &sum, 1, nexarInt32, nexarSum, comm, NULL));
   CHECK_EQ(n * (n - 1) / 2, sum);
 }

@@ -1,4 +1,4 @@
-/* Groups: calls that are begun together, and what happens to those in which one is wrong. */
+/* Groups: calls that start together, and groups with an invalid call. */
 #include "support/ranks.h"
 
 enum { SMALL_CALLS = 200 };
@@ -16,7 +16,7 @@ static void call_in_nested_groups(int rank, int n, nexarComm_t comm, void *arg) 
   CHECK_CODE(nexarSuccess, sum(&b, comm));
   CHECK_CODE(nexarSuccess, nexarGroupEnd());
   CHECK_CODE(nexarSuccess, sum(&c, comm));
-  CHECK(a == 1 && b == 2 && c == 3); /* nothing has begun */
+  CHECK(a == 1 && b == 2 && c == 3); /* no call has started */
   CHECK_CODE(nexarSuccess, nexarGroupEnd());
   CHECK_EQ(n, a);
   CHECK_EQ(2 * n, b);
@@ -34,7 +34,7 @@ static void call_nothing(int rank, int n, nexarComm_t comm, void *arg) {
 }
 static void an_end_without_a_start_is_wrong_usage(void) { on_every_size(call_nothing); }
 
-/* Odd ranks begin with the other communicator: called one by one, the ranks would wait for each other. */
+/* Odd ranks call on the other communicator first: without a group the ranks would deadlock. */
 static void cross(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t other = join_another(rank, n, comm);
@@ -58,7 +58,7 @@ static void communicators_may_be_named_in_another_order_on_every_rank(void) {
   run_ranks(4, cross, NULL);
 }
 
-/* All ranks of a communicator in one thread, as NCCL's programs do it. */
+/* All ranks of a communicator in one thread, as in NCCL programs. */
 static void one_thread_may_call_for_all_ranks_of_a_communicator(void) {
   if (!can_share_memory()) return;
   enum { RANKS = 4 };
@@ -96,7 +96,7 @@ static void call_often(int rank, int n, nexarComm_t comm, void *arg) {
 }
 static void a_group_may_hold_hundreds_of_calls(void) { on_every_size(call_often); }
 
-/* Scalars and lists of counts are the caller's again when its call has returned. */
+/* Scalars and arrays of counts belong to the caller again when its call has returned. */
 static void call_with_lists(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   size_t counts[MOST_RANKS];
@@ -118,12 +118,12 @@ static void call_with_lists(int rank, int n, nexarComm_t comm, void *arg) {
   for (int r = 0, at = 0; r < n; r++)
     for (int i = 0; i <= r; i++) CHECK_EQ(r, all[at++]);
 }
-static void lists_of_counts_and_operators_are_taken_at_the_call(void) {
+static void counts_and_operators_are_copied_at_the_call(void) {
   on_every_size(call_with_lists);
 }
 
-/* The others make one call; this rank's wrong group counts as none. */
-static void call_wrongly(int rank, int n, nexarComm_t comm, void *arg) {
+/* Rank 0's group with an invalid call makes no call at all. */
+static void make_an_invalid_call(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int32_t kept = 5;
   if (rank == 0) {
@@ -141,11 +141,11 @@ static void call_wrongly(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 static void a_wrong_call_drops_its_group_and_nothing_was_sent(void) {
-  on_every_size(call_wrongly);
+  on_every_size(make_an_invalid_call);
 }
 
-/* Wrong questions are no part of the group; wrong ends act at once. */
-static void ask_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
+/* Queries, even failed ones, are not part of a group; a destroy takes effect at once. */
+static void query_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   (void)rank, (void)arg;
   int32_t data = 1;
   int count = 0;
@@ -161,9 +161,11 @@ static void ask_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarGroupEnd());
   CHECK_EQ(n, data);
 }
-static void questions_and_ends_inside_a_group_act_at_once(void) { on_every_size(ask_in_a_group); }
+static void queries_and_destroys_inside_a_group_act_at_once(void) {
+  on_every_size(query_in_a_group);
+}
 
-/* The ranks disagree on the second call; on the other communicator the group goes on. */
+/* The ranks disagree on the call of one communicator; the group goes on on the other. */
 static void disagree(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t failing = join_another(rank, n, comm);
@@ -187,7 +189,7 @@ static void a_failure_of_one_communicator_leaves_the_others_of_the_group_alone(v
   run_ranks(4, disagree, NULL);
 }
 
-/* Two communicators are split in crossed order, with an operation besides. */
+/* Splits two communicators in an order that differs between ranks, together with an operation. */
 static void split_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t old[2] = {comm, join_another(rank, n, comm)}, made[2] = {NULL, NULL};
@@ -236,7 +238,7 @@ struct use {
   nexarComm_t *comms;
 };
 
-/* One communicator, again and again. */
+/* Uses one communicator 20 times. */
 static void *use_communicators(void *arg) {
   struct use *use = arg;
   for (int round = 0; round < 20; round++)
@@ -272,7 +274,7 @@ static void sixteen_threads_use_sixteen_communicators_at_once(void) {
   run_ranks(2, use_sixteen, NULL);
 }
 
-/* One communicator of the group has work on a stream, which the other rank is late for. */
+/* One communicator of the group has work on a stream that waits for the other rank. */
 static void call_behind_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   (void)n;
@@ -306,9 +308,9 @@ static const struct test_case cases[] = {
     CASE(communicators_may_be_named_in_another_order_on_every_rank),
     CASE(one_thread_may_call_for_all_ranks_of_a_communicator),
     CASE(a_group_may_hold_hundreds_of_calls),
-    CASE(lists_of_counts_and_operators_are_taken_at_the_call),
+    CASE(counts_and_operators_are_copied_at_the_call),
     CASE(a_wrong_call_drops_its_group_and_nothing_was_sent),
-    CASE(questions_and_ends_inside_a_group_act_at_once),
+    CASE(queries_and_destroys_inside_a_group_act_at_once),
     CASE(a_failure_of_one_communicator_leaves_the_others_of_the_group_alone),
     CASE(communicators_are_split_in_a_group),
     CASE(a_thread_that_ends_inside_a_group_drops_it),

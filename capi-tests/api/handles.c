@@ -1,6 +1,6 @@
 /*
- * Numbers that are no handles, in bulk: each is an argument error, none is dereferenced.
- * The number of random ones may be given as the only argument.
+ * Invalid handles in bulk: each is an argument error, none is dereferenced. The only argument, if
+ * given, is the number of random ones.
  */
 #define _GNU_SOURCE
 #include "support/handles.h"
@@ -47,7 +47,7 @@ static void small_numbers_and_null_are_no_handles(void) {
 }
 
 static void a_handle_with_one_bit_flipped_is_no_handle(void) {
-  nexarComm_t comm; /* the only live one: a flipped bit must not lead to a neighbour */
+  nexarComm_t comm; /* the only live one: a flipped bit must not give another valid handle */
   CHECK_CODE(nexarSuccess, nexarCommInitAll(&comm, 1, NULL));
   live_comm = comm;
   for (int bit = 0; bit < 64; bit++)

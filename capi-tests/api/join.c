@@ -1,9 +1,8 @@
-/* Unique ids and communicators of several processes: what is refused, and what ranks of one
- * process may do with them. */
+/* Unique ids and nexarCommInitRank: refused arguments, and ranks that share one process. */
 #define _GNU_SOURCE
 #include "support/ranks.h"
 
-#define MARK ((nexarComm_t)0x5a5a5a5a)
+#define UNWRITTEN ((nexarComm_t)0x5a5a5a5a)
 
 static nexarUniqueId new_id(void) {
   nexarUniqueId id;
@@ -12,7 +11,7 @@ static nexarUniqueId new_id(void) {
   return id;
 }
 
-static void an_id_needs_a_place(void) {
+static void a_null_output_for_an_id_is_refused(void) {
   CHECK_CODE(nexarInvalidArgument, nexarGetUniqueId(NULL));
   CHECK_TEXT(nexarGetLastError(NULL), "nexarGetUniqueId: uniqueId is NULL");
 }
@@ -23,16 +22,16 @@ static void ids_differ(void) {
 }
 
 static void refuse(nexarResult_t code, int nranks, nexarUniqueId id, int rank, const char *text) {
-  nexarComm_t comm = MARK;
+  nexarComm_t comm = UNWRITTEN;
   CHECK_CODE(code, nexarCommInitRank(&comm, nranks, id, rank));
   CHECK_TEXT(nexarGetLastError(NULL), "nexarCommInitRank: ");
   CHECK_TEXT(nexarGetLastError(NULL), text);
   CHECK_CODE(code, nexarCommInitRankConfig(&comm, nranks, id, rank, NULL));
   CHECK_TEXT(nexarGetLastError(NULL), "nexarCommInitRankConfig: ");
-  CHECK(comm == MARK);
+  CHECK(comm == UNWRITTEN);
 }
 
-static void a_rank_that_cannot_be_is_refused(void) {
+static void a_rank_out_of_range_is_refused(void) {
   nexarUniqueId id = new_id();
   const int wrong[][2] = {{0, 0}, {-1, 0}, {2, 2}, {2, -1}, {INT_MIN, 0}, {1, INT_MIN}, {65537, 0}};
   for (size_t i = 0; i < COUNT_OF(wrong); i++)
@@ -41,7 +40,7 @@ static void a_rank_that_cannot_be_is_refused(void) {
   CHECK_TEXT(nexarGetLastError(NULL), "comm is NULL");
 }
 
-/* Also for a rank alone, which needs nobody to find. */
+/* A single rank, which needs no other, is refused too. */
 static void a_corrupt_id_is_refused_at_once(void) {
   nexarUniqueId zero = {{0}}, cut = new_id(), changed = new_id();
   memset(cut.internal + 64, 0, 64);
@@ -53,7 +52,7 @@ static void a_corrupt_id_is_refused_at_once(void) {
   }
 }
 
-static void a_rank_alone_needs_no_other(void) {
+static void a_single_rank_needs_no_other(void) {
   nexarComm_t comm;
   CHECK_CODE(nexarSuccess, nexarCommInitRank(&comm, 1, new_id(), 0));
   check_it_works(0, 1, comm);
@@ -65,10 +64,10 @@ static void a_rank_alone_needs_no_other(void) {
 }
 
 static void refuse_config(nexarResult_t code, nexarConfig_t config, const char *text) {
-  nexarComm_t comm = MARK;
+  nexarComm_t comm = UNWRITTEN;
   CHECK_CODE(code, nexarCommInitRankConfig(&comm, 1, new_id(), 0, &config));
   CHECK_TEXT(nexarGetLastError(NULL), text);
-  CHECK(comm == MARK);
+  CHECK(comm == UNWRITTEN);
 }
 
 static void a_wrong_config_is_refused_by_its_field(void) {
@@ -107,7 +106,7 @@ static void join_and_work(int rank, int n, nexarComm_t none, void *arg) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
 }
 
-/* Over the network, though they share a process and its one socket. */
+/* The ranks connect over the network, although they share a process and its socket. */
 static void threads_may_join_as_ranks(void) {
   for (int n = 2; n <= 5; n++) {
     struct join join = {new_id(), NEXAR_CONFIG_INITIALIZER};
@@ -120,15 +119,15 @@ static void threads_may_join_as_ranks(void) {
 static void join_in_vain(int rank, int n, nexarComm_t none, void *arg) {
   (void)none, (void)n;
   struct join *join = arg;
-  nexarComm_t comm = MARK;
+  nexarComm_t comm = UNWRITTEN;
   CHECK_CODE(nexarTimeout, nexarCommInitRankConfig(&comm, 4, join->id, rank, &join->config));
   CHECK_TEXT(nexarGetLastError(NULL), "ranks 2, 3 of 4 have not come");
-  CHECK(comm == MARK);
+  CHECK(comm == UNWRITTEN);
 }
 
-static void ranks_that_never_come_are_named_after_the_timeout(void) {
+static void ranks_that_never_join_are_named_after_the_timeout(void) {
   struct join join = {new_id(), NEXAR_CONFIG_INITIALIZER};
-  join.config.initTimeoutMs = 3000; /* both ranks that do come are there by then */
+  join.config.initTimeoutMs = 3000; /* long enough for the two ranks that do join */
   run_threads(2, NULL, join_in_vain, &join);
 }
 
@@ -140,41 +139,41 @@ static void an_id_serves_once(void) {
 
 static void join_as_rank_0(int rank, int n, nexarComm_t none, void *arg) {
   (void)rank, (void)n, (void)none;
-  nexarComm_t comm = MARK;
+  nexarComm_t comm = UNWRITTEN;
   CHECK_CODE(nexarInvalidUsage, nexarCommInitRank(&comm, 3, *(nexarUniqueId *)arg, 0));
   CHECK_TEXT(nexarGetLastError(NULL), "rank 0 came twice");
 }
 
-static void a_rank_that_comes_twice_is_told_to_both(void) {
+static void a_rank_that_joins_twice_fails_both_calls(void) {
   nexarUniqueId id = new_id();
   run_threads(2, NULL, join_as_rank_0, &id);
 }
 
-static void join_a_world_of_my_own_size(int rank, int n, nexarComm_t none, void *arg) {
+static void join_with_another_number_of_ranks(int rank, int n, nexarComm_t none, void *arg) {
   (void)n, (void)none;
-  nexarComm_t comm = MARK;
+  nexarComm_t comm = UNWRITTEN;
   CHECK_CODE(nexarInvalidUsage, nexarCommInitRank(&comm, 3 + rank, *(nexarUniqueId *)arg, rank));
   CHECK_TEXT(nexarGetLastError(NULL), "ranks disagree on the number of ranks");
   CHECK_TEXT(nexarGetLastError(NULL), "rank 1 says 4");
 }
 
-static void ranks_that_differ_on_their_number_are_told(void) {
+static void ranks_that_disagree_on_their_number_get_an_error(void) {
   nexarUniqueId id = new_id();
-  run_threads(2, NULL, join_a_world_of_my_own_size, &id);
+  run_threads(2, NULL, join_with_another_number_of_ranks, &id);
 }
 
 static const struct test_case cases[] = {
-    CASE(an_id_needs_a_place),
+    CASE(a_null_output_for_an_id_is_refused),
     CASE(ids_differ),
-    CASE(a_rank_that_cannot_be_is_refused),
+    CASE(a_rank_out_of_range_is_refused),
     CASE(a_corrupt_id_is_refused_at_once),
-    CASE(a_rank_alone_needs_no_other),
+    CASE(a_single_rank_needs_no_other),
     CASE(a_wrong_config_is_refused_by_its_field),
     CASE(threads_may_join_as_ranks),
-    CASE(ranks_that_never_come_are_named_after_the_timeout),
+    CASE(ranks_that_never_join_are_named_after_the_timeout),
     CASE(an_id_serves_once),
-    CASE(a_rank_that_comes_twice_is_told_to_both),
-    CASE(ranks_that_differ_on_their_number_are_told),
+    CASE(a_rank_that_joins_twice_fails_both_calls),
+    CASE(ranks_that_disagree_on_their_number_get_an_error),
 };
 
 int main(void) { return RUN(cases); }

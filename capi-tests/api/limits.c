@@ -1,6 +1,6 @@
 /*
- * Limits that a system sets to a process: on the size of files and on how many are open. Each case runs
- * in new processes, before this one has used nexar.
+ * Resource limits of a process: the size of files and the number of open files. Each case runs in
+ * new processes; this one never uses nexar.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -17,7 +17,7 @@ static void limit(int resource, rlim_t most) {
   CHECK_EQ(0, setrlimit(resource, &limits));
 }
 
-/* Runs the function in a child, which fails if a check in it does. */
+/* Starts a child that runs the function and exits with 1 if a check fails. */
 static pid_t start(void (*function)(int number, int ids[2]), int number, int ids[2]) {
   pid_t child = fork();
   if (child == 0) {
@@ -35,7 +35,7 @@ static void check_end(pid_t child) {
   CHECK_EQ(0, status);
 }
 
-/* Two processes that hand an id over with a pipe. */
+/* Runs the function in two processes; rank 0 sends the id through the pipe `ids`. */
 static void in_two_ranks(void (*function)(int rank, int ids[2])) {
   int ids[2];
   CHECK_EQ(0, pipe(ids));
@@ -116,23 +116,23 @@ static void fail_and_raise_the_limit(int number, int ids[2]) {
   CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
 }
 
-static void what_failed_for_lack_of_files_works_once_there_are_some(void) {
+static void a_call_that_failed_for_lack_of_descriptors_works_when_there_are_some(void) {
   check_end(start(fail_and_raise_the_limit, 0, NULL));
 }
 
 /* Opens files until no more can be opened. */
-static void take_all_files(void) {
+static void use_up_all_descriptors(void) {
   limit(RLIMIT_NOFILE, (rlim_t)open_files() + 20);
   while (dup(0) >= 0) continue;
 }
 
-/* So long ranks of a host wait for each other's shared memory. */
+/* After this time, ranks of a host no longer wait for each other's shared memory. */
 enum { SHARING_GIVES_UP_S = 10 };
 
-static void split_without_files(int rank, int ids[2], int starved) {
+static void split_without_descriptors(int rank, int ids[2], int starved) {
   nexarComm_t first = join(rank, ids), second = NULL;
   check_it_works(rank, 2, first);
-  if (rank == starved) take_all_files();
+  if (rank == starved) use_up_all_descriptors();
   double before = seconds_now();
   CHECK_CODE(nexarSuccess, nexarCommSplit(first, 0, rank, &second, NULL));
   check_it_works(rank, 2, second);
@@ -141,13 +141,13 @@ static void split_without_files(int rank, int ids[2], int starved) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(first));
 }
 static void split_with_a_starved_first_rank(int rank, int ids[2]) {
-  split_without_files(rank, ids, 0);
+  split_without_descriptors(rank, ids, 0);
 }
 static void split_with_a_starved_last_rank(int rank, int ids[2]) {
-  split_without_files(rank, ids, 1);
+  split_without_descriptors(rank, ids, 1);
 }
 
-static void nobody_waits_for_the_shared_memory_of_a_rank_that_has_no_file_left(void) {
+static void no_rank_waits_for_the_shared_memory_of_a_rank_that_has_no_descriptor_left(void) {
   in_two_ranks(split_with_a_starved_first_rank);
   in_two_ranks(split_with_a_starved_last_rank);
 }
@@ -161,7 +161,7 @@ static void join_often(int rank, int ids[2]) {
     for (int j = 0; j <= i; j++) check_it_works(rank, 2, comms[j]);
     if (i == 0) before = open_files();
   }
-  /* A communicator may close what it has joined with a moment later. */
+  /* A communicator may close its bootstrap sockets a moment later. */
   for (int i = 0; i < 100 && open_files() > before; i++) check_it_works(rank, 2, comms[0]);
   CHECK_EQ(before, open_files());
   for (int i = 0; i < COMMUNICATORS; i++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[i]));
@@ -174,8 +174,8 @@ static void communicators_of_the_same_processes_share_their_descriptors(void) {
 static const struct test_case cases[] = {
     CASE(memory_is_allocated_whatever_the_limit_on_the_size_of_files),
     CASE(ranks_join_and_work_whatever_the_limit_on_the_size_of_files),
-    CASE(what_failed_for_lack_of_files_works_once_there_are_some),
-    CASE(nobody_waits_for_the_shared_memory_of_a_rank_that_has_no_file_left),
+    CASE(a_call_that_failed_for_lack_of_descriptors_works_when_there_are_some),
+    CASE(no_rank_waits_for_the_shared_memory_of_a_rank_that_has_no_descriptor_left),
     CASE(communicators_of_the_same_processes_share_their_descriptors),
 };
 

@@ -13,14 +13,14 @@ static void memory_begins_at_a_page_and_is_zeroed(void) {
   }
 }
 
-static void no_bytes_are_null(void) {
+static void an_allocation_of_zero_bytes_is_null(void) {
   void *memory = &memory;
   CHECK_CODE(nexarSuccess, nexarMemAlloc(&memory, 0));
   CHECK(memory == NULL);
   CHECK_CODE(nexarSuccess, nexarMemFree(NULL));
 }
 
-static void what_was_not_allocated_is_not_freed(void) {
+static void memory_that_was_not_allocated_is_not_freed(void) {
   char *memory = NULL;
   CHECK_CODE(nexarSuccess, nexarMemAlloc((void **)&memory, 10000));
   CHECK_CODE(nexarInvalidArgument, nexarMemFree(memory + 1));
@@ -32,7 +32,7 @@ static void what_was_not_allocated_is_not_freed(void) {
   CHECK_CODE(nexarInvalidArgument, nexarMemFree(memory));
 }
 
-static void more_than_there_is_is_a_system_error(void) {
+static void more_memory_than_available_is_a_system_error(void) {
   void *memory = &memory;
   CHECK_CODE(nexarSystemError, nexarMemAlloc(&memory, SIZE_MAX / 2));
   CHECK(memory == &memory);
@@ -51,7 +51,7 @@ static void use_it(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarCommDeregister(comm, handle));
   CHECK_CODE(nexarSuccess, nexarMemFree(data));
 }
-static void it_can_be_used_as_a_buffer(void) { run_ranks(3, use_it, NULL); }
+static void allocated_memory_can_be_used_as_a_buffer(void) { run_ranks(3, use_it, NULL); }
 
 static void registrations_belong_to_their_communicator(void) {
   nexarComm_t comms[2];
@@ -78,10 +78,10 @@ static void registrations_belong_to_their_communicator(void) {
 
 static const struct test_case cases[] = {
     CASE(memory_begins_at_a_page_and_is_zeroed),
-    CASE(no_bytes_are_null),
-    CASE(what_was_not_allocated_is_not_freed),
-    CASE(more_than_there_is_is_a_system_error),
-    CASE(it_can_be_used_as_a_buffer),
+    CASE(an_allocation_of_zero_bytes_is_null),
+    CASE(memory_that_was_not_allocated_is_not_freed),
+    CASE(more_memory_than_available_is_a_system_error),
+    CASE(allocated_memory_can_be_used_as_a_buffer),
     CASE(registrations_belong_to_their_communicator),
 };
 

@@ -1,4 +1,4 @@
-/* Wrong arguments of messages: refused with their code, and the communicator goes on. */
+/* Invalid arguments of messages: refused with their code, and the communicator stays usable. */
 #define _GNU_SOURCE
 #include "support/ranks.h"
 
@@ -6,7 +6,7 @@ enum { N = 2 };
 
 static char out[64], in[64];
 
-/* A call with arguments that may be wrong; numbers where the header has enums. */
+/* A call whose arguments may be invalid: a datatype is an int, not the header's enum. */
 struct message {
   enum { SEND, RECV, SEND_TAG, RECV_TAG, SEND_RECV, FUNCTIONS } function;
   const void *send;
@@ -107,7 +107,7 @@ static void refuse_all(int rank, int n, nexarComm_t comm, void *arg) {
     wrong.recv = in + 2;
     refuse(wrong, "overlap");
   }
-  /* Nobody has noticed. */
+  /* The refused calls had no effect. */
   check_it_works(rank, n, comm);
   if (rank == 0)
     CHECK_CODE(nexarSuccess, nexarSend(out, 4, nexarInt8, 1, comm, NULL));
@@ -115,7 +115,9 @@ static void refuse_all(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_CODE(nexarSuccess, nexarRecv(in, 4, nexarInt8, 0, comm, NULL));
 }
 
-static void a_wrong_argument_is_refused_and_nobody_notices(void) { run_ranks(N, refuse_all, NULL); }
+static void a_wrong_argument_is_refused_without_an_effect_on_any_rank(void) {
+  run_ranks(N, refuse_all, NULL);
+}
 
 static void pass_null(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n, (void)arg;
@@ -125,11 +127,11 @@ static void pass_null(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_CODE(nexarSuccess, nexarRecv(NULL, 0, nexarFloat64, 0, comm, NULL));
 }
 
-static void a_message_of_nothing_needs_no_buffer(void) { run_ranks(N, pass_null, NULL); }
+static void a_message_of_no_elements_needs_no_buffer(void) { run_ranks(N, pass_null, NULL); }
 
 static pthread_barrier_t rank_0_is_done;
 
-/* Rank 1 does not come: the one that waits names it, and rank 1 learns of it in its next call. */
+/* Rank 1 makes no call: the waiting rank names it, and rank 1's next call reports the timeout. */
 static void wait_in_vain(int rank, int n, nexarComm_t comm, void *function) {
   (void)n;
   const char *const expected[] = {
@@ -155,7 +157,7 @@ static void wait_in_vain(int rank, int n, nexarComm_t comm, void *function) {
   }
 }
 
-static void a_message_nobody_wants_ends_at_its_deadline(void) {
+static void a_message_without_a_match_ends_at_its_deadline(void) {
   for (int f = 0; f < FUNCTIONS; f++) run_ranks(N, wait_in_vain, &f);
 }
 
@@ -178,15 +180,16 @@ static void after_finalize(int rank, int n, nexarComm_t comm, void *arg) {
   char byte = 0;
   CHECK_CODE(nexarSuccess, nexarCommFinalize(comm));
   CHECK_CODE(nexarInvalidUsage, nexarSend(&byte, 1, nexarInt8, 0, comm, NULL));
-  CHECK_TEXT(nexarGetLastError(comm), "Send(1 x int8 to rank 0) on a communicator that was finalized");
+  CHECK_TEXT(nexarGetLastError(comm),
+             "Send(1 x int8 to rank 0) on a communicator that was finalized");
 }
 
 static void a_finalized_communicator_sends_nothing(void) { run_ranks(N, after_finalize, NULL); }
 
 static const struct test_case cases[] = {
-    CASE(a_wrong_argument_is_refused_and_nobody_notices),
-    CASE(a_message_of_nothing_needs_no_buffer),
-    CASE(a_message_nobody_wants_ends_at_its_deadline),
+    CASE(a_wrong_argument_is_refused_without_an_effect_on_any_rank),
+    CASE(a_message_of_no_elements_needs_no_buffer),
+    CASE(a_message_without_a_match_ends_at_its_deadline),
     CASE(an_abort_ends_a_receive_of_another_rank),
     CASE(a_finalized_communicator_sends_nothing),
 };

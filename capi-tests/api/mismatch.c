@@ -1,20 +1,20 @@
-/* Ranks that disagree: every one of them learns it, with both calls in the text, and none hangs. */
+/* Ranks that disagree on a call: every rank gets an error that names both calls, and none hangs. */
 #define _GNU_SOURCE
 #include "support/calls.h"
 #include "support/ranks.h"
 
 enum { MOST = 4 };
 
-/* One rank, the odd one, makes `one`, all others make `other`. */
+/* The odd rank makes the call `one`, all others make `other`. */
 struct mismatch {
   const char *kind;
   struct call one, other;
   const char *one_text, *other_text;
-  /* No rank can have left its call before the mismatch was found: all get it from that call. */
-  bool nobody_leaves;
+  /* No rank can complete its call before the mismatch is detected: that call fails on all ranks. */
+  bool all_fail;
 };
 
-/* Lists of counts for four ranks; with the same sum for two. */
+/* Counts for four ranks. The sums of the first two lists are equal for two ranks too. */
 static const size_t fours[] = {4, 4, 4, 4}, others[] = {5, 3, 4, 4}, longer[] = {4, 5, 4, 4};
 static const struct arrays equal_list = {.recvcounts = fours, .counts = fours, .nbuffs = 2};
 static const struct arrays other_list = {.recvcounts = others, .counts = others, .nbuffs = 2};
@@ -193,7 +193,7 @@ static const struct mismatch mismatches[] = {
 };
 
 /* A rank's memory. */
-struct desk {
+struct memory {
   char send[500000], recv[500000], buffers[2][8];
   void *buffs[2];
   struct arrays arrays;
@@ -201,56 +201,56 @@ struct desk {
 
 struct trial {
   const struct mismatch *mismatch;
-  int odd, before; /* the rank that differs, and after how many right calls */
+  int odd, before; /* the rank that differs; the number of equal calls before that */
   pthread_barrier_t right_calls_done; /* a failure may end a slower rank's earlier call too */
-  struct desk *desks[MOST];
+  struct memory *memories[MOST];
   char texts[MOST][500];
 };
 
-static struct call on(struct call call, nexarComm_t comm, struct desk *desk) {
+static struct call on(struct call call, nexarComm_t comm, struct memory *memory) {
   call.comm = comm;
-  call.send = desk->send;
-  call.recv = desk->recv;
+  call.send = memory->send;
+  call.recv = memory->recv;
   if (call.arrays) {
-    desk->buffs[0] = desk->buffers[0];
-    desk->buffs[1] = desk->buffers[1];
-    desk->arrays = *call.arrays;
-    desk->arrays.buffs = desk->buffs;
-    call.arrays = &desk->arrays;
+    memory->buffs[0] = memory->buffers[0];
+    memory->buffs[1] = memory->buffers[1];
+    memory->arrays = *call.arrays;
+    memory->arrays.buffs = memory->buffs;
+    call.arrays = &memory->arrays;
   }
   return call;
 }
 
-/* The communicator has failed with this text for good, and all its operations say so. */
-static void check_it_has_failed(nexarComm_t comm, struct desk *desk, const char *why) {
+/* The communicator has failed with this text, and all its operations keep returning the error. */
+static void check_it_has_failed(nexarComm_t comm, struct memory *memory, const char *why) {
   nexarResult_t error = nexarSuccess;
   for (enum function f = 0; f < FUNCTIONS; f++) {
-    struct call any = on((struct call){.function = f, .count = 2}, comm, desk);
+    struct call any = on((struct call){.function = f, .count = 2}, comm, memory);
     CHECK_CODE(nexarInvalidUsage, make_call(any));
     CHECK_TEXT(nexarGetLastError(comm), function_names[f]);
     CHECK_TEXT(nexarGetLastError(comm), why);
   }
   CHECK_CODE(nexarSuccess, nexarCommGetAsyncError(comm, &error));
   CHECK_EQ(nexarInvalidUsage, error);
-  struct call wrong = {.function = BARRIER, .comm = comm, .stream = desk};
+  struct call wrong = {.function = BARRIER, .comm = comm, .stream = memory};
   CHECK_CODE(nexarInvalidArgument, make_call(wrong));
 }
 
 static void disagree(int rank, int n, nexarComm_t comm, void *arg) {
   struct trial *trial = arg;
   const struct mismatch *mismatch = trial->mismatch;
-  struct desk *desk = trial->desks[rank];
+  struct memory *memory = trial->memories[rank];
   for (int i = 0; i < trial->before; i++) check_it_works(rank, n, comm);
   pthread_barrier_wait(&trial->right_calls_done);
 
-  struct call own = on(rank == trial->odd ? mismatch->one : mismatch->other, comm, desk);
+  struct call own = on(rank == trial->odd ? mismatch->one : mismatch->other, comm, memory);
   nexarResult_t result = make_call(own);
-  if (result == nexarSuccess && !mismatch->nobody_leaves) result = nexarBarrier(comm, NULL);
+  if (result == nexarSuccess && !mismatch->all_fail) result = nexarBarrier(comm, NULL);
   if (result != nexarInvalidUsage)
     check_failed(__FILE__, __LINE__, "another %s: rank %d of %d got %d, rank %d was odd",
                  mismatch->kind, rank, n, (int)result, trial->odd);
   strncpy(trial->texts[rank], reason(nexarGetLastError(comm)), sizeof trial->texts[rank] - 1);
-  check_it_has_failed(comm, desk, trial->texts[rank]);
+  check_it_has_failed(comm, memory, trial->texts[rank]);
 }
 
 static void check_the_texts(const struct trial *trial, int n) {
@@ -262,9 +262,9 @@ static void check_the_texts(const struct trial *trial, int n) {
   for (int rank = 1; rank < n; rank++) CHECK(strcmp(trial->texts[0], trial->texts[rank]) == 0);
 }
 
-static void every_kind_of_mismatch_is_told_to_every_rank(void) {
+static void every_kind_of_mismatch_is_reported_to_every_rank(void) {
   struct trial trial = {0};
-  for (int rank = 0; rank < MOST; rank++) trial.desks[rank] = calloc(1, sizeof(struct desk));
+  for (int rank = 0; rank < MOST; rank++) trial.memories[rank] = calloc(1, sizeof(struct memory));
   for (size_t i = 0; i < COUNT_OF(mismatches); i++) {
     for (int n = 2; n <= MOST; n++) {
       for (trial.odd = 0; trial.odd < n; trial.odd++) {
@@ -279,10 +279,10 @@ static void every_kind_of_mismatch_is_told_to_every_rank(void) {
       }
     }
   }
-  for (int rank = 0; rank < MOST; rank++) free(trial.desks[rank]);
+  for (int rank = 0; rank < MOST; rank++) free(trial.memories[rank]);
 }
 
-/* Every rank is right about its own block, and one is wrong about another's. */
+/* Every rank passes the right count of its own block; the last one passes another for rank 0's. */
 static void gather_by_other_lists(int rank, int n, nexarComm_t comm, void *texts) {
   char send[8] = {0}, recv[8 * MOST];
   size_t counts[MOST];
@@ -302,7 +302,7 @@ static void other_lists_of_an_all_gather_are_a_mismatch(void) {
   }
 }
 
-/* Each waits for the other's data: a library that only matched messages would hang here. */
+/* Each rank waits for the other's data: a library that only matches messages would hang here. */
 static void cross_the_roots(int rank, int n, nexarComm_t comm, void *texts) {
   (void)n;
   int data = rank;
@@ -337,8 +337,8 @@ static void calls_in_another_order_are_a_mismatch(void) {
   CHECK(strcmp(texts[0], texts[1]) == 0 && strcmp(texts[0], texts[2]) == 0);
 }
 
-/* The rank that passed 0 has long returned when the other one comes. */
-static void a_rank_that_alone_passed_zero_learns_it_later(void) {
+/* The rank that passed 0 has returned before the other rank makes its call. */
+static void a_rank_that_alone_passed_zero_gets_the_error_later(void) {
   nexarComm_t comms[2];
   nexarResult_t error = nexarTimeout;
   int data[2] = {0};
@@ -371,11 +371,11 @@ static void bcast_or_broadcast(int rank, int n, nexarComm_t comm, void *arg) {
 static void bcast_and_broadcast_are_the_same_call(void) { run_ranks(4, bcast_or_broadcast, NULL); }
 
 static const struct test_case cases[] = {
-    CASE(every_kind_of_mismatch_is_told_to_every_rank),
+    CASE(every_kind_of_mismatch_is_reported_to_every_rank),
     CASE(other_lists_of_an_all_gather_are_a_mismatch),
     CASE(crossed_roots_of_a_broadcast_are_a_mismatch),
     CASE(calls_in_another_order_are_a_mismatch),
-    CASE(a_rank_that_alone_passed_zero_learns_it_later),
+    CASE(a_rank_that_alone_passed_zero_gets_the_error_later),
     CASE(bcast_and_broadcast_are_the_same_call),
 };
 

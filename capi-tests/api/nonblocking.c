@@ -1,4 +1,4 @@
-/* Communicators that are made in the background, and in groups. */
+/* Communicators that are created in the background, and in groups. */
 #include <sched.h>
 
 #include "support/ranks.h"
@@ -16,7 +16,7 @@ static nexarResult_t state_of(nexarComm_t comm) {
   return state;
 }
 
-static nexarResult_t poll_until_made(nexarComm_t comm) {
+static nexarResult_t poll_until_created(nexarComm_t comm) {
   nexarResult_t state;
   while ((state = state_of(comm)) == nexarInProgress) sched_yield();
   return state;
@@ -29,48 +29,48 @@ static nexarUniqueId new_id(int rank, nexarComm_t comm) {
   return id;
 }
 
-/* The last rank comes when the first has seen that it is waited for. */
-static void make_and_poll(int rank, int n, nexarComm_t comm, void *arg) {
+/* The last rank joins after all others have seen nexarInProgress. */
+static void create_and_poll(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarUniqueId id = new_id(rank, comm);
   nexarConfig_t config = in_background(0);
-  nexarComm_t made = NULL;
+  nexarComm_t created = NULL;
   int count = 77, data = 0;
   if (rank == n - 1) CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
-  CHECK_CODE(nexarInProgress, nexarCommInitRankConfig(&made, n, id, rank, &config));
-  CHECK(made != NULL);
+  CHECK_CODE(nexarInProgress, nexarCommInitRankConfig(&created, n, id, rank, &config));
+  CHECK(created != NULL);
   if (rank != n - 1) {
-    CHECK_EQ(nexarInProgress, state_of(made));
-    CHECK_CODE(nexarInvalidArgument, nexarCommCount(made, &count));
+    CHECK_EQ(nexarInProgress, state_of(created));
+    CHECK_CODE(nexarInvalidArgument, nexarCommCount(created, &count));
     CHECK_TEXT(nexarGetLastError(NULL), "nexarCommCount: comm is still being made");
-    CHECK_CODE(nexarInvalidArgument, nexarBcast(&data, 1, nexarInt32, 0, made, NULL));
-    CHECK_CODE(nexarInvalidArgument, nexarCommFinalize(made));
-    CHECK_CODE(nexarInvalidArgument, nexarCommGetAsyncError(made, NULL));
-    CHECK_TEXT(nexarGetLastError(made), "still being made");
+    CHECK_CODE(nexarInvalidArgument, nexarBcast(&data, 1, nexarInt32, 0, created, NULL));
+    CHECK_CODE(nexarInvalidArgument, nexarCommFinalize(created));
+    CHECK_CODE(nexarInvalidArgument, nexarCommGetAsyncError(created, NULL));
+    CHECK_TEXT(nexarGetLastError(created), "still being made");
     CHECK_EQ(77, count);
     CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
   }
-  CHECK_EQ(nexarSuccess, poll_until_made(made));
-  check_it_works(rank, n, made);
-  CHECK_CODE(nexarSuccess, nexarCommCount(made, &count));
+  CHECK_EQ(nexarSuccess, poll_until_created(created));
+  check_it_works(rank, n, created);
+  CHECK_CODE(nexarSuccess, nexarCommCount(created, &count));
   CHECK_EQ(n, count);
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(made));
-  CHECK_CODE(nexarInvalidArgument, nexarCommGetAsyncError(made, &(nexarResult_t){0}));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(created));
+  CHECK_CODE(nexarInvalidArgument, nexarCommGetAsyncError(created, &(nexarResult_t){0}));
 }
-static void it_is_in_progress_until_all_ranks_have_come(void) {
-  run_ranks(2, make_and_poll, NULL);
-  run_ranks(3, make_and_poll, NULL);
-  run_ranks(4, make_and_poll, NULL);
+static void creation_is_in_progress_until_all_ranks_have_joined(void) {
+  run_ranks(2, create_and_poll, NULL);
+  run_ranks(3, create_and_poll, NULL);
+  run_ranks(4, create_and_poll, NULL);
 }
 
-static void a_rank_alone_is_made_in_the_background_too(void) {
+static void a_single_rank_is_created_in_the_background_too(void) {
   if (!can_share_memory()) return;
   nexarUniqueId id;
   nexarConfig_t config = in_background(0);
   nexarComm_t comm;
   CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
   CHECK_CODE(nexarInProgress, nexarCommInitRankConfig(&comm, 1, id, 0, &config));
-  CHECK_EQ(nexarSuccess, poll_until_made(comm));
+  CHECK_EQ(nexarSuccess, poll_until_created(comm));
   check_it_works(0, 1, comm);
   CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
 }
@@ -103,71 +103,71 @@ static void a_failure_is_the_state_and_can_be_destroyed(void) {
   if (!can_share_memory()) return;
   for (int abort = 0; abort < 2; abort++) {
     nexarComm_t comm = begin_in_vain(300);
-    CHECK_EQ(nexarTimeout, poll_until_made(comm));
+    CHECK_EQ(nexarTimeout, poll_until_created(comm));
     CHECK_TEXT(nexarGetLastError(comm), "rank 1");
     CHECK_CODE(nexarTimeout, nexarBarrier(comm, NULL));
     CHECK_CODE(nexarSuccess, abort ? nexarCommAbort(comm) : nexarCommDestroy(comm));
   }
 }
 
-/* Whoever aborted it leaves; the others are told. */
-static void abort_while_it_is_made(int rank, int n, nexarComm_t comm, void *arg) {
+/* Rank 0 aborts; the other ranks get an error. */
+static void abort_during_creation(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarUniqueId id = new_id(rank, comm);
   nexarConfig_t config = in_background(0);
-  nexarComm_t made = NULL;
+  nexarComm_t created = NULL;
   if (rank == n - 1) CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
-  CHECK_CODE(nexarInProgress, nexarCommInitRankConfig(&made, n, id, rank, &config));
-  if (rank == 0) CHECK_CODE(nexarSuccess, nexarCommAbort(made));
+  CHECK_CODE(nexarInProgress, nexarCommInitRankConfig(&created, n, id, rank, &config));
+  if (rank == 0) CHECK_CODE(nexarSuccess, nexarCommAbort(created));
   if (rank != n - 1) CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
   if (rank != 0) {
-    nexarResult_t state = poll_until_made(made);
+    nexarResult_t state = poll_until_created(created);
     CHECK(state == nexarSuccess || state == nexarRemoteError);
-    CHECK_CODE(nexarRemoteError, nexarBarrier(made, NULL));
-    CHECK_TEXT(nexarGetLastError(made), "rank 0");
-    CHECK_CODE(nexarSuccess, nexarCommDestroy(made));
+    CHECK_CODE(nexarRemoteError, nexarBarrier(created, NULL));
+    CHECK_TEXT(nexarGetLastError(created), "rank 0");
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(created));
   }
   check_it_works(rank, n, comm);
 }
-static void an_aborted_one_fails_on_the_other_ranks_when_it_is_made(void) {
-  run_ranks(2, abort_while_it_is_made, NULL);
-  run_ranks(3, abort_while_it_is_made, NULL);
+static void an_abort_during_creation_fails_the_communicator_on_the_other_ranks(void) {
+  run_ranks(2, abort_during_creation, NULL);
+  run_ranks(3, abort_during_creation, NULL);
 }
 
-/* Two communicators, named in another order by each rank: one by one they would never be made. */
-static void make_in_a_group(int rank, int n, nexarComm_t comm, void *blocking) {
+/* Two communicators in an order that differs between ranks: without a group they would deadlock. */
+static void create_in_a_group(int rank, int n, nexarComm_t comm, void *blocking) {
   nexarUniqueId ids[2] = {new_id(rank, comm), new_id(rank, comm)};
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
-  nexarComm_t made[2] = {NULL, NULL};
+  nexarComm_t created[2] = {NULL, NULL};
   int count, data = 1;
   config.blocking = blocking != NULL;
   CHECK_CODE(nexarSuccess, nexarGroupStart());
   for (int i = 0; i < 2; i++) {
     int at = (i + rank) % 2;
-    CHECK_CODE(nexarSuccess, nexarCommInitRankConfig(&made[at], n, ids[at], rank, &config));
-    CHECK(made[at] != NULL);
-    CHECK_CODE(nexarInvalidArgument, nexarCommCount(made[at], &count));
-    CHECK_EQ(nexarInProgress, state_of(made[at]));
+    CHECK_CODE(nexarSuccess, nexarCommInitRankConfig(&created[at], n, ids[at], rank, &config));
+    CHECK(created[at] != NULL);
+    CHECK_CODE(nexarInvalidArgument, nexarCommCount(created[at], &count));
+    CHECK_EQ(nexarInProgress, state_of(created[at]));
   }
   CHECK_CODE(nexarSuccess, nexarAllReduce(&data, &data, 1, nexarInt32, nexarSum, comm, NULL));
   CHECK_CODE(blocking ? nexarSuccess : nexarInProgress, nexarGroupEnd());
   CHECK_EQ(n, data);
   for (int i = 0; i < 2; i++) {
-    if (!blocking) poll_until_made(made[i]);
-    CHECK_EQ(nexarSuccess, state_of(made[i]));
-    check_it_works(rank, n, made[i]);
-    CHECK_CODE(nexarSuccess, nexarCommDestroy(made[i]));
+    if (!blocking) poll_until_created(created[i]);
+    CHECK_EQ(nexarSuccess, state_of(created[i]));
+    check_it_works(rank, n, created[i]);
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(created[i]));
   }
 }
-static void a_group_makes_its_communicators_all_at_once(void) {
-  run_ranks(2, make_in_a_group, "blocking");
-  run_ranks(3, make_in_a_group, "blocking");
-  run_ranks(2, make_in_a_group, NULL);
-  run_ranks(3, make_in_a_group, NULL);
+static void a_group_creates_its_communicators_all_at_once(void) {
+  run_ranks(2, create_in_a_group, "blocking");
+  run_ranks(3, create_in_a_group, "blocking");
+  run_ranks(2, create_in_a_group, NULL);
+  run_ranks(3, create_in_a_group, NULL);
 }
 
-/* As NCCL's programs do it: all ranks of this process in one group. */
-static void one_thread_may_make_all_ranks_of_a_communicator(void) {
+/* All ranks of this process in one group, as in NCCL programs. */
+static void one_thread_may_create_all_ranks_of_a_communicator(void) {
   if (!can_share_memory()) return;
   enum { RANKS = 3 };
   nexarUniqueId id;
@@ -181,7 +181,7 @@ static void one_thread_may_make_all_ranks_of_a_communicator(void) {
   for (int rank = 0; rank < RANKS; rank++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
 }
 
-static void blocking_ones_and_others_are_not_made_in_one_group(void) {
+static void blocking_and_nonblocking_creation_cannot_share_a_group(void) {
   if (!can_share_memory()) return;
   nexarUniqueId id;
   nexarConfig_t config = in_background(0);
@@ -206,7 +206,7 @@ static void *begin_and_leave(void *comm) {
   return NULL;
 }
 
-static void one_that_was_never_begun_can_be_ended(void) {
+static void a_communicator_whose_creation_never_began_can_be_destroyed(void) {
   if (!can_share_memory()) return;
   nexarUniqueId id;
   nexarComm_t comms[3];
@@ -223,12 +223,12 @@ static void one_that_was_never_begun_can_be_ended(void) {
   nexarGroupEnd();
 }
 
-static void a_failure_in_a_group_is_its_result_and_that_of_the_handle(void) {
+static void a_failure_in_a_group_is_the_result_of_the_group_and_of_the_handle(void) {
   if (!can_share_memory()) return;
   nexarUniqueId ids[2];
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
   nexarComm_t good, bad;
-  config.initTimeoutMs = 2000; /* long enough for the one that can be made */
+  config.initTimeoutMs = 2000; /* long enough for the one that can be created */
   for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, nexarGetUniqueId(&ids[i]));
   CHECK_CODE(nexarSuccess, nexarGroupStart());
   CHECK_CODE(nexarSuccess, nexarCommInitRankConfig(&bad, 2, ids[0], 0, &config));
@@ -241,7 +241,7 @@ static void a_failure_in_a_group_is_its_result_and_that_of_the_handle(void) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(bad));
 }
 
-static void the_fields_that_say_how_are_zero_or_one(void) {
+static void blocking_and_split_share_are_zero_or_one(void) {
   if (!can_share_memory()) return;
   nexarUniqueId id;
   nexarComm_t comm = NULL;
@@ -264,18 +264,18 @@ static void the_fields_that_say_how_are_zero_or_one(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(it_is_in_progress_until_all_ranks_have_come),
-    CASE(a_rank_alone_is_made_in_the_background_too),
+    CASE(creation_is_in_progress_until_all_ranks_have_joined),
+    CASE(a_single_rank_is_created_in_the_background_too),
     CASE(an_abort_does_not_wait),
     CASE(a_destroy_waits_no_longer_than_the_initialisation_may_take),
     CASE(a_failure_is_the_state_and_can_be_destroyed),
-    CASE(an_aborted_one_fails_on_the_other_ranks_when_it_is_made),
-    CASE(a_group_makes_its_communicators_all_at_once),
-    CASE(one_thread_may_make_all_ranks_of_a_communicator),
-    CASE(blocking_ones_and_others_are_not_made_in_one_group),
-    CASE(one_that_was_never_begun_can_be_ended),
-    CASE(a_failure_in_a_group_is_its_result_and_that_of_the_handle),
-    CASE(the_fields_that_say_how_are_zero_or_one),
+    CASE(an_abort_during_creation_fails_the_communicator_on_the_other_ranks),
+    CASE(a_group_creates_its_communicators_all_at_once),
+    CASE(one_thread_may_create_all_ranks_of_a_communicator),
+    CASE(blocking_and_nonblocking_creation_cannot_share_a_group),
+    CASE(a_communicator_whose_creation_never_began_can_be_destroyed),
+    CASE(a_failure_in_a_group_is_the_result_of_the_group_and_of_the_handle),
+    CASE(blocking_and_split_share_are_zero_or_one),
 };
 
 int main(void) { return RUN(cases); }

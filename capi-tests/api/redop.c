@@ -1,4 +1,4 @@
-/* Creating and destroying operators, and what they may not be used for. */
+/* Creating and destroying operators, and their invalid uses. */
 #define _GNU_SOURCE
 #include "support/calls.h"
 #include "support/ranks.h"
@@ -22,7 +22,7 @@ static nexarRedOp_t create_premulsum(nexarComm_t comm) {
   return op;
 }
 
-/* All ranks together: the operator gives the right result. */
+/* A call of all ranks: the operator gives the right result. */
 static void check_it_adds(nexarRedOp_t op, int rank, int n, nexarComm_t comm) {
   int32_t data[2] = {rank, 1};
   CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, 2, nexarInt32, op, comm, NULL));
@@ -67,7 +67,7 @@ static void wrong_arguments_create_nothing(void) {
   run_ranks(3, create_wrongly, NULL);
 }
 
-static void number_them(int rank, int n, nexarComm_t comm, void *arg) {
+static void create_a_thousand(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   enum { NUMBER = 1000 };
   nexarRedOp_t ops[NUMBER];
@@ -80,7 +80,7 @@ static void number_them(int rank, int n, nexarComm_t comm, void *arg) {
   for (int i = 0; i < NUMBER; i++) CHECK_CODE(nexarSuccess, nexarRedOpDestroy(ops[i], comm));
 }
 
-static void every_operator_has_a_number_of_its_own(void) { run_ranks(2, number_them, NULL); }
+static void every_operator_has_a_number_of_its_own(void) { run_ranks(2, create_a_thousand, NULL); }
 
 /* Every function that takes an operator refuses this one. */
 static void check_it_is_no_operator(nexarRedOp_t op, nexarDataType_t datatype, nexarComm_t comm) {
@@ -94,7 +94,7 @@ static void check_it_is_no_operator(nexarRedOp_t op, nexarDataType_t datatype, n
   }
 }
 
-static void destroy_them(int rank, int n, nexarComm_t comm, void *arg) {
+static void use_destroyed_operators(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   const nexarRedOp_t ops[] = {create(comm, 0), create(comm, 1), create_premulsum(comm)};
   for (size_t i = 0; i < COUNT_OF(ops); i++) {
@@ -106,9 +106,9 @@ static void destroy_them(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void a_destroyed_operator_is_none(void) {
-  run_ranks(1, destroy_them, NULL);
-  run_ranks(3, destroy_them, NULL);
+static void a_destroyed_operator_is_invalid(void) {
+  run_ranks(1, use_destroyed_operators, NULL);
+  run_ranks(3, use_destroyed_operators, NULL);
 }
 
 static void destroy_what_was_not_created(int rank, int n, nexarComm_t comm, void *arg) {
@@ -126,7 +126,7 @@ static void only_created_operators_can_be_destroyed(void) {
 
 static void another_communicator_does_not_know_an_operator(void) {
   nexarComm_t comms[2], other;
-  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL)); /* also the other rank is another */
+  CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL)); /* each rank has its own handle */
   CHECK_CODE(nexarSuccess, nexarCommInitAll(&other, 1, NULL));
   const nexarRedOp_t ops[] = {create(comms[0], 0), create_premulsum(comms[0])};
   for (size_t i = 0; i < COUNT_OF(ops); i++) {
@@ -137,9 +137,9 @@ static void another_communicator_does_not_know_an_operator(void) {
   }
   check_it_works(0, 1, other);
   run_threads(2, comms, it_works, NULL);
-  CHECK_CODE(nexarSuccess, nexarRedOpDestroy(ops[0], comms[0])); /* it was not touched */
+  CHECK_CODE(nexarSuccess, nexarRedOpDestroy(ops[0], comms[0])); /* still valid there */
   for (int rank = 0; rank < 2; rank++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[rank]));
-  check_it_is_no_operator(ops[1], nexarInt32, other); /* gone with its communicator */
+  check_it_is_no_operator(ops[1], nexarInt32, other); /* destroyed with its communicator */
   CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
 }
 
@@ -190,7 +190,7 @@ static void ranks_with_operators_of_other_kinds_disagree(void) {
     for (int n = 2; n <= 4; n++) run_ranks(n, use_other_operators, &mismatches[i]);
 }
 
-/* Ranks number their operators as they like. */
+/* The number of an operator may differ between ranks. */
 static void create_another_first(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarRedOp_t before[5];
@@ -202,19 +202,19 @@ static void create_another_first(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarRedOpDestroy(op, comm));
 }
 
-static void the_number_of_an_operator_is_of_no_other_ranks_concern(void) {
+static void the_number_of_an_operator_may_differ_between_ranks(void) {
   run_ranks(4, create_another_first, NULL);
 }
 
 static const struct test_case cases[] = {
     CASE(wrong_arguments_create_nothing),
     CASE(every_operator_has_a_number_of_its_own),
-    CASE(a_destroyed_operator_is_none),
+    CASE(a_destroyed_operator_is_invalid),
     CASE(only_created_operators_can_be_destroyed),
     CASE(another_communicator_does_not_know_an_operator),
     CASE(a_premultiplied_sum_takes_its_own_type_only),
     CASE(ranks_with_operators_of_other_kinds_disagree),
-    CASE(the_number_of_an_operator_is_of_no_other_ranks_concern),
+    CASE(the_number_of_an_operator_may_differ_between_ranks),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,4 +1,5 @@
-/* Host streams: operations that are queued, in which order they run, and where their errors go. */
+/* Host streams: queued operations, the order in which they run, and how their errors are
+   reported. */
 #include <sched.h>
 
 #include "support/ranks.h"
@@ -30,9 +31,9 @@ static void queue_and_wait(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_EQ(expected, data);
   CHECK_CODE(nexarSuccess, nexarStreamDestroy(stream));
 }
-static void what_is_queued_on_a_stream_runs_in_order(void) { on_every_size(queue_and_wait); }
+static void calls_queued_on_a_stream_run_in_order(void) { on_every_size(queue_and_wait); }
 
-/* In place on one buffer: two of them at once would give other sums. */
+/* All calls are in place on one buffer: two at the same time would give other sums. */
 static void queue_on_two_streams(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   static int32_t buffers[MOST_RANKS][ELEMENTS];
@@ -40,7 +41,7 @@ static void queue_on_two_streams(int rank, int n, nexarComm_t comm, void *arg) {
   nexarStream_t streams[2] = {new_stream(), new_stream()};
   for (int i = 0; i < ELEMENTS; i++) data[i] = i;
   for (int i = 0; i < 4; i++) CHECK_CODE(nexarSuccess, sum(data, ELEMENTS, comm, streams[i % 2]));
-  CHECK_CODE(nexarSuccess, sum(data, ELEMENTS, comm, NULL)); /* waits for them, and comes last */
+  CHECK_CODE(nexarSuccess, sum(data, ELEMENTS, comm, NULL)); /* runs after all queued calls */
   for (int i = 0; i < ELEMENTS; i++) CHECK_EQ((int64_t)i * n * n * n * n * n, data[i]);
   for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, nexarStreamDestroy(streams[i]));
 }
@@ -48,7 +49,7 @@ static void streams_of_one_communicator_run_one_after_another(void) {
   on_every_size(queue_on_two_streams);
 }
 
-/* Rank 0 queues the one that can only end when the other has. */
+/* Rank 0 first queues the call that can complete only after the second one. */
 static void depend(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t other = join_another(rank, n, comm);
@@ -72,8 +73,8 @@ static void streams_of_different_communicators_overlap(void) {
   run_ranks(4, depend, NULL);
 }
 
-/* A query gives nexarInProgress while the others have not come. */
-static void ask_too_early(int rank, int n, nexarComm_t comm, void *arg) {
+/* A query returns nexarInProgress while the other ranks have not made the call. */
+static void query_too_early(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t other = join_another(rank, n, comm);
   int32_t data = 1;
@@ -92,9 +93,9 @@ static void ask_too_early(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_EQ(n, data);
   CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
 }
-static void a_query_tells_whether_all_has_ended(void) {
-  run_ranks(2, ask_too_early, NULL);
-  run_ranks(3, ask_too_early, NULL);
+static void a_query_reports_whether_all_calls_have_completed(void) {
+  run_ranks(2, query_too_early, NULL);
+  run_ranks(3, query_too_early, NULL);
 }
 
 static void queue_a_mismatch(int rank, int n, nexarComm_t comm, void *arg) {
@@ -104,7 +105,7 @@ static void queue_a_mismatch(int rank, int n, nexarComm_t comm, void *arg) {
   int32_t data[2] = {0};
   nexarResult_t error = nexarSuccess;
   nexarResult_t queued = sum(data, rank == 0 ? 1 : 2, failing, stream);
-  /* Whoever comes when the difference is known already is told at once. */
+  /* A call that is made after the mismatch was detected fails at once. */
   if (queued == nexarSuccess) {
     while (nexarStreamQuery(stream) == nexarInProgress) sched_yield();
     CHECK_CODE(nexarInvalidUsage, nexarStreamQuery(stream));
@@ -121,7 +122,7 @@ static void queue_a_mismatch(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(failing));
   check_it_works(rank, n, comm);
 }
-static void an_error_comes_out_when_the_stream_is_waited_for(void) {
+static void synchronizing_a_stream_returns_the_error_of_its_calls(void) {
   run_ranks(2, queue_a_mismatch, NULL);
   run_ranks(3, queue_a_mismatch, NULL);
 }
@@ -147,12 +148,12 @@ static void abort_queued_work(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_CODE(nexarSuccess, nexarCommDestroy(other));
   }
 }
-static void an_abort_ends_what_is_queued(void) {
+static void an_abort_ends_queued_calls(void) {
   run_ranks(2, abort_queued_work, NULL);
   run_ranks(3, abort_queued_work, NULL);
 }
 
-/* The destroyed communicator's work has been done, whatever happens to the stream. */
+/* nexarCommDestroy completes queued work, whatever happens to the stream. */
 static void destroy_early(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t other = join_another(rank, n, comm);
@@ -173,7 +174,7 @@ static void destroy_early(int rank, int n, nexarComm_t comm, void *arg) {
   for (int i = 0; i < ROUNDS; i++) CHECK_EQ(n * i, data[i]);
   CHECK_CODE(nexarSuccess, nexarStreamDestroy(stream));
 }
-static void ending_a_communicator_waits_for_what_is_queued(void) { on_every_size(destroy_early); }
+static void ending_a_communicator_waits_for_queued_calls(void) { on_every_size(destroy_early); }
 
 static void destroy_a_busy_stream(int rank, int n, nexarComm_t comm, void *arg) {
   (void)rank, (void)arg;
@@ -191,11 +192,11 @@ static void destroy_a_busy_stream(int rank, int n, nexarComm_t comm, void *arg) 
   CHECK_CODE(nexarInvalidArgument, nexarStreamQuery(stream));
   CHECK_CODE(nexarInvalidArgument, sum(data, 1, comm, stream));
 }
-static void destroying_a_stream_waits_for_what_is_queued_and_ends_its_handle(void) {
+static void destroying_a_stream_waits_for_queued_calls_and_ends_its_handle(void) {
   on_every_size(destroy_a_busy_stream);
 }
 
-static void null_and_strangers(void) {
+static void pass_null_and_invalid_handles(void) {
   nexarComm_t comm;
   nexarStream_t stream = new_stream();
   int count, data = 0;
@@ -221,10 +222,10 @@ static void null_and_strangers(void) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
 }
 static void no_other_number_is_a_stream(void) {
-  if (can_share_memory()) null_and_strangers();
+  if (can_share_memory()) pass_null_and_invalid_handles();
 }
 
-/* One group on two streams and on none: all of it begins before any of it is waited for. */
+/* One group on two streams and on none: all calls start before nexarGroupEnd waits for any. */
 static void queue_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t other = join_another(rank, n, comm);
@@ -233,7 +234,7 @@ static void queue_a_group(int rank, int n, nexarComm_t comm, void *arg) {
     int32_t data[3] = {1, 2, 3};
     CHECK_CODE(nexarSuccess, nexarGroupStart());
     for (int i = 0; i < 6; i++) {
-      /* The order among communicators is each rank's own, and so is the stream. */
+      /* The order of the communicators, and the streams, differ between ranks. */
       nexarComm_t one = (i + rank) % 2 ? comm : other;
       CHECK_CODE(nexarSuccess, nexarBarrier(one, streams[(i + round + rank) % 3]));
     }
@@ -269,7 +270,7 @@ static void *queue_batches(void *arg) {
   return NULL;
 }
 
-/* Of one rank, as the order among threads is not the same elsewhere. */
+/* With a single rank, because the order of calls of several threads differs between ranks. */
 static void threads_may_share_streams(void) {
   if (!can_share_memory()) return;
   enum { THREADS = 8 };
@@ -289,14 +290,14 @@ static void threads_may_share_streams(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(what_is_queued_on_a_stream_runs_in_order),
+    CASE(calls_queued_on_a_stream_run_in_order),
     CASE(streams_of_one_communicator_run_one_after_another),
     CASE(streams_of_different_communicators_overlap),
-    CASE(a_query_tells_whether_all_has_ended),
-    CASE(an_error_comes_out_when_the_stream_is_waited_for),
-    CASE(an_abort_ends_what_is_queued),
-    CASE(ending_a_communicator_waits_for_what_is_queued),
-    CASE(destroying_a_stream_waits_for_what_is_queued_and_ends_its_handle),
+    CASE(a_query_reports_whether_all_calls_have_completed),
+    CASE(synchronizing_a_stream_returns_the_error_of_its_calls),
+    CASE(an_abort_ends_queued_calls),
+    CASE(ending_a_communicator_waits_for_queued_calls),
+    CASE(destroying_a_stream_waits_for_queued_calls_and_ends_its_handle),
     CASE(no_other_number_is_a_stream),
     CASE(a_group_may_use_several_streams),
     CASE(threads_may_share_streams),

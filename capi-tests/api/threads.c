@@ -32,7 +32,7 @@ static void several_threads_may_use_each_of_several_ranks(void) {
   threads_share_a_communicator(3);
 }
 
-/* Data that tells communicators, ranks and calls apart: nothing may stray. */
+/* Every communicator, rank and call has other data, so that mixed-up messages are found. */
 static void compute(int rank, int n, nexarComm_t comm, void *arg) {
   int world = *(int *)arg;
   for (int i = 0; i < CALLS; i++) {
@@ -46,13 +46,13 @@ static void compute(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void make_use_and_destroy(int world, int worlds, nexarComm_t none, void *arg) {
+static void create_use_and_destroy(int world, int worlds, nexarComm_t none, void *arg) {
   (void)worlds, (void)none, (void)arg;
   run_ranks(RANKS, compute, &world);
 }
 
 static void communicators_run_side_by_side(void) {
-  run_threads(COMMUNICATORS, NULL, make_use_and_destroy, NULL);
+  run_threads(COMMUNICATORS, NULL, create_use_and_destroy, NULL);
 }
 
 struct crossing {
@@ -80,7 +80,7 @@ static void one_thread_may_belong_to_several_communicators(void) {
   }
 }
 
-static void make_and_destroy_alone(int thread, int threads, nexarComm_t none, void *arg) {
+static void create_and_destroy_without_calls(int thread, int threads, nexarComm_t none, void *arg) {
   (void)thread, (void)threads, (void)none, (void)arg;
   for (int i = 0; i < CALLS; i++) {
     nexarComm_t comms[3];
@@ -93,12 +93,12 @@ static void make_and_destroy_alone(int thread, int threads, nexarComm_t none, vo
   }
 }
 
-static void communicators_are_made_and_destroyed_by_many_threads_at_once(void) {
-  run_threads(8, NULL, make_and_destroy_alone, NULL);
+static void communicators_are_created_and_destroyed_by_many_threads_at_once(void) {
+  run_threads(8, NULL, create_and_destroy_without_calls, NULL);
 }
 
-/* The first destroyer wins, whoever it is. */
-static void destroy_what_all_want_gone(int thread, int threads, nexarComm_t comm, void *wins) {
+/* One of the threads succeeds, the others get nexarInvalidArgument. */
+static void destroy_a_shared_handle(int thread, int threads, nexarComm_t comm, void *wins) {
   (void)thread, (void)threads;
   nexarResult_t result = nexarCommDestroy(comm);
   CHECK(result == nexarSuccess || result == nexarInvalidArgument);
@@ -111,12 +111,12 @@ static void a_communicator_is_destroyed_once_however_many_try(void) {
     atomic_int wins = 0;
     CHECK_CODE(nexarSuccess, nexarCommInitAll(&comm, 1, NULL));
     nexarComm_t same[THREADS] = {comm, comm, comm, comm};
-    run_threads(THREADS, same, destroy_what_all_want_gone, &wins);
+    run_threads(THREADS, same, destroy_a_shared_handle, &wins);
     CHECK_EQ(1, wins);
   }
 }
 
-/* Runs when the thread's own memory, nexar's texts included, may be gone already. */
+/* A destructor of thread-specific data. The thread-locals of nexar may be destroyed already. */
 static void call_from_an_ending_thread(void *arg) {
   int version = 0;
   CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
@@ -154,7 +154,7 @@ static const struct test_case cases[] = {
     CASE(several_threads_may_use_each_of_several_ranks),
     CASE(communicators_run_side_by_side),
     CASE(one_thread_may_belong_to_several_communicators),
-    CASE(communicators_are_made_and_destroyed_by_many_threads_at_once),
+    CASE(communicators_are_created_and_destroyed_by_many_threads_at_once),
     CASE(a_communicator_is_destroyed_once_however_many_try),
     CASE(calls_work_while_their_thread_ends),
 };

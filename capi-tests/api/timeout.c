@@ -1,12 +1,12 @@
-/* An operation that gets no answer ends at its deadline and names the ranks that have not come. */
+/* An operation that times out names the ranks that have not entered it. */
 #define _GNU_SOURCE
 #include "support/calls.h"
 #include "support/ranks.h"
 
 struct wait {
   enum function function;
-  unsigned missing; /* bit per rank that never comes */
-  pthread_barrier_t start; /* the others begin together: their deadlines do too */
+  unsigned missing; /* a bit for each rank that never makes the call */
+  pthread_barrier_t start; /* the others start together, so their deadlines are equal */
 };
 
 static bool is_missing(const struct wait *wait, int rank) { return wait->missing >> rank & 1; }
@@ -31,7 +31,7 @@ static void wait_for_the_missing(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_EQ(nexarTimeout, error);
 }
 
-/* Also for the rank that comes too late: it need not wait once more. */
+/* The error is permanent: a rank that calls too late gets it too, without waiting. */
 static void the_failure_stays(int rank, int n, nexarComm_t comm, void *arg) {
   (void)rank, (void)n, (void)arg;
   CHECK_CODE(nexarTimeout, nexarBarrier(comm, NULL));
@@ -49,7 +49,7 @@ static void the_missing_are_named(enum function function, int n, unsigned missin
   pthread_barrier_destroy(&wait.start);
 }
 
-static void a_missing_rank_is_named_by_all_who_came(void) {
+static void a_missing_rank_is_named_by_all_others(void) {
   the_missing_are_named(ALL_REDUCE, 3, 1 << 2);
   the_missing_are_named(ALL_GATHER, 3, 1 << 0);
   the_missing_are_named(REDUCE_SCATTER, 3, 1 << 1);
@@ -66,7 +66,7 @@ static void several_missing_ranks_are_all_named(void) {
   the_missing_are_named(BARRIER, 4, 1 << 0 | 1 << 2 | 1 << 3);
 }
 
-static void a_receiver_names_the_root_that_never_came(void) {
+static void a_receiver_names_the_missing_root(void) {
   nexarComm_t comms[2];
   int data = 0;
   CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 2, NULL));
@@ -80,7 +80,7 @@ static void *destroy(void *comm) {
   return NULL;
 }
 
-/* Destroy waits for operations, and these end. */
+/* nexarCommDestroy waits for operations, which end at their deadline. */
 static void destroying_a_communicator_in_use_waits_no_longer_than_its_operation(void) {
   nexarComm_t comms[2];
   pthread_t thread;
@@ -93,9 +93,9 @@ static void destroying_a_communicator_in_use_waits_no_longer_than_its_operation(
 }
 
 static const struct test_case cases[] = {
-    CASE(a_missing_rank_is_named_by_all_who_came),
+    CASE(a_missing_rank_is_named_by_all_others),
     CASE(several_missing_ranks_are_all_named),
-    CASE(a_receiver_names_the_root_that_never_came),
+    CASE(a_receiver_names_the_missing_root),
     CASE(destroying_a_communicator_in_use_waits_no_longer_than_its_operation),
 };
 

@@ -1,36 +1,38 @@
-/* The arrays of v-forms and of nexarAllReduceBucketed: wrong ones are refused, odd ones are not. */
+/* The arrays of v-forms and of nexarAllReduceBucketed: invalid ones are refused, unusual ones
+   work. */
 #define _GNU_SOURCE
 #include "support/calls.h"
 #include "support/ranks.h"
 
-enum { RANKS = 3, COUNT = 4, ROOM = 64 };
+enum { RANKS = 3, COUNT = 4, MOST_ELEMENTS = 64 };
 
-/* A right call, in memory of its own. */
-struct desk {
+/* A valid call with its buffers and arrays. */
+struct setup {
   int rank;
   struct call call;
   struct arrays arrays;
   size_t sendcounts[RANKS], sdispls[RANKS], recvcounts[RANKS], rdispls[RANKS];
   void *buffs[RANKS];
-  int32_t send[ROOM], recv[ROOM], behind[ROOM];
+  int32_t send[MOST_ELEMENTS], recv[MOST_ELEMENTS], behind[MOST_ELEMENTS];
 };
 
 /* Blocks of COUNT elements with one between them. The caller is the root. */
-static void set_up(struct desk *desk, enum function function, int rank, nexarComm_t comm) {
-  memset(desk, 0, sizeof *desk);
-  desk->rank = rank;
+static void set_up(struct setup *setup, enum function function, int rank, nexarComm_t comm) {
+  memset(setup, 0, sizeof *setup);
+  setup->rank = rank;
   for (int i = 0; i < RANKS; i++) {
-    desk->sendcounts[i] = desk->recvcounts[i] = COUNT;
-    desk->sdispls[i] = desk->rdispls[i] = (size_t)i * (COUNT + 1);
-    desk->buffs[i] = desk->recv + i * (COUNT + 1);
+    setup->sendcounts[i] = setup->recvcounts[i] = COUNT;
+    setup->sdispls[i] = setup->rdispls[i] = (size_t)i * (COUNT + 1);
+    setup->buffs[i] = setup->recv + i * (COUNT + 1);
   }
-  for (int i = 0; i < ROOM; i++) desk->send[i] = 1000 * rank + i, desk->recv[i] = -i;
-  desk->arrays = (struct arrays){.sendcounts = desk->sendcounts, .sdispls = desk->sdispls,
-                                 .recvcounts = desk->recvcounts, .rdispls = desk->rdispls,
-                                 .buffs = desk->buffs, .counts = desk->recvcounts, .nbuffs = RANKS};
-  desk->call = (struct call){.function = function, .send = desk->send, .recv = desk->recv,
+  for (int i = 0; i < MOST_ELEMENTS; i++) setup->send[i] = 1000 * rank + i, setup->recv[i] = -i;
+  setup->arrays = (struct arrays){.sendcounts = setup->sendcounts, .sdispls = setup->sdispls,
+                                 .recvcounts = setup->recvcounts, .rdispls = setup->rdispls,
+                                 .buffs = setup->buffs, .counts = setup->recvcounts,
+                                 .nbuffs = RANKS};
+  setup->call = (struct call){.function = function, .send = setup->send, .recv = setup->recv,
                              .count = COUNT, .datatype = nexarInt32, .root = rank, .comm = comm,
-                             .arrays = &desk->arrays};
+                             .arrays = &setup->arrays};
 }
 
 static bool has_recvcounts(enum function f) {
@@ -41,70 +43,70 @@ static bool has_rdispls(enum function f) {
 }
 static bool has_sendcounts(enum function f) { return f == ALL_TO_ALL_V || f == SCATTER_V; }
 
-/* What is wrong in a call: `with` it, the function names `argument`. */
+/* A change that makes a call invalid. The error text must name `argument`. */
 struct wrong {
   const char *with, *argument;
   bool (*applies)(enum function function);
-  void (*change)(struct desk *desk);
+  void (*change)(struct setup *setup);
 };
 
 static bool is_bucketed(enum function f) { return f == ALL_REDUCE_BUCKETED; }
 static bool is_gather(enum function f) { return f == ALL_GATHER_V || f == GATHER_V; }
 static bool is_scatter(enum function f) { return f == SCATTER_V; }
 static bool is_exchange(enum function f) { return f == ALL_TO_ALL_V; }
-static int other(const struct desk *desk) { return (desk->rank + 1) % RANKS; }
+static int other(const struct setup *setup) { return (setup->rank + 1) % RANKS; }
 
-static void no_recvcounts(struct desk *d) { d->arrays.recvcounts = NULL; }
-static void no_sendcounts(struct desk *d) { d->arrays.sendcounts = NULL; }
-static void no_counts(struct desk *d) { d->arrays.counts = NULL; }
-static void no_buffs(struct desk *d) { d->arrays.buffs = NULL; }
-static void no_buffer(struct desk *d) { d->buffs[1] = NULL; }
-static void endless_buffer(struct desk *d) { d->buffs[1] = (void *)(UINTPTR_MAX - 7); }
-static void same_buffer_twice(struct desk *d) { d->buffs[2] = d->buffs[0]; }
-static void overlapping_buffers(struct desk *d) { d->buffs[2] = (char *)d->buffs[0] + 15; }
-static void buffer_within_another(struct desk *d) {
+static void no_recvcounts(struct setup *d) { d->arrays.recvcounts = NULL; }
+static void no_sendcounts(struct setup *d) { d->arrays.sendcounts = NULL; }
+static void no_counts(struct setup *d) { d->arrays.counts = NULL; }
+static void no_buffs(struct setup *d) { d->arrays.buffs = NULL; }
+static void no_buffer(struct setup *d) { d->buffs[1] = NULL; }
+static void endless_buffer(struct setup *d) { d->buffs[1] = (void *)(UINTPTR_MAX - 7); }
+static void same_buffer_twice(struct setup *d) { d->buffs[2] = d->buffs[0]; }
+static void overlapping_buffers(struct setup *d) { d->buffs[2] = (char *)d->buffs[0] + 15; }
+static void buffer_within_another(struct setup *d) {
   d->recvcounts[2] = 1, d->buffs[2] = d->recv + 1;
 }
-static void no_sendbuff(struct desk *d) { d->call.send = NULL; }
-static void no_recvbuff(struct desk *d) { d->call.recv = NULL; }
-static void huge_recvcount(struct desk *d) { d->recvcounts[other(d)] = SIZE_MAX; }
-static void large_recvcounts(struct desk *d) {
+static void no_sendbuff(struct setup *d) { d->call.send = NULL; }
+static void no_recvbuff(struct setup *d) { d->call.recv = NULL; }
+static void huge_recvcount(struct setup *d) { d->recvcounts[other(d)] = SIZE_MAX; }
+static void large_recvcounts(struct setup *d) {
   for (int i = 0; i < RANKS; i++) d->recvcounts[i] = SIZE_MAX / 8 / RANKS + 1;
   d->call.count = d->sendcounts[d->rank] = d->recvcounts[d->rank];
 }
-static void huge_sendcount(struct desk *d) { d->sendcounts[other(d)] = SIZE_MAX / 2; }
-static void large_sendcounts(struct desk *d) {
+static void huge_sendcount(struct setup *d) { d->sendcounts[other(d)] = SIZE_MAX / 2; }
+static void large_sendcounts(struct setup *d) {
   for (int i = 0; i < RANKS; i++) d->sendcounts[i] = SIZE_MAX / 8 / RANKS + 1;
   d->call.count = d->recvcounts[d->rank] = d->sendcounts[d->rank];
 }
-static void huge_count(struct desk *d) { d->recvcounts[1] = SIZE_MAX / 4; }
-static void huge_rdispl(struct desk *d) { d->rdispls[other(d)] = SIZE_MAX - 1; }
-static void large_rdispl(struct desk *d) { d->rdispls[other(d)] = SIZE_MAX / 8; }
-static void huge_sdispl(struct desk *d) { d->sdispls[other(d)] = SIZE_MAX - 1; }
-static void large_sdispl(struct desk *d) { d->sdispls[other(d)] = SIZE_MAX / 8; }
-static void same_place_twice(struct desk *d) { d->rdispls[2] = d->rdispls[0]; }
-static void overlapping_places(struct desk *d) { d->rdispls[2] = COUNT - 1; }
-static void place_within_another(struct desk *d) {
+static void huge_count(struct setup *d) { d->recvcounts[1] = SIZE_MAX / 4; }
+static void huge_rdispl(struct setup *d) { d->rdispls[other(d)] = SIZE_MAX - 1; }
+static void large_rdispl(struct setup *d) { d->rdispls[other(d)] = SIZE_MAX / 8; }
+static void huge_sdispl(struct setup *d) { d->sdispls[other(d)] = SIZE_MAX - 1; }
+static void large_sdispl(struct setup *d) { d->sdispls[other(d)] = SIZE_MAX / 8; }
+static void same_place_twice(struct setup *d) { d->rdispls[2] = d->rdispls[0]; }
+static void overlapping_places(struct setup *d) { d->rdispls[2] = COUNT - 1; }
+static void place_within_another(struct setup *d) {
   d->recvcounts[other(d)] = 1, d->rdispls[other(d)] = d->rdispls[d->rank] + 1;
 }
-static void another_sendcount(struct desk *d) { d->call.count = COUNT - 1; }
-static void another_own_recvcount(struct desk *d) { d->recvcounts[d->rank] = COUNT - 1; }
-static void send_from_a_gap(struct desk *d) { d->call.send = d->recv + d->rdispls[d->rank] + 1; }
-static void send_from_anothers_block(struct desk *d) {
+static void another_sendcount(struct setup *d) { d->call.count = COUNT - 1; }
+static void another_own_recvcount(struct setup *d) { d->recvcounts[d->rank] = COUNT - 1; }
+static void send_from_a_gap(struct setup *d) { d->call.send = d->recv + d->rdispls[d->rank] + 1; }
+static void send_from_anothers_block(struct setup *d) {
   d->call.send = d->recv + d->rdispls[other(d)];
 }
-static void receive_in_anothers_block(struct desk *d) {
+static void receive_in_anothers_block(struct setup *d) {
   d->call.recv = d->send + d->sdispls[other(d)];
 }
-static void in_place_of_other_counts(struct desk *d) {
+static void in_place_of_other_counts(struct setup *d) {
   d->call.send = d->recv;
   d->sendcounts[other(d)] = COUNT - 1;
 }
-static void in_place_of_other_places(struct desk *d) {
+static void in_place_of_other_places(struct setup *d) {
   d->call.send = d->recv;
   for (int i = 0; i < RANKS; i++) d->sdispls[i]++;
 }
-static void nearly_in_place(struct desk *d) { d->call.send = d->recv + 1; }
+static void nearly_in_place(struct setup *d) { d->call.send = d->recv + 1; }
 
 #define WRONG(change, argument, applies) {#change, argument, applies, change}
 
@@ -144,55 +146,55 @@ static const struct wrong wrongs[] = {
     WRONG(nearly_in_place, "sendbuff and recvbuff overlap", is_exchange),
 };
 
-static void check_refused(const struct wrong *wrong, struct desk *desk, const char *name) {
-  int32_t send[ROOM], recv[ROOM];
-  memcpy(send, desk->send, sizeof send);
-  memcpy(recv, desk->recv, sizeof recv);
-  nexarResult_t result = make_call(desk->call);
-  const char *text = nexarGetLastError(desk->call.comm);
+static void check_refused(const struct wrong *wrong, struct setup *setup, const char *name) {
+  int32_t send[MOST_ELEMENTS], recv[MOST_ELEMENTS];
+  memcpy(send, setup->send, sizeof send);
+  memcpy(recv, setup->recv, sizeof recv);
+  nexarResult_t result = make_call(setup->call);
+  const char *text = nexarGetLastError(setup->call.comm);
   if (result != nexarInvalidArgument)
     check_failed(__FILE__, __LINE__, "%s with %s returned %d", name, wrong->with, (int)result);
   else if (!strstr(text, name) || !strstr(text, wrong->argument))
     check_failed(__FILE__, __LINE__, "%s with %s says \"%s\", without %s", name, wrong->with, text,
                  wrong->argument);
-  CHECK(memcmp(send, desk->send, sizeof send) == 0 && memcmp(recv, desk->recv, sizeof recv) == 0);
+  CHECK(memcmp(send, setup->send, sizeof send) == 0 && memcmp(recv, setup->recv, sizeof recv) == 0);
 }
 
-/* One rank makes the wrong call, then all a right one. */
+/* One rank makes the invalid call, then all ranks make a valid one. */
 static void make_wrong_calls(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
-  struct desk *desk = malloc(sizeof *desk);
+  struct setup *setup = malloc(sizeof *setup);
   for (size_t i = 0; i < COUNT_OF(wrongs); i++)
     for (enum function f = 0; f < FUNCTIONS; f++)
       for (int maker = 0; maker < n && has_arrays(f) && wrongs[i].applies(f); maker++) {
-        set_up(desk, f, rank, comm);
-        wrongs[i].change(desk);
-        if (rank == maker) check_refused(&wrongs[i], desk, function_names[f]);
+        set_up(setup, f, rank, comm);
+        wrongs[i].change(setup);
+        if (rank == maker) check_refused(&wrongs[i], setup, function_names[f]);
         check_it_works(rank, n, comm);
       }
-  free(desk);
+  free(setup);
 }
 
 static void wrong_arrays_are_refused_by_name_and_the_communicator_goes_on(void) {
   run_ranks(RANKS, make_wrong_calls, NULL);
 }
 
-/* All ranks make the call with this change of it. */
-static void make_an_odd_call(enum function function, void (*change)(struct desk *), int rank,
+/* All ranks make the call with this change, which must succeed. */
+static void make_an_unusual_call(enum function function, void (*change)(struct setup *), int rank,
                              nexarComm_t comm) {
-  struct desk *desk = malloc(sizeof *desk);
-  set_up(desk, function, rank, comm);
-  desk->call.root = 0;
-  change(desk);
-  nexarResult_t result = make_call(desk->call);
+  struct setup *setup = malloc(sizeof *setup);
+  set_up(setup, function, rank, comm);
+  setup->call.root = 0;
+  change(setup);
+  nexarResult_t result = make_call(setup->call);
   if (result != nexarSuccess)
     check_failed(__FILE__, __LINE__, "%s returned %d", function_names[function], (int)result);
-  for (int i = 0; i < ROOM; i++) CHECK_EQ(1000 * rank + i, desk->send[i]);
-  free(desk);
+  for (int i = 0; i < MOST_ELEMENTS; i++) CHECK_EQ(1000 * rank + i, setup->send[i]);
+  free(setup);
 }
 
-/* Rank 1 has nothing, and what is said of its place means nothing. */
-static void nothing_at(struct desk *d, size_t place) {
+/* Rank 1's block is empty, and its displacement is ignored. */
+static void nothing_at(struct setup *d, size_t place) {
   d->sendcounts[1] = d->recvcounts[1] = 0;
   d->sdispls[1] = d->rdispls[1] = place;
   d->buffs[1] = (void *)place;
@@ -202,20 +204,20 @@ static void nothing_at(struct desk *d, size_t place) {
       for (int i = 0; i < RANKS; i++) d->sendcounts[i] = d->recvcounts[i] = 0;
   }
 }
-static void nothing_inside_another_block(struct desk *d) { nothing_at(d, 2); }
-static void nothing_inside_the_other_buffer(struct desk *d) {
-  nothing_at(d, ROOM + 5); /* the buffers follow each other: */
+static void nothing_inside_another_block(struct setup *d) { nothing_at(d, 2); }
+static void nothing_inside_the_other_buffer(struct setup *d) {
+  nothing_at(d, MOST_ELEMENTS + 5); /* the buffers are adjacent: */
   if (!has_sendcounts(d->call.function)) d->call.send = memcpy(d->behind, d->send, sizeof d->send);
 }
-static void nothing_nowhere(struct desk *d) { nothing_at(d, SIZE_MAX); }
+static void nothing_at_no_address(struct setup *d) { nothing_at(d, SIZE_MAX); }
 
 static void make_calls_with_an_empty_block(int rank, int n, nexarComm_t comm, void *change) {
   for (enum function f = 0; f < FUNCTIONS; f++)
-    if (has_arrays(f)) make_an_odd_call(f, *(void (**)(struct desk *))change, rank, comm);
+    if (has_arrays(f)) make_an_unusual_call(f, *(void (**)(struct setup *))change, rank, comm);
   check_it_works(rank, n, comm);
 }
 
-static void with_an_empty_block(void (*change)(struct desk *)) {
+static void with_an_empty_block(void (*change)(struct setup *)) {
   run_ranks(RANKS, make_calls_with_an_empty_block, &change);
 }
 
@@ -227,17 +229,17 @@ static void an_empty_block_does_not_overlap_the_other_buffer(void) {
   with_an_empty_block(nothing_inside_the_other_buffer);
 }
 
-static void an_empty_block_may_have_any_place(void) { with_an_empty_block(nothing_nowhere); }
+static void an_empty_block_may_have_any_place(void) { with_an_empty_block(nothing_at_no_address); }
 
-static void one_place_for_all(struct desk *d) {
+static void one_place_for_all(struct setup *d) {
   for (int i = 0; i < RANKS; i++) d->sdispls[i] = 3;
 }
 
 /* The same elements for every rank. */
 static void send_from_one_place(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
-  make_an_odd_call(ALL_TO_ALL_V, one_place_for_all, rank, comm);
-  make_an_odd_call(SCATTER_V, one_place_for_all, rank, comm);
+  make_an_unusual_call(ALL_TO_ALL_V, one_place_for_all, rank, comm);
+  make_an_unusual_call(SCATTER_V, one_place_for_all, rank, comm);
   check_it_works(rank, n, comm);
 }
 

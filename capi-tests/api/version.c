@@ -14,13 +14,13 @@ static void the_library_has_the_version_of_its_header(void) {
   CHECK_EQ(NEXAR_VERSION(NEXAR_MAJOR, NEXAR_MINOR, NEXAR_PATCH), version);
 }
 
-static void a_version_needs_a_place(void) {
+static void a_null_output_for_the_version_is_refused(void) {
   CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
   CHECK_TEXT(nexarGetLastError(NULL), "nexarGetVersion");
   CHECK_TEXT(nexarGetLastError(NULL), "version is NULL");
 }
 
-static void every_result_has_a_sentence_of_its_own(void) {
+static void every_result_has_a_text_of_its_own(void) {
   for (int one = nexarSuccess; one <= nexarTimeout; one++) {
     const char *text = nexarGetErrorString((nexarResult_t)one);
     CHECK(text && strlen(text) > 3);
@@ -30,7 +30,7 @@ static void every_result_has_a_sentence_of_its_own(void) {
   }
 }
 
-static void a_number_that_is_no_result_has_a_sentence_too(void) {
+static void a_number_that_is_no_result_has_a_text_too(void) {
   const int numbers[] = {-1, 9, 100, INT_MIN, INT_MAX};
   for (size_t i = 0; i < COUNT_OF(numbers); i++) {
     const char *text = nexarGetErrorString((nexarResult_t)numbers[i]);
@@ -46,7 +46,7 @@ static void a_success_does_not_clear_the_last_error(void) {
   CHECK_TEXT(nexarGetLastError(NULL), "version is NULL");
 }
 
-static void a_text_stays_until_this_thread_asks_again(void) {
+static void a_text_is_valid_until_the_next_query_of_this_thread(void) {
   CHECK_CODE(nexarInvalidArgument, nexarGetVersion(NULL));
   const char *text = nexarGetLastError(NULL);
   CHECK_CODE(nexarInvalidArgument, nexarCommInitAll(NULL, 0, NULL));
@@ -90,7 +90,7 @@ static void the_last_error_of_a_communicator_is_seen_by_every_thread_but_not_by_
   for (int i = 0; i < 2; i++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[i]));
 }
 
-static void asking_about_a_dead_handle_gives_a_sentence(void) {
+static void the_last_error_of_a_dead_handle_has_a_text(void) {
   nexarComm_t comm;
   CHECK_CODE(nexarSuccess, nexarCommInitAll(&comm, 1, NULL));
   CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
@@ -112,14 +112,14 @@ static void a_failure_replaces_the_error_of_an_earlier_call(void) {
 static const struct test_case cases[] = {
     CASE(the_last_error_is_empty_at_first),
     CASE(the_library_has_the_version_of_its_header),
-    CASE(a_version_needs_a_place),
-    CASE(every_result_has_a_sentence_of_its_own),
-    CASE(a_number_that_is_no_result_has_a_sentence_too),
+    CASE(a_null_output_for_the_version_is_refused),
+    CASE(every_result_has_a_text_of_its_own),
+    CASE(a_number_that_is_no_result_has_a_text_too),
     CASE(a_success_does_not_clear_the_last_error),
-    CASE(a_text_stays_until_this_thread_asks_again),
+    CASE(a_text_is_valid_until_the_next_query_of_this_thread),
     CASE(the_last_error_belongs_to_the_thread_that_failed),
     CASE(the_last_error_of_a_communicator_is_seen_by_every_thread_but_not_by_other_ranks),
-    CASE(asking_about_a_dead_handle_gives_a_sentence),
+    CASE(the_last_error_of_a_dead_handle_has_a_text),
     CASE(a_failure_replaces_the_error_of_an_earlier_call),
 };
 

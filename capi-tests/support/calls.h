@@ -1,6 +1,6 @@
 /*
- * The collectives as one table, and a call of any of them as a value. A new collective is a row here
- * and, for the suites that check results, a layout in collectives.h.
+ * The collectives as one table, and a call of any of them as a value. A new collective is a row
+ * here and, for the suites that check results, a layout in collectives.h.
  */
 #ifndef CALLS_H
 #define CALLS_H

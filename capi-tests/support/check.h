@@ -6,9 +6,9 @@
  *     static const struct test_case cases[] = {CASE(zero_is_even)};
  *     int main(void) { return RUN(cases); }
  *
- * A failed check is printed and counted, and its case goes on. Any thread may check. With CHECK_CASES
- * in the environment only cases whose names begin with its value run. A watchdog ends a program that
- * hangs and prints the case: see progress.h.
+ * A failed check is printed and counted, and its case goes on. Any thread may check. With
+ * CHECK_CASES in the environment only cases whose names begin with its value run. A watchdog ends a
+ * program that hangs and prints the case: see progress.h.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -65,9 +65,9 @@ struct test_case {
   } while (0)
 
 /*
- * The operation took less than `gives_up_s`, after which its waits time out. With CHECK_TIMES in the
- * environment (`make fault`) it must have taken less than `promised_s`, which only an idle machine
- * can keep.
+ * The operation took less than `gives_up_s`, after which its waits time out. With CHECK_TIMES in
+ * the environment (`make fault`) it must have taken less than `promised_s`, which only an idle
+ * machine can keep.
  */
 #define CHECK_TIME(promised_s, gives_up_s, took_s)                                                 \
   do {                                                                                             \
@@ -77,7 +77,7 @@ struct test_case {
   } while (0)
 
 static atomic_int check_failures;
-/* Parts of a case that ran, and parts that cannot run here. A case of which no part ran is skipped. */
+/* Parts of a case that ran, and parts that cannot run here. If none ran, the case is skipped. */
 static int check_parts, check_parts_skipped;
 
 static inline void check_failed(const char *file, int line, const char *format, ...) {

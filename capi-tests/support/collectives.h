@@ -38,7 +38,7 @@ static inline void spread(const struct job *job, struct layout *layout) {
   }
 }
 
-/* Elements that rank `from` sends to rank `to`. In calls with one list of counts both are the same. */
+/* Elements that rank `from` sends to rank `to`; with one list of counts both are the same rank. */
 static inline size_t length(const struct share *share, int from, int to) {
   const struct job *job = share->job;
   if (job->in_place && from > to) return length(share, to, from); /* symmetric */

@@ -67,7 +67,7 @@ struct share {
   void *stream;
   struct created operator;
   struct layout send, recv;
-  /* In place: offset of the smaller buffer in the larger one. APART: this rank is never in place. */
+  /* In place: offset of the smaller buffer in the larger one. APART: never in place. */
   long long inside;
   char what[300]; /* description for failed checks */
 };

@@ -2,9 +2,9 @@
  * A watchdog for programs that hang. A thread counts seconds without progress; after PATIENCE_S of
  * them it prints where the program is and ends it. The total time of a program is not bounded.
  *
- * Progress is a step that a hanging program cannot repeat for ever: a case begins, a job completes, a
- * result is compared, a child starts. A check is no progress, because a loop that waits in vain may
- * contain checks; nor is the work of a background thread that runs until it is stopped.
+ * Progress is a step that a hanging program cannot repeat for ever: a case begins, a job completes,
+ * a result is compared, a child starts. A check is no progress, because a loop that waits in vain
+ * may contain checks; nor is the work of a background thread that runs until it is stopped.
  *
  * One sleep counts as one second however long it lasted: time in which the system does not run the
  * process does not count.
@@ -26,7 +26,7 @@
    loops the longest step takes 25 s. */
 enum { PATIENCE_S = 90, WITHOUT_PROGRESS = 3 /* exit code */ };
 
-/* The first process of a test waits longer, so that it can report the output of a child that hangs. */
+/* The first process of a test waits longer, so that it can print the output of a hanging child. */
 enum { FIRST_WAITS_S = 2 };
 
 /* Where the program is: a text of static lifetime. */

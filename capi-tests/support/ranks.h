@@ -1,9 +1,9 @@
 /*
  * Runs a function on every rank of a communicator.
  *
- * Ranks are threads, with a new communicator for each run. If nexar-run has started the program, ranks
- * are processes: this process is one rank, all cases share one communicator, and runs with another
- * number of ranks are skipped.
+ * Ranks are threads, with a new communicator for each run. If nexar-run has started the program,
+ * ranks are processes: this process is one rank, all cases share one communicator, and runs with
+ * another number of ranks are skipped.
  */
 #ifndef RANKS_H
 #define RANKS_H
