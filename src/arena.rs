@@ -1,11 +1,10 @@
-//! Memory that a process hands out to its program, and that others of its host can read where it
-//! lies.
+//! Memory of `nexarMemAlloc`, which the other processes of the host can read in place.
 //!
-//! Each process has one arena: a file without a name, as long as the host's memory, of which only
-//! what is handed out is mapped, and only what is used takes any. Leaves to others how a process
-//! says where its bytes lie. Invariant: a peer's word for a place is taken only if the place lies
-//! inside its arena, whose length never changes.
-#![expect(unsafe_code, reason = "a part of a peer's arena is seen as bytes")]
+//! Each process has one arena: a memfd as long as the host's memory. Only allocated blocks are
+//! mapped, and only pages that are written take memory. Leaves to others how a process publishes
+//! the offset of its bytes. Invariant: an offset from a peer is used only if it is inside the
+//! peer's arena, whose length never changes.
+#![expect(unsafe_code, reason = "a part of a peer's arena is viewed as bytes")]
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,22 +26,22 @@ pub struct Arena {
     descriptor: OwnedFd,
     bytes: usize,
     blocks: Mutex<ArenaBlocks>,
-    /// How many blocks there are: most programs have none, and are not to wait for the lock.
+    /// The number of blocks. Most programs have none; they must not wait for the lock.
     count: AtomicUsize,
 }
 
-/// What is handed out.
+/// The allocated blocks.
 #[derive(Default)]
 struct ArenaBlocks {
-    /// By where they begin in the arena, with their addresses.
+    /// Addresses by offset in the arena.
     by_offset: BTreeMap<usize, usize>,
-    /// By address, with where they begin in the arena.
+    /// Mappings and offsets in the arena by address.
     by_address: BTreeMap<usize, (SharedMapping, usize)>,
 }
 
-/// The arena of this process, which is made when it is first needed.
+/// The arena of this process, created at the first call.
 pub fn own() -> Result<&'static Arena> {
-    static OWN: Kept<Arena> = Kept::unmade();
+    static OWN: Kept<Arena> = Kept::empty();
     OWN.get_or_try(Arena::new)
 }
 
@@ -51,26 +50,26 @@ impl Arena {
         let host = rustix::system::sysinfo();
         let bytes = (host.totalram as usize).saturating_mul(host.mem_unit as usize);
         let whole = bytes.next_multiple_of(PAGE);
-        let bytes = whole.min(SharedMapping::most_bytes() / PAGE * PAGE);
+        let bytes = whole.min(SharedMapping::max_bytes() / PAGE * PAGE);
         if bytes == 0 {
             return Err(Errno::FBIG);
         }
         if bytes < whole {
             warn!(
-                "the limit on the size of files (ulimit -f) is below this host's memory: \
-                 nexarMemAlloc shares {bytes} bytes at most with other ranks"
+                "the file size limit (ulimit -f) is below this host's memory: nexarMemAlloc \
+                 shares at most {bytes} bytes with other ranks"
             );
         }
         let descriptor = SharedMapping::unmapped("nexar-arena", bytes)?;
         Ok(Self { descriptor, bytes, blocks: Mutex::default(), count: AtomicUsize::new(0) })
     }
 
-    /// What peers read it by.
+    /// The descriptor with which peers map the arena.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Zeroed memory that begins at a page. `None` if there is no room.
+    /// Allocates zeroed memory, aligned to a page. `None` if no gap is long enough.
     pub fn allocate(&self, bytes: usize) -> Option<NonNull<u8>> {
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
         let mut blocks = self.blocks();
@@ -92,14 +91,14 @@ impl Arena {
         Some(address)
     }
 
-    /// Takes memory back that begins here. False if none does.
+    /// Frees the block at `address`. False if no block begins there.
     pub fn free(&self, address: usize) -> bool {
         let mut blocks = self.blocks();
         let Some((memory, start)) = blocks.by_address.remove(&address) else { return false };
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let bytes = memory.extent() as u64;
         let freed = rustix::fs::fallocate(&self.descriptor, hole, start as u64, bytes);
-        // What keeps its pages would not be zero for the next: it stays taken.
+        // A block whose pages remain would not be zero for the next user: it stays allocated.
         if freed.is_ok() {
             blocks.by_offset.remove(&start);
         } else {
@@ -109,7 +108,7 @@ impl Arena {
         true
     }
 
-    /// Where these bytes lie, if it is in the arena.
+    /// The offset of `bytes` in the arena. `None` if they are not in one block of it.
     #[inline]
     pub fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         if self.count.load(Ordering::Acquire) == 0 {
@@ -127,7 +126,7 @@ impl Arena {
     }
 }
 
-/// The arena of another process, which is mapped when first looked into.
+/// The arena of another process, mapped at the first read.
 pub struct PeerArena {
     descriptor: OwnedFd,
     memory: OnceLock<Option<SharedMapping>>,
@@ -143,21 +142,22 @@ impl PeerArena {
         KNOWN.get_or_try((stat.st_dev, stat.st_ino), new)
     }
 
-    /// Bytes that its owner says lie there. `None` if they do not lie in the arena, or it cannot be
-    /// read.
+    /// The bytes at an offset that the arena's owner has published. `None` if they are not inside
+    /// the arena, or if it cannot be mapped.
     pub fn bytes(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
         let memory = self.memory.get_or_init(|| {
             let length = SharedMapping::length(self.descriptor.as_fd()).ok()?;
-            SharedMapping::of_peer(self.descriptor.as_fd(), length, Writers::Maker).ok()
+            SharedMapping::of_peer(self.descriptor.as_fd(), length, Writers::Owner).ok()
         });
-        seen(memory.as_ref()?, offset, bytes)
+        bytes_at(memory.as_ref()?, offset, bytes)
     }
 }
 
-fn seen(memory: &SharedMapping, offset: u64, bytes: usize) -> Option<&[u8]> {
+fn bytes_at(memory: &SharedMapping, offset: u64, bytes: usize) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(bytes).filter(|end| *end <= memory.extent())?;
-    // SAFETY: who shows bytes of his arena leaves them alone until all have passed the round.
+    // SAFETY: the owner of published bytes does not write them until all ranks have released the
+    // epoch.
     Some(unsafe { memory.bytes(start..end) })
 }
 
@@ -166,13 +166,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_handed_out_is_zeroed_apart_and_seen_by_who_has_the_descriptor() {
+    fn blocks_are_zeroed_disjoint_and_readable_with_the_descriptor() {
         let arena = Arena::new().unwrap();
         let peer = PeerArena::new(arena.descriptor().try_clone_to_owned().unwrap()).unwrap();
         let first = arena.allocate(10_000).unwrap();
         let second = arena.allocate(1).unwrap();
         assert_ne!(second, first);
-        // SAFETY: just handed out, as long, and used by nobody else.
+        // SAFETY: just allocated with this length, and used by no other code.
         let bytes = unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), 10_000) };
         assert!(bytes.iter().all(|byte| *byte == 0));
         bytes.fill(7);
@@ -183,11 +183,11 @@ mod tests {
         let again = arena.allocate(10_000).unwrap();
         // SAFETY: as above.
         let bytes = unsafe { std::slice::from_raw_parts(again.as_ptr(), 10_000) };
-        assert!(bytes.iter().all(|byte| *byte == 0), "what was freed comes back empty");
+        assert!(bytes.iter().all(|byte| *byte == 0), "a freed block is zero when reused");
     }
 
     #[test]
-    fn what_lies_outside_is_not_shown_and_not_looked_at() {
+    fn bytes_outside_of_an_arena_have_no_offset_and_are_not_read() {
         let arena = Arena::new().unwrap();
         assert_eq!(arena.offset_of(&[1, 2, 3]), None);
         assert!(arena.allocate(usize::MAX).is_none() && arena.allocate(arena.bytes + 1).is_none());

@@ -1,15 +1,15 @@
-//! How a buffer is shared out among ranks: one block for each, in bytes.
+//! How a buffer is divided among ranks: one block for each rank, in bytes.
 
 use std::ops::Range;
 
-/// Where each rank's block lies. Blocks may leave gaps and come in any order.
+/// The range of each rank's block. Blocks may leave gaps and may be in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks(BlockLayout);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum BlockLayout {
-    /// One behind the other, of `least` elements each, the first `more` of them of one more. Most
-    /// calls have such blocks, and need no list.
+    /// `size` adjacent blocks of `least` elements each; the first `more` blocks have one element
+    /// more. `element` is the size of an element. Most calls have such blocks, and need no list.
     Even {
         least: usize,
         more: usize,
@@ -23,18 +23,18 @@ impl Blocks {
     /// No blocks at all.
     pub const EMPTY: Self = Self(BlockLayout::Even { least: 0, more: 0, element: 0, size: 0 });
 
-    /// One block after another, each as long.
+    /// `size` adjacent blocks of `bytes` each.
     pub fn equal(bytes: usize, size: usize) -> Self {
         Self(BlockLayout::Even { least: 1, more: 0, element: bytes, size })
     }
 
-    /// `count` elements of `element` bytes, shared out evenly: the first `count % size` blocks have
-    /// one element more.
+    /// Adjacent blocks of `count` elements of `element` bytes: the first `count % size` blocks
+    /// have one element more than the others.
     pub fn even(count: usize, element: usize, size: usize) -> Self {
         Self(BlockLayout::Even { least: count / size, more: count % size, element, size })
     }
 
-    /// At places that a caller named.
+    /// Blocks at the given ranges.
     pub fn at(ranges: Vec<Range<usize>>) -> Self {
         Self(BlockLayout::At(ranges))
     }
@@ -51,7 +51,7 @@ impl Blocks {
         }
     }
 
-    /// Block `index`, which counts round the ring: block `size` is block 0 again.
+    /// Block `index` modulo the number of blocks: block `size` is block 0 again.
     pub fn get(&self, index: usize) -> Range<usize> {
         let index = if index < self.size() { index } else { index % self.size() };
         match &self.0 {
@@ -67,7 +67,7 @@ impl Blocks {
         (0..self.size()).map(|index| self.get(index))
     }
 
-    /// How long a buffer must be that holds all blocks.
+    /// The length of the shortest buffer that contains all blocks.
     pub fn extent(&self) -> usize {
         match &self.0 {
             BlockLayout::Even { least, more, element, size } => element * (size * least + more),
@@ -75,6 +75,7 @@ impl Blocks {
         }
     }
 
+    /// The length of the longest block.
     pub fn longest(&self) -> usize {
         match &self.0 {
             BlockLayout::Even { size: 0, .. } => 0,
@@ -95,14 +96,14 @@ impl Blocks {
 
 /// Cuts a buffer into the given parts, which do not overlap.
 pub fn cut<'a>(mut buffer: &'a mut [u8], ranges: &[Range<usize>]) -> Vec<&'a mut [u8]> {
-    let mut by_place: Vec<_> = (0..ranges.len()).collect();
-    by_place.sort_unstable_by_key(|index| (ranges[*index].start, ranges[*index].end));
+    let mut by_start: Vec<_> = (0..ranges.len()).collect();
+    by_start.sort_unstable_by_key(|index| (ranges[*index].start, ranges[*index].end));
     let mut parts: Vec<&mut [u8]> = Vec::new();
     parts.resize_with(ranges.len(), Default::default);
     let mut begin = 0;
-    for index in by_place {
+    for index in by_start {
         let Range { start, end } = ranges[index];
-        // An empty part may lie inside another; it needs no bytes of the buffer.
+        // An empty part may be inside another; it needs no bytes of the buffer.
         if start < end {
             let rest = &mut buffer[start - begin..];
             (parts[index], buffer) = rest.split_at_mut(end - start);
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn even_blocks_follow_each_other_without_gap_and_differ_by_one_element_at_most() {
+    fn even_blocks_are_adjacent_and_differ_by_one_element_at_most() {
         for size in 1..20 {
             for count in 0..100 {
                 let blocks = Blocks::even(count, 4, size);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_share_a_byte_are_found_and_empty_ones_share_none() {
+    fn overlapping_blocks_are_found_and_empty_blocks_overlap_none() {
         let overlapping = |ranges: &[Range<usize>]| Blocks::at(ranges.to_vec()).overlapping();
         assert_eq!(overlapping(&[4..8, 0..4, 8..9]), None);
         assert_eq!(overlapping(&[4..8, 5..5, 0..4]), None);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_cut_where_it_was_asked() {
+    fn a_buffer_is_cut_at_the_given_ranges() {
         let mut buffer: Vec<u8> = (0..20).collect();
         let parts = cut(&mut buffer, &[10..12, 0..0, 3..4, 11..11, 12..20]);
         assert_eq!(parts, [&[10, 11][..], &[], &[3], &[], &[12, 13, 14, 15, 16, 17, 18, 19]]);

@@ -1,9 +1,9 @@
 //! The caller's memory as slices: where a call reads and where it writes.
 //!
-//! The only place where a C pointer becomes a Rust slice. Where CUDA is, the memory may be a
-//! device's, which no processor can touch: such a slice is only an address and a length until
-//! `comm` has put host memory in its place, and nothing reads or writes through it. Invariant: the
-//! slices of one `Buffers` never overlap; a call in place holds one slice for both of its buffers.
+//! The only file where a C pointer becomes a Rust slice. With CUDA the memory may be a device's,
+//! which no processor can access. Such a slice is only an address and a length: no code reads or
+//! writes through it, and `comm` replaces it by host memory. Invariant: the slices of one
+//! `Buffers` never overlap; a call in place has one slice for both of its buffers.
 #![expect(unsafe_code, reason = "raw pointers of the caller become slices here")]
 
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ pub struct Region {
 
 /// What a call reads and writes.
 pub enum Buffers<'a> {
-    /// Input and output are apart. Either may be empty where this rank has none.
+    /// Input and output do not overlap. One that this rank does not pass is empty.
     Apart { input: &'a [u8], output: &'a mut [u8] },
     /// In place: the larger buffer, with the smaller inside it where the call defines it.
     Shared { both: &'a mut [u8] },
@@ -31,8 +31,8 @@ impl<'a> Buffers<'a> {
     /// space is an argument error.
     ///
     /// # Safety
-    /// Each region that is not NULL and not empty is memory of that many bytes, which stays
-    /// alive for `'a` and which nobody else writes (input) or touches (output) meanwhile.
+    /// Each region that is not NULL and not empty is memory of that many bytes. It stays alive for
+    /// `'a`; meanwhile no other code writes it (input) or accesses it (output).
     #[inline(always)]
     pub unsafe fn from_raw(input: Region, output: Region, offset: usize) -> Result<Self> {
         let reads = input.range()?;
@@ -52,7 +52,7 @@ impl<'a> Buffers<'a> {
             if reads.len() > writes.len() { (input, writes) } else { (output, reads) };
         if smaller.start != larger.address as usize + offset {
             return Err(Error::Argument(format!(
-                "{} and {} overlap, but not as this call defines in place",
+                "{} and {} overlap, but not as this call allows in place",
                 input.name, output.name
             )));
         }
@@ -61,13 +61,13 @@ impl<'a> Buffers<'a> {
         Ok(Buffers::Shared { both })
     }
 
-    /// The buffers of a call that has none.
+    /// The buffers of a call without data.
     #[inline(always)]
     pub fn none() -> Self {
         Buffers::Apart { input: &[], output: &mut [] }
     }
 
-    /// What the call reads, if it writes elsewhere.
+    /// The memory that the call reads. `None` in place.
     pub fn input_apart(&self) -> Option<&'a [u8]> {
         match self {
             Buffers::Apart { input, .. } => Some(input),
@@ -75,7 +75,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// What the call reads.
+    /// The memory that the call reads; in place, the larger buffer.
     pub fn input(&self) -> &[u8] {
         match self {
             Buffers::Apart { input, .. } => input,
@@ -93,7 +93,7 @@ impl Buffers<'_> {
         }
     }
 
-    /// Where the call writes; in place, the larger buffer.
+    /// The memory that the call writes; in place, the larger buffer.
     pub fn output_mut(&mut self) -> &mut [u8] {
         match self {
             Buffers::Apart { output, .. } => output,
@@ -106,7 +106,7 @@ impl Buffers<'_> {
     }
 }
 
-/// The buffers of a list, each of which is read and written. None may overlap another.
+/// The buffers of a list, each of which is read and written. Fails if two overlap.
 ///
 /// # Safety
 /// As for `Buffers::from_raw`.
@@ -114,7 +114,7 @@ pub unsafe fn list_from_raw<'a>(regions: &[Region]) -> Result<Vec<&'a mut [u8]>>
     let mut full = Vec::new();
     for (index, region) in regions.iter().enumerate().filter(|(_, region)| region.bytes > 0) {
         let range =
-            region.range().map_err(|why| Error::Argument(format!("number {index}: {why}")))?;
+            region.range().map_err(|why| Error::Argument(format!("buffer {index}: {why}")))?;
         full.push((range.start, range.end, index));
     }
     full.sort_unstable();
@@ -127,7 +127,7 @@ pub unsafe fn list_from_raw<'a>(regions: &[Region]) -> Result<Vec<&'a mut [u8]>>
 }
 
 impl Region {
-    /// A buffer that means nothing on this rank and is not looked at.
+    /// A buffer that the call does not use on this rank. Its pointer is ignored.
     pub const UNUSED: Self = Self { name: "", address: std::ptr::null_mut(), bytes: 0 };
 
     #[inline(always)]
@@ -146,7 +146,7 @@ impl Region {
     }
 
     /// # Safety
-    /// As for `Buffers::from_raw`; nothing writes the region for `'a`.
+    /// As for `Buffers::from_raw`; no code writes the region for `'a`.
     unsafe fn slice<'a>(self) -> &'a [u8] {
         if self.bytes == 0 {
             return &[]; // C programs pass any pointer, NULL included, with a length of zero.
@@ -156,7 +156,7 @@ impl Region {
     }
 
     /// # Safety
-    /// As for `Buffers::from_raw`; nothing else touches the region for `'a`.
+    /// As for `Buffers::from_raw`; no other code accesses the region for `'a`.
     unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
         if self.bytes == 0 {
             return &mut [];
@@ -166,7 +166,7 @@ impl Region {
     }
 }
 
-/// A copy of our own.
+/// A copy of the bytes. Fails if no memory is available.
 pub fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(bytes.len()).map_err(|_| Error::out_of_memory(bytes.len()))?;
@@ -178,7 +178,7 @@ pub fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Two windows on one array, as a C caller would name them.
+    /// Two regions of one array, as a C caller would pass them.
     fn parse(
         memory: &mut [u8],
         input: (usize, usize),
@@ -188,7 +188,7 @@ mod tests {
         let base = memory.as_mut_ptr();
         let region =
             |name, (start, bytes)| Region { name, address: base.wrapping_add(start), bytes };
-        // SAFETY: all windows of these tests lie inside `memory`, which outlives the result.
+        // SAFETY: all regions of these tests are inside `memory`, which outlives the result.
         match unsafe {
             Buffers::from_raw(region("sendbuff", input), region("recvbuff", output), offset)
         } {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_side_by_side_are_apart_and_equal_ones_in_place() {
+    fn adjacent_buffers_are_apart_and_equal_buffers_in_place() {
         let mut memory = [0; 64];
         assert_eq!(parse(&mut memory, (0, 8), (8, 8), 0), "apart");
         assert_eq!(parse(&mut memory, (8, 8), (0, 8), 0), "apart");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_region_may_be_anywhere_and_a_full_one_not_null() {
+    fn an_empty_region_may_have_any_address_and_a_full_one_not_null() {
         let null = Region { name: "sendbuff", address: std::ptr::null_mut(), bytes: 8 };
         // SAFETY: NULL regions are refused or empty and never read.
         assert!(unsafe { Buffers::from_raw(null, Region::UNUSED, 0) }.is_err());

@@ -5,9 +5,9 @@ use std::{env, fs};
 
 /// Sources on which no other rank depends: they write logs, or serve the devices of this process.
 /// All other sources are the protocol: frames, layouts of shared memory, constants, the choice of
-/// algorithms and the order in which they reduce. A new file is part of it until it stands here.
-/// Unit tests in directories of their own are not; neither are dependencies, whose versions
-/// Cargo.lock fixes.
+/// algorithms and the order in which they reduce. A new file is part of the protocol unless it is
+/// listed here. Folders of unit tests are not part of it; neither are dependencies, whose
+/// versions Cargo.lock fixes.
 const LOCAL: [&str; 3] = ["build.rs", "device", "log.rs"];
 
 fn main() {
@@ -16,21 +16,21 @@ fn main() {
     println!("cargo::rustc-env=PROTOCOL_FINGERPRINT={:016x}", fingerprint(&source));
     let major = env::var("CARGO_PKG_VERSION_MAJOR").expect("cargo sets the package version");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnexar.so.{major}");
-    // dlclose leaves the code mapped: thread-local destructors and library threads may still run
-    // it.
+    // dlclose leaves the code mapped: thread-local destructors and library threads may still
+    // execute it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    // All symbols are bound at load, so that the table of them can be read-only.
+    // All symbols are bound at load, so that their table can be read-only.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
 }
 
-/// Hash of names and contents of the sources. It depends on nothing else: not on the compiler, the
-/// machine, the build directory, or the line endings of a checkout. FNV-1a, because the standard
-/// library promises no hash that stays the same, and nobody gains by a collision.
+/// Hash of names and contents of the sources. It does not depend on the compiler, the machine, the
+/// build directory or the line endings of a checkout. FNV-1a, because the standard library promises
+/// no stable hash; it need not resist an attacker, who gains nothing by a collision.
 fn fingerprint(source: &Path) -> u64 {
     let mut files = Vec::new();
     collect(source, &mut files);
     let name = |path: &PathBuf| {
-        let below = path.strip_prefix(source).expect("it was found there");
+        let below = path.strip_prefix(source).expect("the file is below the sources");
         below
             .components()
             .map(|part| part.as_os_str().to_string_lossy())

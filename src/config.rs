@@ -1,7 +1,7 @@
-//! Settings from the environment. The only reader of it.
+//! Settings from the environment. No other file reads it.
 //!
-//! Read once, when the process first calls nexar. A wrong value is an error of every
-//! communicator's creation; an unknown `NEXAR_*` name is warned about with the nearest known one.
+//! It is read once, when the process first calls nexar. With a wrong value, creating a communicator
+//! fails; for an unknown `NEXAR_*` name, the log has a warning with the nearest known name.
 
 mod job;
 mod nccl;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 pub use job::Job;
 pub use settings::{CommSecret, Config, Debug, Family};
 
-/// Every name nexar reads, with what it means. The README lists the same ones.
+/// Every name that nexar reads, and its meaning. The README lists the same.
 pub const NAMES: [(&str, &str); 23] = [
     ("NEXAR_ADVERTISE_ADDR", "address, or address:port, that others use to reach this process"),
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
@@ -44,29 +44,30 @@ pub const NAMES: [(&str, &str); 23] = [
     ("NEXAR_THREADS", "threads that drive the network, 1 by default"),
 ];
 
-static NCCL_NAMES_COUNT: AtomicBool = AtomicBool::new(false);
+static READS_NCCL_NAMES: AtomicBool = AtomicBool::new(false);
 
-/// From now on NCCL's names count where ours are not set. For a stand-in, before anything else.
-pub fn let_nccl_names_count() {
-    NCCL_NAMES_COUNT.store(true, Ordering::Relaxed);
+/// Reads NCCL's names too, for settings whose own names are not set. A stand-in calls this before
+/// anything else.
+pub fn enable_nccl_names() {
+    READS_NCCL_NAMES.store(true, Ordering::Relaxed);
 }
 
 /// The settings of this process.
 pub fn get() -> Result<&'static Config> {
     match *CHANGED.read().unwrap_or_else(PoisonError::into_inner) {
         Some(config) => Ok(config),
-        None => of_environment(),
+        None => from_environment(),
     }
 }
 
-/// The settings once the program has changed one.
+/// The settings after the program has changed one.
 static CHANGED: RwLock<Option<&'static Config>> = RwLock::new(None);
 
-/// A secret that the program gives goes before that of the environment, for ids and communicators
-/// from now on; `None` takes it back. Communicators refer to the settings they were made with, so
-/// these stay.
+/// Sets the secret for ids and communicators created from now on, instead of the environment's;
+/// `None` restores the environment's. Fails if the secret is too short. The old settings are
+/// leaked, because existing communicators refer to them.
 pub fn set_comm_secret(secret: Option<&[u8]>) -> Result<()> {
-    let mut config = of_environment()?.clone();
+    let mut config = from_environment()?.clone();
     if let Some(secret) = secret {
         config.comm_secret = CommSecret::parse("the secret", secret.to_vec())?;
     }
@@ -80,11 +81,11 @@ pub fn set_comm_secret(secret: Option<&[u8]>) -> Result<()> {
     Ok(())
 }
 
-fn of_environment() -> Result<&'static Config> {
+fn from_environment() -> Result<&'static Config> {
     static CONFIG: OnceLock<Result<Config>> = OnceLock::new();
     let read = || {
         let variables = std::env::vars_os().map(lossy).collect();
-        Config::parse(variables, NCCL_NAMES_COUNT.load(Ordering::Relaxed))
+        Config::parse(variables, READS_NCCL_NAMES.load(Ordering::Relaxed))
     };
     CONFIG.get_or_init(read).as_ref().map_err(Clone::clone)
 }
@@ -101,11 +102,11 @@ pub fn unknown_names() -> Vec<String> {
 
 impl Config {
     fn parse(variables: Vec<(String, String)>, nccl_names: bool) -> Result<Self> {
-        let mut config = Self { job: job::of_launcher(&variables), ..Self::default() };
+        let mut config = Self { job: job::from_launcher(&variables), ..Self::default() };
         if nccl_names {
             variables.iter().for_each(|(name, value)| nccl::apply(&mut config, name, value));
         }
-        // An empty one is as good as none.
+        // An empty variable counts as unset.
         for (name, value) in variables.into_iter().filter(|(_, value)| !value.is_empty()) {
             match name.as_str() {
                 "NEXAR_ADVERTISE_ADDR" => config.advertise_addr = Some(value),
@@ -113,7 +114,7 @@ impl Config {
                 "NEXAR_COMM_SECRET" => config.comm_secret = CommSecret::parse(&name, value.into())?,
                 "NEXAR_COMM_SECRET_FILE" => config.comm_secret = CommSecret::read(&value)?,
                 "NEXAR_FAKE_DEVICES" => config.fake_devices = Some(number(&name, &value, 1..=256)?),
-                "NEXAR_CUDA_ON_ERROR" => config.cuda_holds = on_error(&value)?,
+                "NEXAR_CUDA_ON_ERROR" => config.cuda_hold_on_error = on_error(&value)?,
                 "NEXAR_HOSTID" => config.host_id = Some(value),
                 "NEXAR_INIT_TIMEOUT_MS" => config.init_timeout = milliseconds(&name, &value)?,
                 "NEXAR_JOB_ID" => {
@@ -147,13 +148,13 @@ fn lossy((name, value): (std::ffi::OsString, std::ffi::OsString)) -> (String, St
     (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
 }
 
-/// Whether streams are held.
+/// Whether the CUDA stream of a failed call is held.
 fn on_error(value: &str) -> Result<bool> {
     match value {
         "release" => Ok(false),
         "hold" => Ok(true),
         _ => {
-            let what = format!("NEXAR_CUDA_ON_ERROR={value} is neither release nor hold");
+            let what = format!("NEXAR_CUDA_ON_ERROR={value}: expected release or hold");
             Err(Error::Argument(what))
         }
     }
@@ -168,7 +169,7 @@ fn debug(value: &str) -> Result<Debug> {
     }
 }
 
-/// Modules that log.
+/// The modules that write log records.
 const SUBSYSTEMS: [&str; 4] = ["capi", "comm", "transport", "bootstrap"];
 
 fn subsystems(value: &str) -> Result<Vec<String>> {
@@ -176,7 +177,7 @@ fn subsystems(value: &str) -> Result<Vec<String>> {
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
     match words.iter().find(|word| !SUBSYSTEMS.contains(&word.as_str())) {
         Some(word) => Err(Error::Argument(format!(
-            "NEXAR_DEBUG_SUBSYS={value}: {word} is none of {}",
+            "NEXAR_DEBUG_SUBSYS={value}: {word} is not one of {}",
             SUBSYSTEMS.join(", ")
         ))),
         None => Ok(words),
@@ -224,10 +225,10 @@ fn family(value: &str) -> Result<Family> {
 fn nearest(name: &str) -> &'static str {
     let by_distance =
         NAMES.iter().map(|(known, _)| *known).min_by_key(|known| distance(name, known));
-    by_distance.expect("there are known names")
+    by_distance.expect("NAMES is not empty")
 }
 
-/// Levenshtein's edit distance: insertions, deletions and replacements to make `a` into `b`.
+/// Levenshtein distance: insertions, deletions and replacements that change `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_environment_is_silent_with_ten_minutes_per_operation() {
+    fn by_default_the_log_is_off_and_an_operation_has_ten_minutes() {
         let config = parse(&[("PATH", "/bin")]).unwrap();
         assert_eq!(config.debug, Debug::Silent);
         assert_eq!(config.op_timeout, Duration::from_millis(600_000));
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_long_never_shown_and_its_file_is_its_owners_alone() {
+    fn a_secret_is_long_is_never_printed_and_only_its_owner_may_read_its_file() {
         use std::os::unix::fs::PermissionsExt;
         let short = parse(&[("NEXAR_COMM_SECRET", "hush")]).unwrap_err().to_string();
         assert!(short.contains("NEXAR_COMM_SECRET") && !short.contains("hush"), "{short}");
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_finds_its_neighbour() {
+    fn a_misspelt_name_finds_the_nearest_name() {
         assert_eq!(nearest("NEXAR_DEBUGFILE"), "NEXAR_DEBUG_FILE");
         assert_eq!(nearest("NEXAR_OP_TIMEOUT"), "NEXAR_OP_TIMEOUT_MS");
         assert_eq!(nearest("NEXAR_ALGOS"), "NEXAR_ALGO");

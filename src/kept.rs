@@ -1,30 +1,31 @@
-//! What a process makes at first need and keeps.
+//! Values that a process creates at the first use and keeps: `OnceLock` with a fallible
+//! initializer.
 //!
-//! Leaves to its users what they make. Invariants: a failure is not kept, so that the next caller
-//! tries again; a value of a `Registry` exists once and is dropped with its last user.
+//! Leaves to its users how a value is created. Invariants: a failure is not kept, so that the next
+//! caller tries again; a value of a `Registry` exists once and is dropped with its last user.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// One value of the process, kept once it could be made.
+/// One value of the process, kept after it was created.
 pub struct Kept<T> {
     value: OnceLock<T>,
-    making: Mutex<()>,
+    init_lock: Mutex<()>,
 }
 
 impl<T> Kept<T> {
-    pub const fn unmade() -> Self {
-        Self { value: OnceLock::new(), making: Mutex::new(()) }
+    pub const fn empty() -> Self {
+        Self { value: OnceLock::new(), init_lock: Mutex::new(()) }
     }
 
-    /// The value, made by this call if no call before has made it.
-    pub fn get_or_try<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    /// The value, created by this call if no earlier call has created it.
+    pub fn get_or_try<E>(&self, create: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         if let Some(value) = self.value.get() {
             return Ok(value);
         }
-        let _making = lock(&self.making);
+        let _init = lock(&self.init_lock);
         match self.value.get() {
             Some(value) => Ok(value),
-            None => make().map(|made| self.value.get_or_init(|| made)),
+            None => create().map(|created| self.value.get_or_init(|| created)),
         }
     }
 
@@ -32,13 +33,13 @@ impl<T> Kept<T> {
         self.value.get()
     }
 
-    /// Blocks until the value has been made.
+    /// Blocks until the value has been created.
     pub fn wait(&self) -> &T {
         self.value.wait()
     }
 }
 
-/// Values by key that several users share.
+/// Values by key, each shared by several users.
 pub struct Registry<K, T>(Mutex<Vec<(K, Weak<T>)>>);
 
 impl<K: PartialEq, T> Registry<K, T> {
@@ -46,17 +47,21 @@ impl<K: PartialEq, T> Registry<K, T> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// The value that users of this key share. `make` is called if there is none.
-    pub fn get_or_try<E>(&self, key: K, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+    /// The value that the users of this key share, created by `create` if no user has it now.
+    pub fn get_or_try<E>(
+        &self,
+        key: K,
+        create: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
         let mut known = lock(&self.0);
         known.retain(|(_, value)| value.strong_count() > 0);
         let same = known.iter().find(|(other, _)| *other == key);
         if let Some(value) = same.and_then(|(_, value)| value.upgrade()) {
             return Ok(value);
         }
-        let made = Arc::new(make()?);
-        known.push((key, Arc::downgrade(&made)));
-        Ok(made)
+        let created = Arc::new(create()?);
+        known.push((key, Arc::downgrade(&created)));
+        Ok(created)
     }
 }
 
@@ -70,14 +75,14 @@ mod tests {
 
     #[test]
     fn a_failure_is_not_kept_and_a_value_is() {
-        let kept = Kept::unmade();
+        let kept = Kept::empty();
         assert_eq!(kept.get_or_try(|| Err::<u8, _>("no file")), Err("no file"));
         assert_eq!(kept.get_or_try(|| Ok::<_, ()>(7)), Ok(&7));
         assert_eq!(kept.get_or_try(|| Err("not called")), Ok(&7));
     }
 
     #[test]
-    fn users_of_one_key_share_a_value_until_the_last_of_them_drops_it() {
+    fn users_of_one_key_share_a_value_until_the_last_one_drops_it() {
         let registry = Registry::empty();
         let get =
             |key: &'static str, value| registry.get_or_try(key, || Ok::<_, ()>(value)).unwrap();

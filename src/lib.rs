@@ -1,18 +1,18 @@
 //! nexar: collective communication behind a C ABI.
 //!
 //! The product is `libnexar.so` and `include/nexar.h`. A few Rust modules are public for the
-//! stand-ins of this repository and promise no stable API; the feature `testing` makes the others
-//! public for its tests. ARCHITECTURE.md is their map.
+//! stand-ins of this repository; their API is not stable. The feature `testing` makes the others
+//! public for the tests. ARCHITECTURE.md describes the modules.
 
-// Buffers are host memory in the machine's own byte order, and so is the data between ranks.
+// Ranks exchange elements in the byte order of their memory.
 #[cfg(target_endian = "big")]
-compile_error!("nexar exchanges little-endian data and has not been taught to swap bytes");
-// A handle is a 64-bit table key carried in a C pointer.
+compile_error!("nexar exchanges little-endian data and does not swap bytes");
+// A handle is a 64-bit table key stored in a C pointer.
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("nexar needs 64-bit pointers");
-// Reductions set the floating-point environment, which each architecture has in another register.
+// Reductions set the floating-point environment, which is in a register of the architecture.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("nexar knows the floating-point environment of x86-64 and aarch64 alone");
+compile_error!("nexar knows the floating-point environment of x86-64 and aarch64 only");
 
 #[cfg(not(feature = "testing"))]
 mod arena;

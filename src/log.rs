@@ -1,10 +1,9 @@
-//! Log records to stderr or a file, if `NEXAR_DEBUG` asks; otherwise nexar never prints.
+//! Log records to stderr or a file if `NEXAR_DEBUG` is set; otherwise nexar prints nothing.
 //!
-//! An own `tracing` subscriber without spans: one line per event, `host:pid nexar LEVEL module:
-//! text`. Installed once per process; a Rust program that links nexar and has a subscriber of its
-//! own keeps that one. Invariant: a record that cannot be written is dropped and counted. A pipe or
-//! a terminal that nobody reads delays the first such record by `PATIENCE` and the others not at
-//! all, whichever thread logs.
+//! A `tracing` subscriber without spans: one line per event, `host:pid nexar LEVEL module: text`.
+//! It is installed once per process, unless the program has installed a subscriber of its own.
+//! Invariant: a record that cannot be written is dropped and counted. A full pipe or terminal
+//! delays the first such record by `WRITE_TIMEOUT` and the others not at all, on every thread.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -26,12 +25,12 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::config::{Config, Debug};
 
-/// How long a record waits for a pipe that is full.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// Bytes that a pipe which can be written takes at once.
-const AT_ONCE: usize = 4096;
+/// How long a record waits for space in a full pipe.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(250);
+/// PIPE_BUF: a pipe that poll(2) reports as writable accepts this many bytes without blocking.
+const PIPE_BUF: usize = 4096;
 
-/// Begins logging as the configuration says.
+/// Installs the log that the configuration describes.
 pub fn start(config: &Config) {
     let level = match config.debug {
         Debug::Silent => return,
@@ -47,7 +46,7 @@ pub fn start(config: &Config) {
         files: Mutex::new(HashMap::new()),
         dropped: AtomicU64::new(0),
     };
-    // A subscriber that is already there belongs to the program and stays.
+    // Fails if the program has installed a subscriber of its own, which stays.
     let _ = tracing::subscriber::set_global_default(log);
 }
 
@@ -55,11 +54,11 @@ struct Log {
     level: Level,
     subsystems: Vec<String>,
     host: String,
-    /// File name with `%h`, `%p`, `%r`; stderr if there is none.
+    /// File name with `%h`, `%p`, `%r`. `None`: stderr.
     path: Option<String>,
-    /// Open files by their expanded names; `None` for one that could not be opened.
+    /// Open files by their expanded names; `None` if a file cannot be opened.
     files: Mutex<HashMap<String, Option<File>>>,
-    /// Records dropped since the last one that was written.
+    /// Records dropped since the last record that was written.
     dropped: AtomicU64,
 }
 
@@ -97,26 +96,28 @@ impl Subscriber for Log {
 impl Log {
     fn write(&self, rank: Option<u64>, line: &str) {
         let Some(template) = &self.path else {
-            return self.put(std::io::stderr().as_fd(), line);
+            return self.write_record(std::io::stderr().as_fd(), line);
         };
         let path = expand(template, &self.host, rank);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let file = files.entry(path).or_insert_with_key(|path| open(path).ok());
         match file {
-            Some(file) => self.put(file.as_fd(), line),
-            None => self.put(std::io::stderr().as_fd(), line),
+            Some(file) => self.write_record(file.as_fd(), line),
+            None => self.write_record(std::io::stderr().as_fd(), line),
         }
     }
 
-    /// Writes a record, after a notice of those that were dropped.
-    fn put(&self, file: BorrowedFd<'_>, line: &str) {
+    /// Writes a record, preceded by a notice if records were dropped before it.
+    fn write_record(&self, file: BorrowedFd<'_>, line: &str) {
         let dropped = self.dropped.load(Ordering::Relaxed);
-        let patience = if dropped == 0 { PATIENCE } else { Duration::ZERO };
+        let timeout = if dropped == 0 { WRITE_TIMEOUT } else { Duration::ZERO };
         let notice = match dropped {
             0 => String::new(),
-            _ => format!("nexar: {dropped} log records were dropped because nobody read the log\n"),
+            _ => {
+                format!("nexar: {dropped} log records were dropped: the log was not read in time\n")
+            }
         };
-        if write_all(file, format!("{notice}{line}").as_bytes(), patience).is_ok() {
+        if write_all(file, format!("{notice}{line}").as_bytes(), timeout).is_ok() {
             self.dropped.fetch_sub(dropped, Ordering::Relaxed);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -124,50 +125,51 @@ impl Log {
     }
 }
 
-/// Opens a file for records. Does not wait for the reader of a named pipe.
+/// Opens a file for records. For a named pipe, does not wait for a reader.
 fn open(path: &str) -> std::io::Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     File::options().create(true).append(true).custom_flags(flags).open(path)
 }
 
-/// Writes without waiting longer than `patience` for room in a pipe, a socket or a terminal, which
-/// the program may share: so it stays as it is, and each write asks not to wait.
-fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8], patience: Duration) -> rustix::io::Result<()> {
+/// Writes all bytes, but waits at most `timeout` for space in a pipe, a socket or a terminal. The
+/// program may share the file description, so its O_NONBLOCK flag is not changed; each write is
+/// non-blocking by itself.
+fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8], timeout: Duration) -> rustix::io::Result<()> {
     let is_regular =
         FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode) == FileType::RegularFile;
     while !bytes.is_empty() {
         let written =
-            if is_regular { rustix::io::write(file, bytes) } else { write_at_once(file, bytes) };
+            if is_regular { rustix::io::write(file, bytes) } else { try_write(file, bytes) };
         match written {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if is_writable(file, patience) => {}
+            Err(Errno::AGAIN) if is_writable(file, timeout) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-fn write_at_once(file: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
-    // At the file's own position, which a pipe does not have.
-    let here = u64::MAX;
-    match rustix::io::pwritev2(file, &[IoSlice::new(bytes)], here, ReadWriteFlags::NOWAIT) {
-        // A kind of file that cannot be asked: the system says beforehand whether it has room.
+fn try_write(file: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
+    // The offset -1 means the current position, which also works for pipes.
+    let current = u64::MAX;
+    match rustix::io::pwritev2(file, &[IoSlice::new(bytes)], current, ReadWriteFlags::NOWAIT) {
+        // This kind of file does not support RWF_NOWAIT: poll before writing.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
             if !is_writable(file, Duration::ZERO) {
                 return Err(Errno::AGAIN);
             }
-            rustix::io::write(file, &bytes[..bytes.len().min(AT_ONCE)])
+            rustix::io::write(file, &bytes[..bytes.len().min(PIPE_BUF)])
         }
         written => written,
     }
 }
 
-fn is_writable(file: BorrowedFd<'_>, patience: Duration) -> bool {
-    let patience =
-        Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
-    let mut asked = [PollFd::from_borrowed_fd(file, PollFlags::OUT)];
-    poll(&mut asked, Some(&patience)).is_ok() && asked[0].revents().contains(PollFlags::OUT)
+fn is_writable(file: BorrowedFd<'_>, timeout: Duration) -> bool {
+    let timeout =
+        Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    let mut polled = [PollFd::from_borrowed_fd(file, PollFlags::OUT)];
+    poll(&mut polled, Some(&timeout)).is_ok() && polled[0].revents().contains(PollFlags::OUT)
 }
 
 /// The first module below the crate: `nexar::transport::mem` is `transport`.
@@ -187,7 +189,7 @@ fn host_name() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
-/// The text of an event, and its `rank` field if it has one.
+/// The text of an event and its field `rank`, if any.
 #[derive(Default)]
 struct Record {
     rank: Option<u64>,
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_stops_nobody_and_what_was_lost_is_counted() {
+    fn a_pipe_without_a_reader_blocks_no_thread_and_dropped_records_are_counted() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let log = Log {
             level: Level::INFO,
@@ -234,7 +236,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let line = format!("{}\n", "x".repeat(9999));
-                (0..50).for_each(|_| log.put(writer.as_fd(), &line));
+                (0..50).for_each(|_| log.write_record(writer.as_fd(), &line));
                 let _ = sender.send(());
             });
             let in_time = ended.recv_timeout(Duration::from_secs(10)).is_ok();
@@ -245,10 +247,10 @@ mod tests {
                     let _ = rustix::io::read(&reader, &mut read);
                 }
             }
-            assert!(in_time, "a thread waits for the reader of its log");
+            assert!(in_time, "a thread blocked until its log was read");
             let dropped = log.dropped.load(Ordering::Relaxed);
             assert!((1..50).contains(&dropped) && first > 0, "{dropped} of 50");
-            log.put(writer.as_fd(), "the next\n");
+            log.write_record(writer.as_fd(), "the next\n");
             let next = rustix::io::read(&reader, &mut read).unwrap();
             let next = String::from_utf8_lossy(&read[..next]).into_owned();
             assert!(

@@ -1,22 +1,21 @@
-//! Which message goes to which receive, on one rank of one communicator.
+//! The posted receives and the unexpected messages of one rank of one communicator.
 //!
-//! Pure: nothing is sent, nothing waits, no clock runs. A receive takes the message that arrived
-//! first among those it wants; a message goes to the receive that was posted first among those that
-//! want it. Invariants:
-//! - messages of one sender arrive here in the order in which it sent them, so that of two that a
-//!   receive wants it never takes the later: whatever their tags and sizes, none overtakes;
-//! - no posted receive wants a message that is kept: they would have been matched.
+//! Pure: sends nothing, waits for nothing, reads no clock. A receive takes the first message to
+//! arrive that it accepts. A message goes to the first posted receive that accepts it. Invariants:
+//! - messages of one sender arrive here in the order in which it sent them, so no message overtakes
+//!   another that the same receive accepts, whatever their tags and sizes;
+//! - no posted receive accepts an unexpected message: they would have been matched.
 
 use std::collections::VecDeque;
 
 use crate::message::{Envelope, Wanted};
 use crate::rank::Rank;
 
-/// A posted receive.
+/// The id of a posted receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Posted(u64);
 
-/// A message of which the envelope is here. `M` is what the protocol keeps of the rest.
+/// A message whose envelope has arrived. `rest` is the state that the protocol keeps for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival<M> {
     pub source: Rank,
@@ -25,9 +24,9 @@ pub struct Arrival<M> {
 }
 
 pub struct Matching<M> {
-    /// In the order posted.
+    /// In the order of posting.
     posted: VecDeque<(Posted, Wanted)>,
-    /// Those that no receive wanted yet, in the order of their arrival.
+    /// Messages that no receive has taken, in the order of arrival.
     unexpected: VecDeque<Arrival<M>>,
     next: u64,
 }
@@ -38,7 +37,7 @@ impl<M> Default for Matching<M> {
     }
 }
 
-/// What became of a receive at once.
+/// The result of posting a receive.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Post<M> {
     Matched(Arrival<M>),
@@ -46,7 +45,7 @@ pub enum Post<M> {
 }
 
 impl<M> Matching<M> {
-    /// Takes the first message that is wanted, or posts the receive.
+    /// Takes the first unexpected message that the receive accepts; else posts the receive.
     pub fn post(&mut self, wanted: Wanted) -> Post<M> {
         if let Some(arrival) = self.first(&wanted).and_then(|at| self.unexpected.remove(at)) {
             return Post::Matched(arrival);
@@ -57,11 +56,12 @@ impl<M> Matching<M> {
         Post::Waits(posted)
     }
 
-    /// Gives a message to the first receive that wants it, or keeps it.
+    /// Gives a message to the first posted receive that accepts it. `None` if no receive does: the
+    /// message is then unexpected and kept.
     pub fn arrive(&mut self, arrival: Arrival<M>) -> Option<(Posted, Arrival<M>)> {
-        let wants =
+        let accepts =
             |(_, wanted): &(Posted, Wanted)| wanted.takes(arrival.source, arrival.envelope.tag);
-        match self.posted.iter().position(wants).and_then(|at| self.posted.remove(at)) {
+        match self.posted.iter().position(accepts).and_then(|at| self.posted.remove(at)) {
             Some((posted, _)) => Some((posted, arrival)),
             None => {
                 self.unexpected.push_back(arrival);
@@ -70,13 +70,13 @@ impl<M> Matching<M> {
         }
     }
 
-    /// The message that a receive would take now.
+    /// The message that a receive posted now would take.
     #[cfg(feature = "testing")]
     pub fn probe(&self, wanted: &Wanted) -> Option<&Arrival<M>> {
         self.first(wanted).map(|at| &self.unexpected[at])
     }
 
-    /// Takes a receive back. False if it has got its message.
+    /// Withdraws a posted receive. False if it has been matched.
     pub fn cancel(&mut self, posted: Posted) -> bool {
         let before = self.posted.len();
         self.posted.retain(|(one, _)| *one != posted);
@@ -102,7 +102,7 @@ mod tests {
         Arrive(Rank, Tag),
         Post(Wanted),
         Probe(Wanted),
-        /// The receive posted so many posts ago.
+        /// Cancels the receive that was posted `.0` posts before the last one.
         Cancel(usize),
     }
 
@@ -126,12 +126,12 @@ mod tests {
         ]
     }
 
-    /// All that ever happened, in lists that are searched from the front: slow and plain.
+    /// The reference: complete lists of messages and receives, searched from the front.
     #[derive(Default)]
     struct Oracle {
-        /// A message by its number, or `None` once it was taken.
+        /// Messages by number; `None` after a receive has taken it.
         messages: Vec<Option<(Rank, Tag)>>,
-        /// A receive by its number, or `None` once it got its message or was cancelled.
+        /// Receives by number; `None` after it was matched or cancelled.
         receives: Vec<Option<Wanted>>,
     }
 
@@ -158,11 +158,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_message_goes_where_the_plain_lists_send_it(
+        fn messages_and_receives_match_as_in_the_oracle(
             steps in prop::collection::vec(step(), 0..60)
         ) {
             let (mut matching, mut oracle) = (Matching::default(), Oracle::default());
-            let mut posts = Vec::new(); // by the number of the receive; None if matched at once
+            let mut posts = Vec::new(); // by the number of the receive; None if matched when posted
             for step in steps {
                 match step {
                     Step::Arrive(source, tag) => {

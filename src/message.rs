@@ -1,22 +1,22 @@
-//! What a caller asked for when it sends to one rank or receives from one.
+//! The arguments of a send to one rank and of a receive from one.
 //!
 //! Nothing here moves data. Invariant: every value is valid by construction; `capi` has refused
-//! the rest.
+//! invalid arguments.
 
 use std::fmt;
 
 use crate::dtype::DataType;
 use crate::rank::Rank;
 
-/// What tells the messages of one sender apart. Messages without a number are a kind of their own,
-/// which no receive for any tag takes.
+/// The tag of a message. A message without a tag (`None`) matches only a receive without a tag,
+/// never one for any tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tag {
     None,
     Number(u32),
 }
 
-/// What a receiver can know of a message before its bytes.
+/// The properties of a message that its receiver knows before the bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     pub tag: Tag,
@@ -35,21 +35,21 @@ pub struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedTag {
     This(Tag),
-    /// Any number.
+    /// Any tag, but not messages without one.
     AnyNumber,
 }
 
-/// A message to send. `bytes` are as many as the envelope says.
+/// A message to send. `bytes` has the length that the envelope implies.
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
     pub to: Rank,
     pub envelope: Envelope,
     pub bytes: &'a [u8],
-    /// Not done before its receive is there, however short it is.
+    /// The send completes only after it was matched with a receive, however short it is.
     pub synchronous: bool,
 }
 
-/// A message to receive: exactly `count` elements of `dtype`, which is the length of `into`.
+/// A message to receive: exactly `count` elements of `dtype`, which fill `into`.
 pub struct Incoming<'a> {
     pub wanted: Wanted,
     pub dtype: DataType,
@@ -57,7 +57,7 @@ pub struct Incoming<'a> {
     pub into: &'a mut [u8],
 }
 
-/// A call that sends or receives, as error texts name it.
+/// A send or a receive, as error texts name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageCall {
     Send { to: Rank, envelope: Envelope },
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receive_for_any_tag_takes_every_number_and_nothing_without_one() {
+    fn a_receive_for_any_tag_takes_every_tag_but_no_message_without_one() {
         let any = Wanted { source: None, tag: WantedTag::AnyNumber };
         assert!(any.takes(Rank(3), Tag::Number(0)) && any.takes(Rank(0), Tag::Number(7)));
         assert!(!any.takes(Rank(3), Tag::None));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_named_with_all_that_was_asked_for() {
+    fn a_call_is_named_with_all_its_arguments() {
         let envelope = Envelope { tag: Tag::Number(5), dtype: DataType::Int8, count: 3 };
         let send = MessageCall::Send { to: Rank(0), envelope };
         assert_eq!(send.to_string(), "Send(3 x int8 to rank 0, tag 5)");

@@ -1,31 +1,32 @@
 //! One message from one rank to another, or to itself, over a mesh.
 //!
 //! ```text
-//! eager       sender    Message with its bytes --------------------->   receiver, in its own time
-//! announced   sender    Message ------------------------------------->
-//!                       <------------------------------------- Ready       once it met its receive
-//!                       the payload, on its own stream ------------->     into its buffer
+//! eager       sender   Message with its bytes ---------->   receiver, copied when matched
+//! rendezvous  sender   Message -------------------------->
+//!                      <-------------------- ClearToSend   when matched
+//!                      the payload, on its own stream --->   into the receive's buffer
 //! ```
 //!
-//! A message is eager if it is short and its receiver has memory for it (`CREDIT`); otherwise it is
-//! announced, and its bytes stay with the sender. Where there is no memory for an announcement
-//! either, the sender waits. Leaves matching and credit to the inbox and the ways to the mesh.
-//! Invariants:
-//! - what is done before the first wait fixes the order: of sends to one rank, and of receives;
-//! - bytes land only in a receive of exactly their type and count.
+//! A message is eager if it is short and its receiver has memory for it (`CREDIT`); otherwise its
+//! bytes stay with the sender until it was matched (rendezvous). If the receiver has no memory for
+//! the control message either, the sender waits. Leaves matching and credit to the message queues
+//! and the transports to the mesh. Invariants:
+//! - sends to one rank, and receives, are ordered by the steps that they take before their first
+//!   wait;
+//! - bytes are written only to a receive of exactly their type and count.
 
 use crate::error::{Error, Result};
 use crate::message::{Envelope, Incoming, Outgoing};
 use crate::rank::Rank;
 use crate::transport::{ControlMessage, Mesh, Permit, Protocol};
 
-/// Sends one message. Returns when its bytes may be changed: they are on their way, or have
-/// arrived. Must be polled to its end, unless the communicator has failed.
+/// Sends one message. Returns when the caller may change its bytes: they were copied, or have been
+/// sent. Not cancel safe, unless the communicator has failed: poll it to completion.
 pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
     let Outgoing { to, envelope, bytes, synchronous } = outgoing;
     let message_queues = mesh.messages.message_queues();
     let turn = message_queues.turn(to);
-    let Permit { id, eager } = turn.come(bytes.len(), synchronous).await?;
+    let Permit { id, eager } = turn.permit(bytes.len(), synchronous).await?;
     let protocol = match eager {
         true => Protocol::Eager { payload: bytes.to_vec(), wants_cts: synchronous },
         false => Protocol::Rendezvous,
@@ -41,8 +42,8 @@ pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
     }
 }
 
-/// Receives one message, and says whose it was. Must be polled to its end, unless the communicator
-/// has failed or no message was matched yet.
+/// Receives one message. Returns its source and envelope. Fails if its type or count differs from
+/// the receive's. Not cancel safe after a message was matched, unless the communicator has failed.
 pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope)> {
     let call = incoming.call();
     let Incoming { wanted, dtype, count, into } = incoming;
@@ -58,7 +59,7 @@ pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope
         return Err(Error::MessageMismatch { from, sent: envelope, to, wanted: call });
     }
     if let Some(bytes) = message_queues.settle(from, arrival.rest.protocol.cost()) {
-        // A peer that has left needs none.
+        // A peer that has left needs no credit.
         let _ = mesh.messages.send_control(from, ControlMessage::Credit { bytes }).await;
     }
     match arrival.rest.protocol {

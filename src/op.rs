@@ -1,5 +1,5 @@
-//! What a caller asks for: reduction operators, the call that all ranks must agree on, and an
-//! operation, which is a call with this rank's memory.
+//! Reduction operators, the call that all ranks must agree on, and an operation, which is a call
+//! with this rank's memory.
 //!
 //! Nothing here moves or reduces data. Invariant: every value is valid by construction; `capi`
 //! has refused invalid arguments.
@@ -15,7 +15,7 @@ use crate::rank::Rank;
 pub use call::{Call, Collective, Counts};
 pub use reduction::{Fold, Operator, RedOp, Reducer, Reduction, Scalar, UserFunction};
 
-/// A call with this rank's reducer and memory: all that a rank needs to execute it.
+/// A call with this rank's reducer and memory: everything that a rank needs to execute it.
 pub struct Op<'a> {
     call: Call,
     /// `Some` if the collective reduces.
@@ -217,7 +217,7 @@ impl<'a> Op<'a> {
         Op { call: self.call.with_counts(counts), reducer: self.reducer.clone(), memory }
     }
 
-    /// How many bytes this rank reads.
+    /// The number of bytes that this rank reads.
     pub fn input_bytes(&self) -> usize {
         let OpMemory { buffers, buckets, .. } = &self.memory;
         buffers.input().len() + buckets.iter().map(|bucket| bucket.len()).sum::<usize>()

@@ -1,7 +1,7 @@
-//! Waiting: a future polled on the caller's own thread until it is ready or its deadline passes.
+//! Polls a future on the caller's own thread until it is ready or its deadline passes.
 //!
-//! Leaves to others what the future does. Invariant: a wake-up that comes while the future is
-//! being polled is never lost.
+//! Leaves to others what the future does. Invariant: a wake-up that arrives while the future is
+//! being polled is not lost.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -13,24 +13,24 @@ use std::time::Instant;
 use crate::sync::{AtomicBool, Ordering, Thread, cores, current, park_timeout};
 
 thread_local! {
-    /// This thread's parker and its waker, while nobody uses them.
+    /// This thread's parker and its waker. `None` while a wait uses them.
     static PARKER: Cell<Option<(Arc<Parker>, Waker)>> = const { Cell::new(None) };
 }
 
 /// Polls `future` on this thread: spins briefly after each poll, then sleeps until woken.
-/// `None` if the deadline passed first; the future is then dropped where it stands.
+/// `None` if the deadline passed first; the future is then dropped unfinished.
 pub fn block_on<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
     with_parker(|parker, context| parker.wait_for(pin!(future), context, deadline))
 }
 
-/// Polls `future` once on this thread, without a look at the clock. If it is not ready, `block_on`
-/// must follow: it polls again, so that no wake-up is lost.
+/// Polls `future` once on this thread, without reading the clock. If it is not ready, the caller
+/// must call `block_on`, which polls again, so that no wake-up is lost.
 pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     with_parker(|_, context| future.poll(context))
 }
 
 fn with_parker<T>(body: impl FnOnce(&Parker, &mut Context<'_>) -> T) -> T {
-    // A wait inside another, or in a thread that is ending, finds none and makes its own.
+    // A wait inside another one, or in a thread that is ending, finds none and creates its own.
     let kept = PARKER.try_with(Cell::take).ok().flatten();
     let (parker, waker) = kept.unwrap_or_else(|| {
         let parker = Parker::new(spins());
@@ -41,11 +41,11 @@ fn with_parker<T>(body: impl FnOnce(&Parker, &mut Context<'_>) -> T) -> T {
     output
 }
 
-/// A thread that sleeps until somebody wakes it.
+/// The waker of a thread, and the flag on which the thread waits.
 pub struct Parker {
     thread: Thread,
     woken: AtomicBool,
-    /// How often it looks before it sleeps.
+    /// How often the thread reads the flag before it sleeps.
     spins: u32,
 }
 
@@ -71,7 +71,8 @@ impl Parker {
         deadline: Instant,
     ) -> Option<F::Output> {
         loop {
-            // A swap: the poll must not read its state before the flag is down.
+            // A swap, whose acquire keeps the poll's reads behind the clearing of the flag. It
+            // pairs with the release of `wake`.
             self.woken.swap(false, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Some(output);
@@ -83,7 +84,7 @@ impl Parker {
         }
     }
 
-    /// True if woken within a few microseconds: less than putting the thread to sleep costs.
+    /// True if woken within a few microseconds, which is less than a sleep costs.
     fn spin(&self) -> bool {
         for _ in 0..self.spins {
             if self.woken.load(Ordering::Acquire) {
@@ -94,7 +95,7 @@ impl Parker {
         false
     }
 
-    /// True if woken, false if the deadline came first.
+    /// True if woken, false if the deadline passed first.
     fn sleep(&self, deadline: Instant) -> bool {
         loop {
             if self.woken.load(Ordering::Acquire) {
@@ -121,7 +122,7 @@ impl Wake for Parker {
     }
 }
 
-/// On a single core nobody could wake a spinning thread.
+/// None on a single core, where no other thread can run while this one spins.
 fn spins() -> u32 {
     if cores() > 1 { 300 } else { 0 }
 }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_future_nobody_wakes_ends_at_the_deadline() {
+    fn a_future_that_is_never_woken_ends_at_the_deadline() {
         assert_eq!(block_on(pending::<()>(), within(Duration::from_millis(20))), None);
     }
 
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_inside_waiting_loses_no_wake() {
+    fn a_wait_inside_another_loses_no_wake() {
         let outer = poll_fn(|context| {
             context.waker().wake_by_ref();
             assert_eq!(block_on(ready(1), within(Duration::ZERO)), Some(1));

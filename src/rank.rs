@@ -21,16 +21,16 @@ pub struct RankOf {
 
 impl RankOf {
     pub fn new(rank: Rank, size: usize) -> Self {
-        assert!(rank.0 < size, "{rank} has no place among {size}");
+        assert!(rank.0 < size, "{rank} is not below the size {size}");
         Self { rank, size }
     }
 
-    /// The rank `steps` further round the ring.
+    /// The rank `steps` after this one in the ring.
     pub fn after(self, steps: usize) -> Rank {
         Rank((self.rank.0 + steps) % self.size)
     }
 
-    /// The rank `steps` back round the ring.
+    /// The rank `steps` before this one in the ring.
     pub fn before(self, steps: usize) -> Rank {
         Rank((self.rank.0 + self.size - steps % self.size) % self.size)
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_and_before_go_round_the_ring_and_undo_each_other() {
+    fn after_and_before_wrap_around_the_ring_and_are_inverse() {
         for size in 1..10 {
             for rank in 0..size {
                 let me = RankOf::new(Rank(rank), size);

@@ -1,8 +1,8 @@
-//! The threads that drive the network: those of calls that wait for it, and one of ours between
-//! them.
+//! The threads that drive the network: the calls that wait for it and, between calls, a thread of
+//! the library.
 //!
-//! Leaves to `parker` how a thread waits that drives nothing. Invariant: somebody drives while
-//! there is something to send or to receive.
+//! Leaves waiting without driving to `parker`. Invariant: some thread drives while there is data to
+//! send or to receive.
 #![expect(
     unsafe_code,
     reason = "signals are blocked in the threads started here, and processors are counted"
@@ -25,36 +25,35 @@ use crate::kept::Kept;
 use crate::parker::block_on;
 
 thread_local! {
-    /// Gone when the thread's variables are being destroyed. Made after those of the runtime, so
-    /// that it goes before them.
+    /// Not accessible while the thread's locals are being destroyed. Initialized after those of the
+    /// runtime, so it is destroyed before them.
     static CAN_DRIVE: Box<()> = Box::new(());
 }
 
-/// The network of this process, started at first need and kept.
+/// The network of this process, started at the first use and kept.
 ///
-/// With one thread, the default, whoever waits for the network drives it: a call that waits for its
-/// peers runs the sockets on its own thread, so that a message needs no hop between threads. The
-/// thread `nexar-io` drives it while no call does. With more threads, they drive it always.
+/// With one thread, the default, a call that waits for its peers drives the network: it polls the
+/// sockets on its own thread, so that a message needs no switch of threads. The thread `nexar-io`
+/// drives while no call does. With more threads, those threads always drive.
 struct Network {
     runtime: Runtime,
     calls_drive: bool,
     election: Mutex<DriverElection>,
-    /// Wakes `nexar-io` when a call has left work behind.
-    left_work: Condvar,
-    /// Makes `nexar-io` let go of the wheel.
-    wanted: Notify,
-    /// Grows ten times a second while somebody drives.
+    /// Wakes `nexar-io` when a call has ended with work left.
+    work_left: Condvar,
+    /// Makes `nexar-io` stop driving, because a call will.
+    stop_io: Notify,
+    /// Incremented ten times a second while a thread drives.
     pulse: AtomicU64,
 }
 
-/// What speaks for this process while its network stands still. A call drives the network on the
-/// program's thread, which the program may stop: in a signal handler, on a page that takes long to
-/// come. Then `nexar-io` calls these.
+/// Functions that `nexar-io` calls while the network is stalled. A call drives the network on the
+/// program's thread, which a signal handler or a slow page fault may stop.
 #[derive(Clone, Copy)]
 pub struct Watchdog {
-    /// Called every few milliseconds while nothing drives.
+    /// Called every few milliseconds while the network is stalled.
     pub on_stall: fn(),
-    /// Called once, when the program exits inside a call, or while nothing drives.
+    /// Called once, when the program exits inside a call or while the network is stalled.
     pub on_exit: fn(),
 }
 
@@ -64,43 +63,45 @@ pub fn set_watchdog(watchdog: Watchdog) {
     let _ = WATCHDOG.set(watchdog);
 }
 
-/// How often the network shows that it is driven, and after how long without that it stands still.
+/// The interval of pulses while the network is driven.
 const PULSE: Duration = Duration::from_millis(100);
+/// Without a pulse for this long, the network is stalled.
 const STALLED: Duration = Duration::from_millis(300);
 
-/// Pulses that a process which exits waits for in vain before it stops waiting for the network.
-const MOST_MISSED: u32 = 8;
+/// An exiting process stops waiting for the network after this many missed pulses.
+const MAX_MISSED: u32 = 8;
 
-/// How far `on_exit` is. Set and read without a lock: see `tell_of_exit`.
+/// The progress of `on_exit`. Set and read without a lock: see `announce_exit`.
 static EXIT: AtomicU8 = AtomicU8::new(EXIT_NOT_WANTED);
 const EXIT_NOT_WANTED: u8 = 0;
 const EXIT_WANTED: u8 = 1;
 const EXIT_BEGUN: u8 = 2;
 const EXIT_DONE: u8 = 3;
 
-/// How long a program that exits waits for it.
-const EXIT_PATIENCE: Duration = Duration::from_millis(150);
+/// How long an exiting program waits for `on_exit`.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// Which thread drives the network.
 struct DriverElection {
+    /// The number of calls that drive, or wait to drive.
     calls: usize,
     io_drives: bool,
-    /// A call has ended with data that is still to be sent.
+    /// A call has ended with data still to be sent.
     work_left: bool,
     last_end: Instant,
     /// The last call took no longer than `SHORT`.
     last_was_short: bool,
 }
 
-static NETWORK: Kept<Network> = Kept::unmade();
+static NETWORK: Kept<Network> = Kept::empty();
 
-/// The name of every thread of the network.
+/// The name of each thread that drives the network.
 const IO_THREAD: &str = "nexar-io";
 
-/// How the name of every thread of ours begins.
+/// The prefix of the names of all threads of the library.
 pub const THREADS: &str = "nexar-";
 
-/// Starts a thread of ours.
+/// Starts a thread of the library, with all signals blocked.
 pub fn start_thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -110,33 +111,33 @@ pub fn start_thread(
         block_signals();
         body();
     });
-    started.map_err(|error| Error::System(format!("threads cannot be started: {error}")))
+    started.map_err(|error| Error::System(format!("thread {name} cannot be started: {error}")))
 }
 
-/// How long after a call `nexar-io` waits for the next one to drive.
+/// How long after a call `nexar-io` lets the next call drive before it drives itself.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// A call that is expected to be no longer than this stays awake so long: waking a processor that
-/// sleeps costs more than a short call. Expected is what the last call was, so that ranks that
-/// share a processor, and those far apart, soon stop.
+/// A call expected to be short does not sleep for this long, because waking an idle processor costs
+/// more than a short call. A call is expected to be short if the last one was. So ranks that share
+/// a processor, and ranks with long latencies, soon sleep at once.
 const SHORT: Duration = Duration::from_micros(200);
 
-/// The runtime to start tasks of the network in.
+/// The runtime on which tasks of the network are spawned. Starts the network if necessary.
 pub fn io(threads: usize) -> Result<&'static Handle> {
     NETWORK.get_or_try(|| Network::start(threads)).map(|network| network.runtime.handle())
 }
 
-/// The same, if it was ever needed.
+/// As `io`, or `None` if the network was never started.
 pub fn io_if_started() -> Option<&'static Handle> {
     NETWORK.get().map(|network| network.runtime.handle())
 }
 
-/// As `block_on`, for a future that waits for the network, which it drives meanwhile.
-/// `leaves_work`: the network will have something to do afterwards.
+/// As `block_on`, and drives the network meanwhile: for a future that waits for the network.
+/// `leaves_work`: the network has work left when the future is ready.
 pub fn drive<F: Future>(future: F, deadline: Instant, leaves_work: bool) -> Option<F::Output> {
     match NETWORK.get() {
         Some(network) if network.calls_drive => {
-            // Inside a runtime, or in a thread that is ending, another thread must drive.
+            // Inside a runtime, and in a thread that is ending, another thread must drive.
             let outside = Handle::try_current().is_err_and(|error| error.is_missing_context());
             if outside && network.can_drive_here() {
                 return network.drive(future, deadline, leaves_work);
@@ -153,38 +154,38 @@ pub fn wait<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
     block_on(future, deadline)
 }
 
-/// Has another thread drive the network, without the usual pause after a call.
+/// Makes `nexar-io` drive the network now, without the usual pause after a call.
 pub fn hand_over() {
     if let Some(network) = NETWORK.get()
         && network.calls_drive
     {
         network.election().work_left = true;
-        network.left_work.notify_one();
+        network.work_left.notify_one();
     }
 }
 
-/// The program exits inside a call, in a signal handler as a rule, or while nothing drives. Waits a
-/// moment while another thread tells the peers. Takes no lock and no memory, since the frames below
-/// may hold any.
-pub fn tell_of_exit() {
+/// Called when the program exits inside a call (usually in a signal handler) or while the network
+/// is stalled. Waits at most `EXIT_TIMEOUT` for another thread to notify the peers. Takes no lock
+/// and allocates nothing, since the frames below on the stack may hold any lock.
+pub fn announce_exit() {
     if NETWORK.get().is_none() {
         return;
     }
-    let deadline = Instant::now() + EXIT_PATIENCE;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     EXIT.store(EXIT_WANTED, Ordering::Release);
     while EXIT.load(Ordering::Acquire) != EXIT_DONE && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Polls a future on this thread until it ends. Gives up at the deadline, and when it has waited
-/// for several pulses of the network in vain: then false. They are counted rather than timed: a
-/// process that was stopped or starved has missed none.
+/// Polls a future on this thread until it is ready. False if the deadline passed first, or if the
+/// network has missed `MAX_MISSED` pulses. Pulses are counted instead of timed, because a process
+/// that was stopped or starved has missed none.
 pub fn wait_while_driven(future: impl Future, deadline: Instant) -> bool {
     let mut future = pin!(future);
     let pulse = || NETWORK.get().map_or(0, |network| network.pulse.load(Ordering::Relaxed));
     let (mut seen, mut missed) = (pulse(), 0);
-    while missed < MOST_MISSED && Instant::now() < deadline {
+    while missed < MAX_MISSED && Instant::now() < deadline {
         if block_on(future.as_mut(), deadline.min(Instant::now() + PULSE)).is_some() {
             return true;
         }
@@ -203,7 +204,8 @@ impl Network {
         };
         let builder = builder.worker_threads(threads).thread_name(IO_THREAD).enable_all();
         let built = builder.on_thread_start(block_signals).build();
-        let cannot = |error| Error::System(format!("the network cannot be started: {error}"));
+        let cannot =
+            |error| Error::System(format!("the network threads cannot be started: {error}"));
         let runtime = built.map_err(cannot)?;
         if calls_drive {
             start_thread(IO_THREAD, Self::drive_between_calls)?;
@@ -220,13 +222,13 @@ impl Network {
             runtime,
             calls_drive,
             election: Mutex::new(election),
-            left_work: Condvar::new(),
-            wanted: Notify::new(),
+            work_left: Condvar::new(),
+            stop_io: Notify::new(),
             pulse: AtomicU64::new(0),
         })
     }
 
-    /// Shows that the network is driven, and looks after an exit.
+    /// The heartbeat: increments the pulse while the network is driven, and handles an exit.
     async fn beat() {
         let network = NETWORK.wait();
         let mut clock = tokio::time::interval(PULSE);
@@ -234,12 +236,12 @@ impl Network {
         loop {
             clock.tick().await;
             network.pulse.fetch_add(1, Ordering::Relaxed);
-            Self::heed_exit();
+            Self::handle_exit();
         }
     }
 
-    /// Whether this thread still has all that the runtime keeps in it. The first time, makes the
-    /// runtime put it there.
+    /// Whether the runtime's thread locals still exist on this thread. The first call initializes
+    /// them.
     fn can_drive_here(&self) -> bool {
         thread_local! { static IS_FIRST: Cell<bool> = const { Cell::new(true) } }
         if IS_FIRST.try_with(|first| first.replace(false)).unwrap_or(false) {
@@ -268,7 +270,7 @@ impl Network {
                 election.last_was_short = now - self.start <= SHORT;
                 election.work_left |= self.leaves_work;
                 if election.calls == 0 && election.work_left {
-                    self.network.left_work.notify_one();
+                    self.network.work_left.notify_one();
                 }
             }
         }
@@ -276,7 +278,7 @@ impl Network {
         let mut election = self.election();
         election.calls += 1;
         if election.io_drives {
-            self.wanted.notify_one();
+            self.stop_io.notify_one();
         }
         let stays_awake = election.last_was_short && host_is_multiprocessor();
         let drives_alone = election.calls == 1 && !election.io_drives;
@@ -286,7 +288,7 @@ impl Network {
             let _awake = stays_awake.then(|| Awake::until(start + SHORT));
             let output = tokio::time::timeout_at(deadline.into(), future).await.ok();
             // Lets the connections send what the future has written last, on this thread or on the
-            // one that drives: there, a new task comes behind theirs.
+            // thread that drives, whose queue runs a new task after those of the connections.
             if drives_alone {
                 tokio::task::yield_now().await;
             } else {
@@ -296,7 +298,7 @@ impl Network {
         })
     }
 
-    /// The work of the thread `nexar-io`.
+    /// The body of the thread `nexar-io`.
     fn drive_between_calls() {
         let network = NETWORK.wait();
         let mut seen = (0, Instant::now());
@@ -305,7 +307,7 @@ impl Network {
             while election.calls > 0
                 || !(election.work_left || election.last_end.elapsed() >= LINGER)
             {
-                let waited = network.left_work.wait_timeout(election, LINGER);
+                let waited = network.work_left.wait_timeout(election, LINGER);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
                 network.watch(&mut seen);
                 election = network.election();
@@ -315,15 +317,15 @@ impl Network {
             drop(election);
             network.runtime.block_on(async {
                 while network.election().calls == 0 {
-                    network.wanted.notified().await;
+                    network.stop_io.notified().await;
                 }
             });
             network.election().io_drives = false;
         }
     }
 
-    /// Calls the watchdog, once, if the program exits inside a call.
-    fn heed_exit() {
+    /// Calls `on_exit` of the watchdog, once, if the program has asked for it.
+    fn handle_exit() {
         let take = |from, to| EXIT.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
         if take(EXIT_WANTED, EXIT_BEGUN).is_ok() {
             if let Some(watchdog) = WATCHDOG.get() {
@@ -333,10 +335,11 @@ impl Network {
         }
     }
 
-    /// Calls the watchdog if the calls that should drive do not. `seen`: the last pulse, and when.
+    /// Calls `on_stall` of the watchdog if the pulse has not changed for `STALLED`. `seen`: the
+    /// last pulse and the time of its change.
     fn watch(&self, seen: &mut (u64, Instant)) {
         let Some(watchdog) = WATCHDOG.get() else { return };
-        Self::heed_exit();
+        Self::handle_exit();
         let pulse = self.pulse.load(Ordering::Relaxed);
         if pulse != seen.0 {
             *seen = (pulse, Instant::now());
@@ -350,8 +353,8 @@ impl Network {
     }
 }
 
-/// A task that keeps the thread which drives the runtime from sleeping. Other threads that want the
-/// processor get it.
+/// A task that keeps the driving thread from sleeping. It yields to other threads that are ready to
+/// run on the processor.
 struct Awake(AbortHandle);
 
 impl Awake {
@@ -372,19 +375,19 @@ impl Drop for Awake {
     }
 }
 
-/// Whether a peer can run beside this thread. Counts the processors of the host, not those of this
-/// process: a rank that is bound to one waits for ranks that are bound to others.
+/// Whether a peer can run at the same time as this thread. Counts the processors of the host, not
+/// those of this process: a rank bound to one processor waits for ranks bound to others.
 fn host_is_multiprocessor() -> bool {
     static MORE_THAN_ONE: OnceLock<bool> = OnceLock::new();
-    // SAFETY: asks for a number.
+    // SAFETY: sysconf only returns a number.
     *MORE_THAN_ONE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } > 1)
 }
 
-/// Signals of the program are for its own threads.
+/// Blocks all signals, which the program's own threads handle.
 fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset writes the whole set it is given.
+    // SAFETY: sigfillset writes the whole set.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: the set was just written; the old mask is not asked for.
+    // SAFETY: the set was just written; a NULL old mask is not written.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) };
 }

@@ -1,8 +1,8 @@
-//! Atomics, locks, threads, time and the kernel's waits of the files that `tests/model` checks,
-//! under one name: the model puts a model checker's in their place.
+//! Atomics, locks, threads, time and system calls of the files that `tests/model` checks. The
+//! model replaces this module by one of the model checker's types.
 //!
-//! Leaves to those files what they do with it. Invariant: nothing here decides anything; each name
-//! is one of std's or one system call.
+//! Leaves their use to those files. Invariant: no logic; each name is one of std's or one system
+//! call.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub fn cores() -> usize {
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Sleeps while the word, which processes may share, has the value `seen`: until `futex_wake_all`
-/// or for `limit`. May return early for any reason.
+/// Sleeps until `futex_wake_all`, or for `limit`, unless the word has changed from `seen`.
+/// Processes may share the word. May return early for any reason.
 pub fn futex_wait(word: &AtomicU32, seen: u32, limit: Duration) {
     let limit = rustix::time::Timespec {
         tv_sec: limit.as_secs() as i64,
@@ -33,8 +33,8 @@ pub fn futex_wake_all(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
-/// Executes a full memory barrier on every processor that runs a thread of a process that has
-/// registered for it, this one included. False if the kernel refuses; then nothing has happened.
+/// Executes a full memory barrier on every processor that runs a thread of a process registered for
+/// it, this one included. False if the kernel refuses; then no barrier was executed.
 pub fn membarrier() -> bool {
     rustix::thread::membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }

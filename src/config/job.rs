@@ -1,8 +1,8 @@
-//! The job that this process is a rank of, as `NEXAR_JOB_ID` or a launcher names it.
+//! The job that this process is a rank of, as named by `NEXAR_JOB_ID` or by a launcher.
 //!
-//! Invariant: a launcher's name is the same on all ranks that it started. It may repeat in a later
-//! run. If launchers start each other, the innermost counts, because the outer ones may have
-//! started only some of its ranks.
+//! Invariant: a launcher's name is the same on all ranks that it started. A later run may have the
+//! same name. If one launcher was started by another, the innermost one's name is used, because
+//! the outer one may have started only some of the ranks.
 
 /// Variables of launchers, the innermost first.
 const NAMES: [&str; 4] =
@@ -11,21 +11,22 @@ const NAMES: [&str; 4] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     pub id: String,
-    /// The variable that it was read from.
+    /// The environment variable that named the job.
     pub source: &'static str,
 }
 
-pub(super) fn of_launcher(variables: &[(String, String)]) -> Option<Job> {
+/// The job of the innermost launcher. `None` if no launcher named one.
+pub(super) fn from_launcher(variables: &[(String, String)]) -> Option<Job> {
     let value = |name: &str| {
         let found = variables.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str());
-        // What torchrun says where it was given no name.
+        // torchrun's default is "none".
         found.filter(|value| !value.is_empty() && *value != "none")
     };
     let named = |source| value(source).map(|id| Job { id: id.to_owned(), source });
     NAMES.into_iter().find_map(named).or_else(|| {
         let job = named("SLURM_HET_JOB_ID").or_else(|| named("SLURM_JOB_ID"))?;
-        // MPICH's mpiexec starts remote ranks through srun, which sets a step, and local ones
-        // without.
+        // MPICH's mpiexec starts remote ranks with srun, which sets a step, and local ranks
+        // without it.
         let step = value("SLURM_STEP_ID").filter(|_| value("PMI_RANK").is_none());
         let id = step.map_or(job.id.clone(), |step| format!("{}.{step}", job.id));
         Some(Job { id, ..job })
@@ -64,7 +65,7 @@ mod tests {
                 .map(|(name, value)| (name.to_string(), value.to_string()))
                 .collect();
             let expected = expected.map(|(id, source)| Job { id: id.to_owned(), source });
-            assert_eq!(of_launcher(&variables), expected, "{variables:?}");
+            assert_eq!(from_launcher(&variables), expected, "{variables:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! NCCL's names for settings of ours, for programs that were written for NCCL.
+//! NCCL's names for settings of nexar, for programs that were written for NCCL.
 //!
-//! Invariant: no value of theirs is malformed, as NCCL itself passes over what it does not know;
-//! and a name of ours goes before one of theirs, whichever comes first.
+//! Invariants: no value is an error, because NCCL ignores values that it does not know; a nexar
+//! name takes precedence over an NCCL name, in any order of the environment.
 
 use super::settings::{Config, Debug, Family};
 
@@ -36,8 +36,8 @@ fn debug(value: &str) -> Debug {
     }
 }
 
-/// Our modules that do what NCCL's subsystems do. All of them where there is none, or where some
-/// are to be left out.
+/// The modules of nexar that correspond to NCCL's subsystems. Empty, which means all modules, if
+/// one subsystem has no counterpart or if the list excludes subsystems.
 fn subsystems(value: &str) -> Vec<String> {
     if value.starts_with('^') {
         return Vec::new();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_nccl_mean_what_ours_mean() {
+    fn names_of_nccl_set_the_same_settings() {
         let config = parse(&[
             ("NCCL_COMM_BLOCKING", "0"),
             ("NCCL_COMM_ID", "[::1]:7000"),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_ours_goes_before_one_of_nccl() {
+    fn a_nexar_name_takes_precedence_over_an_nccl_name() {
         for names in [
             [("NCCL_DEBUG", "TRACE"), ("NEXAR_DEBUG", "WARN")],
             [("NEXAR_DEBUG", "WARN"), ("NCCL_DEBUG", "TRACE")],
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nccl_alone_knows_is_passed_over() {
+    fn values_that_only_nccl_knows_are_ignored() {
         let silent =
             parse(&[("NCCL_DEBUG", "VERSION"), ("NCCL_IB_HCA", "mlx5"), ("NCCL_ALGO", "?")]);
         assert_eq!(silent.debug, Debug::Silent);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_stand_in_the_names_of_nccl_mean_nothing() {
+    fn without_a_stand_in_the_names_of_nccl_are_ignored() {
         let names = vec![("NCCL_DEBUG".to_owned(), "TRACE".to_owned())];
         assert_eq!(Config::parse(names, false).unwrap().debug, Debug::Silent);
     }

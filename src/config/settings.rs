@@ -1,6 +1,6 @@
 //! The settings of a process or of one communicator, as values.
 //!
-//! Leaves to the parent where they come from. A secret may come from a file, which is read here.
+//! Leaves reading the environment to the parent. A file with a secret is read here.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -29,41 +29,42 @@ pub enum Family {
 #[derive(Clone, Debug)]
 pub struct Config {
     pub advertise_addr: Option<String>,
-    /// Whether making a communicator with a config waits, whatever that says. For the stand-in of
+    /// Overrides `blocking` of the config with which a communicator is created. For the stand-in of
     /// NCCL.
     pub blocking: Option<bool>,
     pub comm_id: Option<String>,
     pub comm_secret: Option<CommSecret>,
     /// A CUDA stream waits behind an operation that has failed, until its communicator is aborted.
-    pub cuda_holds: bool,
+    pub cuda_hold_on_error: bool,
     pub fake_devices: Option<usize>,
-    /// Tells hosts apart that the system does not.
+    /// Distinguishes hosts that the system reports as one.
     pub host_id: Option<String>,
     pub init_timeout: Duration,
-    /// What tells this run of a job from others at the same address.
+    /// Distinguishes this run of a job from others at the same address.
     pub job: Option<Job>,
-    /// The name of one communicator; not from the environment.
+    /// The name of one communicator. Not from the environment.
     pub name: Option<String>,
     pub nranks: Option<usize>,
     pub peer_timeout: Duration,
-    /// UDP ports to choose from; 0 to 0 is any free one.
+    /// UDP ports to choose from; 0..=0 means any free port.
     pub ports: RangeInclusive<u16>,
     pub rank: Option<usize>,
-    /// Where rank 0 serves the ids that this process makes; by default the process itself does.
+    /// The address at which rank 0 serves the ids that this process creates. By default the process
+    /// itself serves them.
     pub root_address: Option<String>,
     pub shm_disable: bool,
     pub socket_family: Family,
-    /// As written; `bootstrap::address` knows its grammar.
+    /// Not parsed; `bootstrap::address` knows the grammar.
     pub socket_ifname: String,
     pub threads: usize,
     pub debug: Debug,
     pub debug_file: Option<String>,
     /// Modules to log; empty means all.
     pub debug_subsys: Vec<String>,
-    /// As written; `collective::select` knows the names in it.
+    /// Not parsed; `collective::select` knows the names in it.
     pub algo: String,
     pub op_timeout: Duration,
-    /// How often the log names the ranks that an operation waits for; not from the environment.
+    /// How often the log names the ranks that an operation waits for. Not from the environment.
     pub straggler_interval: Duration,
 }
 
@@ -74,7 +75,7 @@ impl Default for Config {
             blocking: None,
             comm_id: None,
             comm_secret: None,
-            cuda_holds: false,
+            cuda_hold_on_error: false,
             fake_devices: None,
             host_id: None,
             init_timeout: Duration::from_secs(60),
@@ -110,7 +111,7 @@ impl CommSecret {
 
     pub(super) fn parse(name: &str, bytes: Vec<u8>) -> Result<Option<Self>> {
         match bytes.len() {
-            ..16 => Err(Error::Argument(format!("{name} is shorter than 16 bytes"))),
+            ..16 => Err(Error::Argument(format!("{name} has fewer than 16 bytes"))),
             _ => Ok(Some(Self(Zeroizing::new(bytes)))),
         }
     }
@@ -122,7 +123,8 @@ impl CommSecret {
         };
         let metadata = std::fs::metadata(path).map_err(|error| unusable(&error))?;
         if metadata.permissions().mode() & 0o077 != 0 {
-            return Err(unusable(&"others than its owner may read it"));
+            let why = "others than its owner may access it; change its mode to 0600";
+            return Err(unusable(&why));
         }
         let mut bytes = std::fs::read(path).map_err(|error| unusable(&error))?;
         while bytes.last().is_some_and(u8::is_ascii_whitespace) {

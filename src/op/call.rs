@@ -28,7 +28,7 @@ impl Counts {
     }
 }
 
-/// A collective. Its number is its code on the wire.
+/// A collective. The number of a variant is its code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Collective {
@@ -44,7 +44,7 @@ pub enum Collective {
     Scan = 10,
     ExScan = 11,
     AllReduceBucketed = 12,
-    /// Every rank tells its color and key, on which the others need not agree.
+    /// Every rank passes a color and a key, which may differ between ranks.
     Split = 13,
 }
 
@@ -134,7 +134,7 @@ impl Collective {
     }
 }
 
-/// What every rank of a communicator must pass alike in its call number `seq`.
+/// The arguments that every rank of a communicator must pass alike in its call number `seq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     collective: Collective,
@@ -290,7 +290,7 @@ impl Call {
         Some(Reduction { dtype, operator })
     }
 
-    /// Whether a function of the program reduces, which may take any time.
+    /// Whether a function of the program reduces, which may take arbitrarily long.
     pub fn calls_program(&self) -> bool {
         matches!(self.operator, Some(Operator::User { .. }))
     }
@@ -322,7 +322,7 @@ impl Call {
         self.dtype.map_or(0, |dtype| count * dtype.size())
     }
 
-    /// Whether all ranks know that there is nothing to do.
+    /// Whether the count is zero on all ranks, so that the call moves no data.
     pub fn is_empty(&self) -> bool {
         self.counts == Counts::Each(0) && self.collective.has_data()
     }

@@ -163,8 +163,8 @@ pub enum Scalar {
     Here([u8; 8]),
     /// An address of device memory. The value is copied before the operation begins.
     OnDevice(u64),
-    /// An address of pinned host memory. With a stream, the value is copied in stream order; without
-    /// one it is `now`, which was read during the call.
+    /// An address of pinned host memory. With a stream, the value is copied in stream order;
+    /// without one it is `now`, which was read during the call.
     Pinned { address: u64, now: [u8; 8] },
 }
 
