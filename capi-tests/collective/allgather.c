@@ -1,8 +1,8 @@
-/* nexarAllGather and nexarAllGatherV: every rank ends with all ranks' bytes, each in its place. */
+/* nexarAllGather and nexarAllGatherV: every rank receives the block of every rank. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
-static void everybody_gets_all_blocks_in_rank_order(void) {
+static void every_rank_receives_all_blocks_in_rank_order(void) {
   run_every_count(JOB(all_gather, nexarInt32));
 }
 
@@ -32,7 +32,7 @@ static void large_blocks_that_differ_arrive_whole(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(everybody_gets_all_blocks_in_rank_order),
+    CASE(every_rank_receives_all_blocks_in_rank_order),
     CASE(every_type_is_moved_8_bit_floats_included),
     CASE(large_buffers_arrive_whole),
     CASE(blocks_of_every_length_arrive_in_every_place_and_gaps_stay),

@@ -87,7 +87,7 @@ static void reduce_specials(int rank, int n, nexarComm_t comm, void *arg) {
   const struct dtype *dtype = arg;
   const size_t counts[] = {1, 37, 17000}; /* the last one by the algorithm for large buffers */
   for (size_t i = 0; i < COUNT_OF(specials); i++) {
-    /* It has none. */
+    /* float8e4m3 has no infinity. */
     bool infinite = isinf(specials[i].one) || isinf(specials[i].others);
     if (infinite && dtype->code == nexarFloat8e4m3) continue;
     for (int odd = 0; odd < n; odd++) {
@@ -114,7 +114,7 @@ static void nans_infinities_and_zeros_are_the_same_in_every_place(void) {
       run_ranks(n, reduce_specials, (void *)&dtypes[d]);
 }
 
-/* Sums that do depend on the order: whatever it is, all ranks must have used the same. */
+/* Sums that depend on the order of their terms, which must be the same on all ranks. */
 static void sum_roughly(int rank, int n, nexarComm_t comm, void *arg) {
   size_t count = *(size_t *)arg;
   float *data = malloc(count * sizeof *data);

@@ -1,4 +1,4 @@
-/* nexarAllToAll and nexarAllToAllV: each rank gets its block of every rank, each in its place. */
+/* nexarAllToAll and nexarAllToAllV: each rank receives its block of every rank. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 

@@ -1,8 +1,8 @@
-/* nexarBroadcast and nexarBcast: every rank ends with the root's bytes. */
+/* nexarBroadcast and nexarBcast: every rank receives the root's bytes. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
-static void everybody_gets_the_bytes_of_every_root(void) {
+static void every_rank_receives_the_bytes_of_every_root(void) {
   run_every_count(JOB(broadcast, nexarInt32));
   run_every_count(JOB(bcast, nexarInt32));
 }
@@ -18,7 +18,7 @@ static void large_buffers_arrive_whole(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(everybody_gets_the_bytes_of_every_root),
+    CASE(every_rank_receives_the_bytes_of_every_root),
     CASE(every_type_is_moved_8_bit_floats_included),
     CASE(large_buffers_arrive_whole),
 };

@@ -1,4 +1,5 @@
-/* nexarAllReduceBucketed: every buffer of the list becomes the fold, and nothing between them. */
+/* nexarAllReduceBucketed: every buffer of the list is reduced; memory between them is not
+   written. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
@@ -6,7 +7,7 @@ static void every_buffer_of_a_list_becomes_the_fold(void) {
   run_every_layout(JOB(all_reduce_bucketed, nexarFloat32, .buffers = 9));
 }
 
-static void a_list_of_one_or_none_is_a_list_too(void) {
+static void a_list_may_have_one_buffer_or_none(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     for (int buffers = 0; buffers < 2; buffers++)
       run_job(sizes[i], JOB(all_reduce_bucketed, nexarFloat32, .count = 1001, .buffers = buffers));
@@ -26,7 +27,7 @@ static void long_buffers_and_short_ones_in_any_order(void) {
 
 static const struct test_case cases[] = {
     CASE(every_buffer_of_a_list_becomes_the_fold),
-    CASE(a_list_of_one_or_none_is_a_list_too),
+    CASE(a_list_may_have_one_buffer_or_none),
     CASE(every_operator_on_every_type_gives_the_fold),
     CASE(long_buffers_and_short_ones_in_any_order),
 };

@@ -1,11 +1,13 @@
-/* Thousands of calls in a row, each compared, of up to 44 and up to 6000 bytes: ranks of one host make those of up to
- * 32 bytes, of up to 4 KiB and longer ones in different ways. Some ranks now and then come late to them. */
+/*
+ * Thousands of calls in a row, each compared, of up to 44 or up to 6000 bytes: ranks of one host
+ * have different paths for up to 32 bytes, up to 4 KiB and more. Now and then a rank is late.
+ */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
 enum { CALLS = 3000 };
 
-/* A rank that is late for a while: the others give up looking for it, and wait. */
+/* Delays one call in 16: the other ranks leave their fast path and wait. */
 static void be_late(int rank, int call) {
   volatile uint64_t steps = mixed((uint64_t)rank, (uint64_t)call) % 16 == 0 ? 200000 : 0;
   while (steps > 0) steps--;
@@ -23,12 +25,12 @@ static void make_all_calls(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void calls_of_few_bytes_are_all_right_whoever_is_late(void) {
+static void calls_of_few_bytes_are_right_if_ranks_are_late(void) {
   for (size_t i = 1; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], make_all_calls, NULL);
 }
 
 static const struct test_case cases[] = {
-    CASE(calls_of_few_bytes_are_all_right_whoever_is_late),
+    CASE(calls_of_few_bytes_are_right_if_ranks_are_late),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,6 +1,6 @@
 /*
- * The last rank has another floating-point environment than the others: the bits of results do not depend
- * on it, it is the same after a call, and a function of the program sees it.
+ * The last rank has another floating-point environment than the others. The bits of results do not
+ * depend on it, a call does not change it, and a function of the program runs in it.
  */
 #define _GNU_SOURCE
 #include <fenv.h>
@@ -41,7 +41,7 @@ static void enter(enum environment environment) {
 static const nexarDataType_t types[] = {nexarFloat32,  nexarFloat64,    nexarFloat16,
                                         nexarBfloat16, nexarFloat8e4m3, nexarFloat8e5m2};
 
-/* Any bits; in every second element those of the exponent are 0, as in a subnormal number. */
+/* Pseudorandom bits. Every second element has a zero exponent, as a subnormal number. */
 static void fill_with_bits(unsigned char *data, size_t count, size_t size, uint32_t seed) {
   for (size_t i = 0; i < count * size; i++) {
     seed = seed * 1664525 + 1013904223;
@@ -60,7 +60,7 @@ static void reduce(size_t count, nexarDataType_t type, nexarRedOp_t op, nexarCom
   if (stream) CHECK_CODE(nexarSuccess, nexarStreamSynchronize(stream));
 }
 
-/* In that environment, by the thread of the call and by that of a stream. */
+/* Reduces in that environment, on the calling thread and on the thread of a stream. */
 static void reduce_in(enum environment environment, size_t count, const struct dtype *dtype,
                       nexarRedOp_t op, nexarComm_t comm, int rank, const unsigned char *expected) {
   size_t bytes = count * dtype->size;
@@ -117,7 +117,7 @@ static void the_environment_of_one_rank_changes_no_bit_of_many_elements(void) {
   run_ranks(2, reduce_in_every_environment, &count);
 }
 
-/* Sums of bits, and the environment in which they were made. */
+/* Adds bits as integers. Stores its floating-point environment in `user`. */
 static void add_bits(const void *in, void *inout, size_t count, nexarDataType_t datatype,
                      void *user) {
   (void)datatype;
@@ -144,7 +144,7 @@ static void reduce_by_a_function(int rank, int n, nexarComm_t comm, void *arg) {
     reduce(counts[i], nexarFloat32, op, comm, rank, NULL, result);
     unsigned long own = control();
     CHECK_EQ(0, fesetenv(&before));
-    /* A rank that folded nothing has seen nothing. */
+    /* 0: the function did not run on this rank. */
     if (seen != 0) CHECK_EQ(own, seen);
     unsigned long folds = seen != 0;
     CHECK_CODE(nexarSuccess,

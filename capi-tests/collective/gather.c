@@ -1,8 +1,8 @@
-/* nexarGather and nexarGatherV: every root gets all ranks' bytes, each in its place. */
+/* nexarGather and nexarGatherV: the root receives the block of every rank. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
-static void every_root_gets_all_blocks_in_rank_order_and_nobody_else_is_written_to(void) {
+static void every_root_receives_all_blocks_in_rank_order_and_no_other_rank_is_written(void) {
   run_every_count(JOB(gather, nexarInt32));
 }
 
@@ -30,7 +30,7 @@ static void large_blocks_that_differ_arrive_whole(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(every_root_gets_all_blocks_in_rank_order_and_nobody_else_is_written_to),
+    CASE(every_root_receives_all_blocks_in_rank_order_and_no_other_rank_is_written),
     CASE(every_type_is_moved_8_bit_floats_included),
     CASE(large_buffers_arrive_whole),
     CASE(blocks_of_every_length_arrive_in_every_place_and_gaps_stay),

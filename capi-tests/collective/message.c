@@ -1,11 +1,11 @@
-/* Messages between two ranks: every type and length, in order, by tag, from anybody, to oneself. */
+/* Messages between two ranks: every type and length, order, tags, any source, and self-sends. */
 #define _GNU_SOURCE
 #include "support/elements.h"
 #include "support/ranks.h"
 
 enum { EAGER = 16 << 10, MIB = 1 << 20 };
 
-/* Around nothing, the longest message that travels with its envelope, and a million. */
+/* Bytes: short ones, around the longest eager message, and a long one. */
 static const size_t lengths[] = {0, 1, 8, 13, 1000, EAGER - 1, EAGER, EAGER + 1, MIB + 3};
 
 static const int ranks[] = {2, 3, 4, 7, 8};
@@ -14,7 +14,7 @@ static void on_all_sizes(rank_function *function) {
   for (size_t i = 0; i < COUNT_OF(ranks); i++) run_ranks(ranks[i], function, NULL);
 }
 
-/* The bytes of a message, which no other has. */
+/* The content of a message, unlike that of all others. */
 static void put(unsigned char *at, size_t bytes, int from, int to, size_t number) {
   uint64_t seed = (uint64_t)from * 1000003 + (uint64_t)to * 10007 + number * 97;
   for (size_t i = 0; i < bytes; i++) at[i] = (unsigned char)((seed + i * 31 + (i >> 8)) & 0xff);
@@ -39,7 +39,7 @@ static nexarResult_t send_bytes(size_t bytes, int from, int to, int tag, size_t 
   return sent;
 }
 
-/* From rank `from`, to this one, with what is written into it compared. */
+/* Receives a message of rank `from` and compares its bytes. */
 static void recv_bytes(size_t bytes, int from, int to, int tag, size_t number, nexarComm_t comm) {
   unsigned char *data = malloc(bytes + 1);
   memset(data, 0xaa, bytes + 1);
@@ -70,7 +70,7 @@ static void round_the_ring(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void every_type_and_length_arrives(void) { on_all_sizes(round_the_ring); }
 
-/* Each rank sends to the one that is an odd distance away, and receives from it. */
+/* Ranks 2k and 2k + 1 send to each other in turn. */
 static void send_64_mib(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int other = rank ^ 1;
@@ -87,7 +87,7 @@ static void sixty_four_mib_arrive(void) {
   run_ranks(3, send_64_mib, NULL);
 }
 
-/* Everybody to everybody, long and short mixed, received in the order sent whatever the tag. */
+/* Every rank to every other, long and short messages mixed, received in the order sent. */
 static void mix_lengths(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   const size_t order[] = {EAGER + 1, 8, 0, 100000, 1, EAGER, 0, 3};
@@ -96,7 +96,7 @@ static void mix_lengths(int rank, int n, nexarComm_t comm, void *arg) {
     for (size_t i = 0; i < COUNT_OF(order); i++) {
       unsigned char *out = malloc(order[i] + 1);
       put(out, order[i], rank, to, i);
-      /* The long ones in pairs with their receive; the short ones go ahead of theirs. */
+      /* Rendezvous messages are sent together with their receives, eager ones before them. */
       if (order[i] > EAGER) {
         unsigned char *in = malloc(order[i]);
         CHECK_CODE(nexarSuccess, nexarSendRecv(out, order[i], to, in, order[i], from, nexarInt8,
@@ -120,7 +120,7 @@ static void mix_lengths(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void messages_of_all_lengths_come_in_the_order_sent(void) { on_all_sizes(mix_lengths); }
+static void messages_of_all_lengths_arrive_in_the_order_sent(void) { on_all_sizes(mix_lengths); }
 
 static void by_tag_backwards(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
@@ -133,7 +133,7 @@ static void by_tag_backwards(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void messages_are_received_by_tag_in_any_order(void) { on_all_sizes(by_tag_backwards); }
 
-/* What is received from anybody must not be one of the case before, or of the next. */
+/* The barriers keep the receive from any source apart from messages of other cases. */
 static void with_and_without_tag(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
@@ -152,8 +152,8 @@ static void a_message_without_a_tag_is_not_one_of_any_tag(void) {
   on_all_sizes(with_and_without_tag);
 }
 
-/* Rank 0 takes whatever comes; what comes says whose it is. */
-static void tell_rank_0(int rank, int n, nexarComm_t comm, void *arg) {
+/* Rank 0 receives from any source; each message has its sender in it. */
+static void send_to_rank_0(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   enum { ROUNDS = 20 };
   if (rank > 0) {
@@ -168,12 +168,12 @@ static void tell_rank_0(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_CODE(nexarSuccess, nexarRecvTag(words, 2, nexarInt32, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG,
                                           comm, NULL));
     CHECK(words[0] > 0 && words[0] < n);
-    CHECK_EQ(next[words[0] & 31]++, words[1]); /* of one sender, in order */
+    CHECK_EQ(next[words[0] & 31]++, words[1]); /* in the order of this sender */
   }
   CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
 }
 
-static void whatever_comes_is_received_from_anybody(void) { on_all_sizes(tell_rank_0); }
+static void messages_are_received_from_any_source(void) { on_all_sizes(send_to_rank_0); }
 
 static void send_much(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
@@ -189,12 +189,12 @@ static void send_much(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void many_messages_arrive_though_the_sender_is_ahead(void) {
+static void many_messages_arrive_if_the_sender_is_ahead(void) {
   run_ranks(2, send_much, NULL);
   run_ranks(4, send_much, NULL);
 }
 
-struct errand {
+struct transfer {
   pthread_t thread;
   nexarComm_t comm;
   int rank, peer, tag;
@@ -202,21 +202,21 @@ struct errand {
 };
 
 static void *receive_all(void *arg) {
-  struct errand *e = arg;
+  struct transfer *e = arg;
   for (size_t i = 0; i < e->times; i++)
     recv_bytes(e->bytes, e->peer, e->rank, e->tag, i, e->comm);
   return NULL;
 }
 
 static void *send_all(void *arg) {
-  struct errand *e = arg;
+  struct transfer *e = arg;
   for (size_t i = 0; i < e->times; i++)
     CHECK_CODE(nexarSuccess, send_bytes(e->bytes, e->rank, e->peer, e->tag, i, e->comm));
   return NULL;
 }
 
-static void begin(struct errand *errand, void *(*main)(void *)) {
-  CHECK_EQ(0, pthread_create(&errand->thread, NULL, main, errand));
+static void begin(struct transfer *transfer, void *(*main)(void *)) {
+  CHECK_EQ(0, pthread_create(&transfer->thread, NULL, main, transfer));
 }
 
 static void send_to_itself(int rank, int n, nexarComm_t comm, void *arg) {
@@ -226,9 +226,10 @@ static void send_to_itself(int rank, int n, nexarComm_t comm, void *arg) {
   recv_bytes(0, rank, rank, -1, 2, comm);
   recv_bytes(100, rank, rank, 4, 1, comm);
   for (size_t l = 0; l < COUNT_OF(lengths); l++) {
-    struct errand sender = {.comm = comm, .rank = rank, .peer = rank, .tag = 1, .bytes = lengths[l],
+    struct transfer sender = {.comm = comm, .rank = rank, .peer = rank, .tag = 1,
+                              .bytes = lengths[l],
                             .times = 3};
-    struct errand receiver = sender;
+    struct transfer receiver = sender;
     begin(&sender, send_all);
     receive_all(&receiver);
     CHECK_EQ(0, pthread_join(sender.thread, NULL));
@@ -246,13 +247,13 @@ static void a_rank_sends_to_itself(void) {
   on_all_sizes(send_to_itself);
 }
 
-/* Two threads wait for messages that come last of all; a third makes collectives meanwhile. */
+/* Two threads wait for messages that are sent last; a third makes collective calls meanwhile. */
 static void wait_beside_collectives(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int next = (rank + 1) % n, before = (rank + n - 1) % n;
-  struct errand receivers[2];
+  struct transfer receivers[2];
   for (int i = 0; i < 2; i++) {
-    receivers[i] = (struct errand){.comm = comm, .rank = rank, .peer = before, .tag = i,
+    receivers[i] = (struct transfer){.comm = comm, .rank = rank, .peer = before, .tag = i,
                                    .bytes = i ? MIB : 10, .times = 3};
     begin(&receivers[i], receive_all);
   }
@@ -262,26 +263,26 @@ static void wait_beside_collectives(int rank, int n, nexarComm_t comm, void *arg
     recv_bytes(20, before, rank, 9, (size_t)i, comm);
   }
   for (int i = 0; i < 2; i++) {
-    struct errand sender = receivers[i];
+    struct transfer sender = receivers[i];
     sender.peer = next;
     send_all(&sender);
   }
   for (int i = 0; i < 2; i++) CHECK_EQ(0, pthread_join(receivers[i].thread, NULL));
 }
 
-static void threads_that_wait_for_messages_hold_up_nobody(void) {
+static void threads_that_wait_for_messages_block_no_collective(void) {
   on_all_sizes(wait_beside_collectives);
 }
 
 /* Rank 1 sends what rank 0 does not expect. */
-struct misfit {
+struct mismatch {
   size_t sent, expected;
   nexarDataType_t sent_type;
   const char *sent_text, *expected_text;
 };
 
-static void misfit(int rank, int n, nexarComm_t comm, void *arg) {
-  const struct misfit *it = arg;
+static void mismatch(int rank, int n, nexarComm_t comm, void *arg) {
+  const struct mismatch *it = arg;
   nexarComm_t another = join_another(rank, n, comm);
   static unsigned char data[MOST_RANKS][100000];
   nexarResult_t result = nexarSuccess, error = nexarSuccess;
@@ -295,7 +296,7 @@ static void misfit(int rank, int n, nexarComm_t comm, void *arg) {
   } else if (rank == 1) {
     result = nexarSendTag(data[1], it->sent, it->sent_type, 0, 5, another, NULL);
   }
-  /* Whoever was done already gets it from its next call. */
+  /* A rank whose call had completed gets the error from its next call. */
   if (result == nexarSuccess) result = nexarBarrier(another, NULL);
   CHECK_CODE(nexarInvalidUsage, result);
   CHECK_TEXT(nexarGetLastError(another), it->sent_text);
@@ -306,19 +307,19 @@ static void misfit(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void a_message_that_does_not_fit_is_told_to_both_sides(void) {
-  struct misfit misfits[] = {
+static void a_message_that_differs_from_its_receive_fails_both_ranks(void) {
+  struct mismatch mismatches[] = {
       {3, 4, nexarInt8, "rank 1 called Send(3 x int8 to rank 0, tag 5)",
        "rank 0 called Recv(4 x int8 from rank 1, tag 5)"},
       {90000, 80000, nexarInt8, "Send(90000 x int8 to rank 0, tag 5)", "Recv(80000 x int8"},
       {4, 4, nexarUint8, "Send(4 x uint8 to rank 0, tag 5)", "Recv(4 x int8 from rank 1, tag 5)"},
       {0, 1, nexarInt8, "Send(0 x int8 to rank 0, tag 5)", "Recv(1 x int8 from rank 1, tag 5)"},
   };
-  for (size_t m = 0; m < COUNT_OF(misfits); m++)
-    for (int n = 2; n <= 3; n++) run_ranks(n, misfit, &misfits[m]);
+  for (size_t m = 0; m < COUNT_OF(mismatches); m++)
+    for (int n = 2; n <= 3; n++) run_ranks(n, mismatch, &mismatches[m]);
 }
 
-/* The last rank leaves; who waits for it, and who wants to send to it, is told so. */
+/* The last rank leaves. Ranks that wait for it or send to it get an error. */
 static void leave_early(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t another = join_another(rank, n, comm);
@@ -332,7 +333,7 @@ static void leave_early(int rank, int n, nexarComm_t comm, void *arg) {
     check_it_works(rank, n, comm);
   } else {
     CHECK_CODE(nexarSuccess, nexarRecv(&byte, 1, nexarInt8, n - 1, another, NULL));
-    check_it_works(rank, n, comm); /* all have received: the failure that follows is everybody's */
+    check_it_works(rank, n, comm); /* all have received, so the error below is on all ranks */
     CHECK_CODE(nexarRemoteError, nexarRecv(&byte, 1, nexarInt8, n - 1, another, NULL));
     CHECK_TEXT(nexarGetLastError(another), text);
     CHECK_CODE(nexarSuccess, nexarCommDestroy(another));
@@ -340,22 +341,22 @@ static void leave_early(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void what_a_rank_sent_before_it_left_arrives_and_then_an_error(void) {
+static void messages_of_a_rank_that_has_left_arrive_before_the_error(void) {
   on_all_sizes(leave_early);
 }
 
 static const struct test_case cases[] = {
     CASE(every_type_and_length_arrives),
     CASE(sixty_four_mib_arrive),
-    CASE(messages_of_all_lengths_come_in_the_order_sent),
+    CASE(messages_of_all_lengths_arrive_in_the_order_sent),
     CASE(messages_are_received_by_tag_in_any_order),
     CASE(a_message_without_a_tag_is_not_one_of_any_tag),
-    CASE(whatever_comes_is_received_from_anybody),
-    CASE(many_messages_arrive_though_the_sender_is_ahead),
+    CASE(messages_are_received_from_any_source),
+    CASE(many_messages_arrive_if_the_sender_is_ahead),
     CASE(a_rank_sends_to_itself),
-    CASE(threads_that_wait_for_messages_hold_up_nobody),
-    CASE(a_message_that_does_not_fit_is_told_to_both_sides),
-    CASE(what_a_rank_sent_before_it_left_arrives_and_then_an_error),
+    CASE(threads_that_wait_for_messages_block_no_collective),
+    CASE(a_message_that_differs_from_its_receive_fails_both_ranks),
+    CASE(messages_of_a_rank_that_has_left_arrive_before_the_error),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,4 +1,5 @@
-/* Messages in groups and on streams: all are started before any is waited for, in the order issued. */
+/* Messages in groups and on streams: all start, in the order of their calls, before any is waited
+   for. */
 #define _GNU_SOURCE
 #include "support/elements.h"
 #include "support/ranks.h"
@@ -13,7 +14,7 @@ static void on_all_sizes(rank_function *function) {
 
 static int32_t word(int from, int to, int number) { return from * 1000000 + to * 10000 + number; }
 
-/* What NCCL's documentation shows: an exchange of everybody with everybody, oneself included. */
+/* The all-to-all of NCCL's documentation: sends and receives of all ranks, self-sends included. */
 static void exchange_all(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   const size_t counts[] = {0, 1, 1000, 5000, 100003};
@@ -43,9 +44,10 @@ static void exchange_all(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void everybody_exchanges_with_everybody_in_a_group(void) { on_all_sizes(exchange_all); }
+static void all_ranks_exchange_messages_in_a_group(void) { on_all_sizes(exchange_all); }
 
-/* Long and short ones mixed: if one overtook another, it would not fit its receive. */
+/* Long and short messages mixed: a message out of order would not have the length of its
+   receive. */
 static void send_many(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int next = (rank + 1) % n, before = (rank + n - 1) % n;
@@ -75,11 +77,11 @@ static void send_many(int rank, int n, nexarComm_t comm, void *arg) {
   progress();
 }
 
-static void a_hundred_messages_of_a_group_come_in_the_order_of_their_calls(void) {
+static void a_hundred_messages_of_a_group_arrive_in_the_order_of_their_calls(void) {
   on_all_sizes(send_many);
 }
 
-/* Collectives and messages, in another order on each rank as far as that is allowed. */
+/* Collectives and messages, in an order that differs between ranks where that is allowed. */
 static void mix(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int next = (rank + 1) % n, before = (rank + n - 1) % n;
@@ -102,7 +104,7 @@ static void mix(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void messages_and_collectives_share_a_group(void) { on_all_sizes(mix); }
 
-/* Returns at once, though nobody sends yet. */
+/* Calls on a stream return before their messages arrive. */
 static void on_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int next = (rank + 1) % n, before = (rank + n - 1) % n;
@@ -112,9 +114,11 @@ static void on_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
   memset(out, rank + 1, MIB);
   for (int round = 0; round < 3; round++) {
     memset(in, 0, MIB);
-    CHECK_CODE(nexarSuccess, nexarSendRecv(out, MIB, next, in, MIB, before, nexarInt8, comm, stream));
+    CHECK_CODE(nexarSuccess, nexarSendRecv(out, MIB, next, in, MIB, before, nexarInt8, comm,
+                                           stream));
     CHECK_CODE(nexarSuccess, nexarSendTag(out, 10, nexarInt8, next, 1, comm, stream));
-    CHECK_CODE(nexarSuccess, nexarRecvTag(in + 1, 10, nexarInt8, NEXAR_ANY_SOURCE, 1, comm, stream));
+    CHECK_CODE(nexarSuccess, nexarRecvTag(in + 1, 10, nexarInt8, NEXAR_ANY_SOURCE, 1, comm,
+                                          stream));
     CHECK_CODE(nexarSuccess, nexarStreamSynchronize(stream));
     for (size_t i = 0; i < MIB; i++)
       if (in[i] != before + 1) {
@@ -130,8 +134,8 @@ static void on_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void messages_run_on_streams_in_order(void) { on_all_sizes(on_a_stream); }
 
-/* The error of a message on a stream comes when that is waited for. */
-static void misfit_on_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
+/* The stream reports the error of its message when it is synchronized. */
+static void mismatch_on_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t another = join_another(rank, n, comm);
   nexarStream_t stream;
@@ -151,7 +155,7 @@ static void misfit_on_a_stream(int rank, int n, nexarComm_t comm, void *arg) {
 }
 
 static void a_message_that_fails_on_a_stream_fails_its_communicator(void) {
-  on_all_sizes(misfit_on_a_stream);
+  on_all_sizes(mismatch_on_a_stream);
 }
 
 static void drop_a_group(int rank, int n, nexarComm_t comm, void *arg) {
@@ -167,14 +171,14 @@ static void drop_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   }
   if (rank == 1) {
     CHECK_CODE(nexarSuccess, nexarRecv(&byte, 1, nexarInt8, 0, comm, NULL));
-    CHECK_EQ(2, byte); /* the first was never sent */
+    CHECK_EQ(2, byte); /* the dropped message was not sent */
   }
 }
 
 static void a_wrong_message_drops_its_group(void) { on_all_sizes(drop_a_group); }
 
-/* The messages of a group are on two streams by turns, and on none: they keep their order. */
-static void send_on_streams_by_turns(int rank, int n, nexarComm_t comm, void *arg) {
+/* The messages of a group alternate between two streams and none, and keep their order. */
+static void alternate_streams(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarStream_t streams[3] = {NULL};
   for (int s = 1; s < 3; s++) CHECK_CODE(nexarSuccess, nexarStreamCreate(&streams[s]));
@@ -197,13 +201,13 @@ static void send_on_streams_by_turns(int rank, int n, nexarComm_t comm, void *ar
 }
 
 static void messages_of_a_group_keep_their_order_on_several_streams(void) {
-  on_all_sizes(send_on_streams_by_turns);
+  on_all_sizes(alternate_streams);
 }
 
 static const struct test_case cases[] = {
     CASE(messages_of_a_group_keep_their_order_on_several_streams),
-    CASE(everybody_exchanges_with_everybody_in_a_group),
-    CASE(a_hundred_messages_of_a_group_come_in_the_order_of_their_calls),
+    CASE(all_ranks_exchange_messages_in_a_group),
+    CASE(a_hundred_messages_of_a_group_arrive_in_the_order_of_their_calls),
     CASE(messages_and_collectives_share_a_group),
     CASE(messages_run_on_streams_in_order),
     CASE(a_message_that_fails_on_a_stream_fails_its_communicator),

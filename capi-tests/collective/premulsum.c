@@ -1,4 +1,4 @@
-/* nexarRedOpCreatePreMulSum: each rank's elements times its scalar, summed by every collective. */
+/* nexarRedOpCreatePreMulSum: sums of each rank's elements times its scalar, in every reduction. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
@@ -27,7 +27,7 @@ static void large_buffers_lose_no_element(void) {
   run_job(2, JOB(all_reduce, nexarFloat32, .op.premultiplied = true, .count = MIB_64));
 }
 
-/* One scalar is read at once, the other one at every use. */
+/* An immediate scalar is read at creation, a resident one at every use. */
 static void change_the_scalar(int rank, int n, nexarComm_t comm, void *arg) {
   nexarScalarResidence_t residence = *(const nexarScalarResidence_t *)arg;
   bool at_once = residence == nexarScalarHostImmediate;
@@ -44,13 +44,13 @@ static void change_the_scalar(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarRedOpDestroy(op, comm));
 }
 
-static void a_resident_scalar_is_read_at_every_use_and_an_immediate_one_never_again(void) {
+static void a_resident_scalar_is_read_at_every_use_and_an_immediate_one_once(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     for (size_t r = 0; r < COUNT_OF(residences); r++)
       run_ranks(sizes[i], change_the_scalar, (void *)&residences[r]);
 }
 
-/* Where the scalar is, each rank decides. */
+/* The residence of the scalar differs between ranks. */
 static void mix_the_residences(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int32_t scalar = rank + 1, data = 10, expected = 0;
@@ -71,7 +71,7 @@ static const struct test_case cases[] = {
     CASE(every_type_is_multiplied_by_the_scalar_of_its_rank_in_every_collective),
     CASE(many_elements_are_multiplied_too),
     CASE(large_buffers_lose_no_element),
-    CASE(a_resident_scalar_is_read_at_every_use_and_an_immediate_one_never_again),
+    CASE(a_resident_scalar_is_read_at_every_use_and_an_immediate_one_once),
     CASE(ranks_may_keep_their_scalars_in_different_places),
 };
 

@@ -1,8 +1,9 @@
-/* nexarReduce against the oracle of elements.h, bit by bit at every root. */
+/* nexarReduce against the oracle of elements.h, bit by bit at every root. No other rank is
+   written. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
-static void every_root_gets_the_fold_and_nobody_else_is_written_to(void) {
+static void every_root_receives_the_result_and_no_other_rank_is_written(void) {
   run_every_count(JOB(reduce, nexarFloat32));
 }
 
@@ -22,7 +23,7 @@ static void large_buffers_lose_no_element(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(every_root_gets_the_fold_and_nobody_else_is_written_to),
+    CASE(every_root_receives_the_result_and_no_other_rank_is_written),
     CASE(every_operator_on_every_type_gives_the_fold),
     CASE(a_rank_alone_gets_what_the_operator_says),
     CASE(large_buffers_lose_no_element),

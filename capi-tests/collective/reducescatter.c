@@ -1,4 +1,4 @@
-/* nexarReduceScatter and nexarReduceScatterV: rank i gets block i of the fold, bit by bit. */
+/* nexarReduceScatter and nexarReduceScatterV: rank i receives block i of the result. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 

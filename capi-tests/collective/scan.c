@@ -1,12 +1,12 @@
-/* nexarScan and nexarExScan: rank i gets the fold of the ranks up to it, with itself or without. */
+/* nexarScan and nexarExScan: rank i receives the reduction over ranks 0 to i, or 0 to i - 1. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
-static void every_rank_gets_the_fold_up_to_itself(void) {
+static void every_rank_receives_the_reduction_up_to_itself(void) {
   run_every_count(JOB(scan, nexarFloat32));
 }
 
-static void every_rank_gets_the_fold_of_those_before_it_and_rank_0_the_identity(void) {
+static void every_rank_receives_the_reduction_before_itself_and_rank_0_the_identity(void) {
   run_every_count(JOB(ex_scan, nexarFloat32));
 }
 
@@ -18,7 +18,7 @@ static void every_operator_on_every_type_gives_the_fold(void) {
 }
 
 static void every_operator_on_every_type_gives_the_fold_of_many_elements(void) {
-  run_every_operator(3, JOB(scan, nexarInt8, .count = 70001)); /* beyond 64 KiB in every type */
+  run_every_operator(3, JOB(scan, nexarInt8, .count = 70001)); /* above 64 KiB in every type */
   run_every_operator(3, JOB(ex_scan, nexarInt8, .count = 70001));
 }
 
@@ -35,8 +35,8 @@ static void large_buffers_lose_no_element(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(every_rank_gets_the_fold_up_to_itself),
-    CASE(every_rank_gets_the_fold_of_those_before_it_and_rank_0_the_identity),
+    CASE(every_rank_receives_the_reduction_up_to_itself),
+    CASE(every_rank_receives_the_reduction_before_itself_and_rank_0_the_identity),
     CASE(every_operator_on_every_type_gives_the_fold),
     CASE(every_operator_on_every_type_gives_the_fold_of_many_elements),
     CASE(a_rank_alone_gets_its_own_elements_or_the_identity),

@@ -1,8 +1,8 @@
-/* nexarScatter and nexarScatterV: every rank gets its block of every root. */
+/* nexarScatter and nexarScatterV: every rank receives its block of the root. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 
-static void every_rank_gets_its_block_of_every_root(void) {
+static void every_rank_receives_its_block_of_every_root(void) {
   run_every_count(JOB(scatter, nexarInt32));
 }
 
@@ -31,7 +31,7 @@ static void large_blocks_that_differ_arrive_whole(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(every_rank_gets_its_block_of_every_root),
+    CASE(every_rank_receives_its_block_of_every_root),
     CASE(every_type_is_moved_8_bit_floats_included),
     CASE(large_buffers_arrive_whole),
     CASE(blocks_of_every_length_leave_from_every_place),

@@ -1,4 +1,4 @@
-/* Communicators made of the ranks of another. */
+/* nexarCommSplit. */
 #define _GNU_SOURCE
 #include "support/elements.h"
 #include "support/ranks.h"
@@ -11,8 +11,8 @@ static nexarComm_t split(nexarComm_t comm, int color, int key) {
 
 static void destroy(nexarComm_t comm) { CHECK_CODE(nexarSuccess, nexarCommDestroy(comm)); }
 
-/* As rank of n, with the ranks of comm that passed the same color. */
-static void check_place(nexarComm_t comm, int rank, int n) {
+/* Checks the rank and the size of a communicator, and that it works. */
+static void check_rank(nexarComm_t comm, int rank, int n) {
   int own = -1, count = -1;
   CHECK_CODE(nexarSuccess, nexarCommUserRank(comm, &own));
   CHECK_CODE(nexarSuccess, nexarCommCount(comm, &count));
@@ -24,7 +24,7 @@ static void check_place(nexarComm_t comm, int rank, int n) {
 static void split_odd_and_even(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t part = split(comm, rank % 2, rank);
-  check_place(part, rank / 2, (n + 1 - rank % 2) / 2);
+  check_rank(part, rank / 2, (n + 1 - rank % 2) / 2);
   check_it_works(rank, n, comm);
   destroy(part);
   check_it_works(rank, n, comm);
@@ -33,12 +33,12 @@ static void split_odd_and_even(int rank, int n, nexarComm_t comm, void *arg) {
 static void split_by_key(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t reversed = split(comm, 3, -rank);
-  check_place(reversed, n - 1 - rank, n);
+  check_rank(reversed, n - 1 - rank, n);
   nexarComm_t by_rank = split(comm, INT_MAX, INT_MIN);
-  check_place(by_rank, rank, n);
-  /* The last rank comes first, the others behind it in their order. */
+  check_rank(by_rank, rank, n);
+  /* The last rank becomes rank 0, the others follow in their order. */
   nexarComm_t rotated = split(comm, 0, rank == n - 1 ? -1 : 7);
-  check_place(rotated, (rank + 1) % n, n);
+  check_rank(rotated, (rank + 1) % n, n);
   destroy(reversed);
   destroy(by_rank);
   destroy(rotated);
@@ -50,7 +50,7 @@ static void stay_out(int rank, int n, nexarComm_t comm, void *arg) {
   if (rank == 0)
     CHECK(part == NULL);
   else
-    check_place(part, rank - 1, n - 1);
+    check_rank(part, rank - 1, n - 1);
   destroy(part);
   CHECK(split(comm, NEXAR_SPLIT_NOCOLOR, rank) == NULL);
   check_it_works(rank, n, comm);
@@ -59,7 +59,7 @@ static void stay_out(int rank, int n, nexarComm_t comm, void *arg) {
 static void split_to_single_ranks(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t alone = split(comm, rank, 0);
-  check_place(alone, 0, 1);
+  check_rank(alone, 0, 1);
   destroy(alone);
   check_it_works(rank, n, comm);
 }
@@ -74,7 +74,7 @@ static void split_what_was_split(int rank, int n, nexarComm_t comm, void *arg) {
     ranks[depth + 1] = upper ? ranks[depth] - half : ranks[depth];
     sizes_of[depth + 1] = upper ? sizes_of[depth] - half : half;
   }
-  for (int i = depth; i >= 0; i--) check_place(parts[i], ranks[i], sizes_of[i]);
+  for (int i = depth; i >= 0; i--) check_rank(parts[i], ranks[i], sizes_of[i]);
   for (int i = 1; i <= depth; i++) destroy(parts[i]);
   check_it_works(rank, n, comm);
 }
@@ -84,10 +84,10 @@ static void outlive_the_parent(int rank, int n, nexarComm_t comm, void *arg) {
   nexarComm_t parent = split(comm, 0, rank);
   nexarComm_t child = split(parent, 0, -rank);
   destroy(parent);
-  check_place(child, n - 1 - rank, n);
+  check_rank(child, n - 1 - rank, n);
   nexarComm_t grandchild = split(child, 0, rank);
   destroy(child);
-  check_place(grandchild, rank, n);
+  check_rank(grandchild, rank, n);
   destroy(grandchild);
 }
 
@@ -126,7 +126,7 @@ static void split_again_and_again(int rank, int n, nexarComm_t comm, void *arg) 
   }
 }
 
-/* A large message is under way in one part when it is left to the other to go on. */
+/* A part is destroyed right after a large broadcast; calls on the parent follow. */
 static void leave_one_and_use_another(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   enum { COUNT = 3 << 20 };
@@ -164,7 +164,7 @@ static void abort_a_part(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t part = split(comm, 0, rank);
   check_it_works(rank, n, part);
-  check_it_works(rank, n, comm); /* nobody is inside a call on the part any more */
+  check_it_works(rank, n, comm); /* no rank is inside a call on the part any more */
   if (rank == 0) {
     CHECK_CODE(nexarSuccess, nexarCommAbort(part));
   } else {
@@ -189,7 +189,7 @@ static void differ_from_a_split(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void pass_what_is_wrong(int rank, int n, nexarComm_t comm, void *arg) {
+static void pass_invalid_arguments(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t part = NULL;
   CHECK_CODE(nexarInvalidArgument, nexarCommSplit(comm, -2, 0, &part, NULL));
@@ -202,7 +202,7 @@ static void pass_what_is_wrong(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void wait_for_one_that_stays_away(int rank, int n, nexarComm_t comm, void *arg) {
+static void wait_for_missing_ranks(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
   config.opTimeoutMs = 300;
@@ -213,12 +213,13 @@ static void wait_for_one_that_stays_away(int rank, int n, nexarComm_t comm, void
     CHECK_CODE(nexarTimeout, nexarBarrier(part, NULL));
     CHECK_TEXT(nexarGetLastError(part), "no result within 300 ms");
   }
-  /* The others stay away until the first has given up. */
+  /* The other ranks make no call on the part until rank 0 has timed out. */
   check_it_works(rank, n, comm);
   destroy(part);
 }
 
-/* One rank keeps what the others have left: its open streams must not use up what they allow. */
+/* Rank 0 keeps parts that the others have destroyed: its open streams must not exhaust the
+   limit. */
 static void keep_what_others_leave(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t kept[30];
@@ -231,7 +232,7 @@ static void keep_what_others_leave(int rank, int n, nexarComm_t comm, void *arg)
   for (size_t i = 0; rank == 0 && i < COUNT_OF(kept); i++) destroy(kept[i]);
 }
 
-/* Two ranks that are far apart make a part while one of them is in another split as well. */
+/* Two distant ranks split a communicator while one of them is in the group of another split too. */
 static void split_beside_another(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t one = split(comm, 0, rank), other = split(comm, 0, rank), far = NULL, rest = NULL;
@@ -240,15 +241,15 @@ static void split_beside_another(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarCommSplit(one, color, rank, &far, NULL));
   CHECK_CODE(nexarSuccess, nexarCommSplit(other, 0, rank, &rest, NULL));
   if (rank == 0) CHECK_CODE(nexarSuccess, nexarGroupEnd());
-  if (far) check_place(far, rank > 0, 2);
-  check_place(rest, rank, n);
+  if (far) check_rank(far, rank > 0, 2);
+  check_rank(rest, rank, n);
   destroy(far);
   destroy(rest);
   destroy(one);
   destroy(other);
 }
 
-/* Both splits of a group are of the same parent: they count in the order of the calls. */
+/* Both splits of a group have the same parent: they match in the order of the calls. */
 static void split_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t all = (nexarComm_t)&all, half = (nexarComm_t)&half;
@@ -260,8 +261,8 @@ static void split_in_a_group(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK(all == NULL && half == NULL);
   CHECK_CODE(nexarSuccess, nexarGroupEnd());
   CHECK_EQ(n * (n - 1) / 2, sum);
-  check_place(all, n - 1 - rank, n);
-  check_place(half, rank / 2, (n + 1 - rank % 2) / 2);
+  check_rank(all, n - 1 - rank, n);
+  check_rank(half, rank / 2, (n + 1 - rank % 2) / 2);
   destroy(all);
   destroy(half);
 }
@@ -270,25 +271,35 @@ static void in_every_world(rank_function *function) {
   for (size_t i = 1; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], function, NULL);
 }
 
-static void odd_and_even_ranks_part(void) { in_every_world(split_odd_and_even); }
-static void keys_order_the_ranks_and_equal_keys_leave_them(void) { in_every_world(split_by_key); }
+static void odd_and_even_ranks_are_split(void) { in_every_world(split_odd_and_even); }
+static void keys_order_the_ranks_and_equal_keys_keep_their_order(void) {
+  in_every_world(split_by_key);
+}
 static void a_rank_without_color_gets_null(void) { in_every_world(stay_out); }
 static void every_rank_can_be_alone(void) { in_every_world(split_to_single_ranks); }
-static void parts_have_parts(void) { in_every_world(split_what_was_split); }
-static void a_part_outlives_what_it_was_split_from(void) { in_every_world(outlive_the_parent); }
+static void parts_can_be_split(void) { in_every_world(split_what_was_split); }
+static void a_part_outlives_its_parent(void) { in_every_world(outlive_the_parent); }
 static void sixteen_parts_are_used_by_sixteen_threads(void) { in_every_world(use_many_at_once); }
-static void two_hundred_parts_come_and_go(void) { in_every_world(split_again_and_again); }
-static void what_was_sent_before_a_leave_arrives(void) { in_every_world(leave_one_and_use_another); }
-static void a_failure_of_a_part_is_its_own(void) { in_every_world(fail_in_a_part); }
-static void an_abort_of_a_part_is_its_own(void) { in_every_world(abort_a_part); }
-static void a_split_that_others_do_not_make_is_a_mismatch(void) {
+static void two_hundred_parts_are_created_and_destroyed(void) {
+  in_every_world(split_again_and_again);
+}
+static void messages_sent_before_a_destroy_arrive(void) {
+  in_every_world(leave_one_and_use_another);
+}
+static void a_failure_of_a_part_affects_no_other_communicator(void) {
+  in_every_world(fail_in_a_part);
+}
+static void an_abort_of_a_part_affects_no_other_communicator(void) { in_every_world(abort_a_part); }
+static void a_split_against_another_call_is_a_mismatch(void) {
   in_every_world(differ_from_a_split);
 }
 static void a_rank_may_keep_what_others_have_left(void) { in_every_world(keep_what_others_leave); }
-static void a_split_waits_for_no_other_of_its_group(void) { in_every_world(split_beside_another); }
+static void a_split_does_not_wait_for_others_of_its_group(void) {
+  in_every_world(split_beside_another);
+}
 static void splits_can_be_grouped(void) { in_every_world(split_in_a_group); }
 
-/* One thread has all ranks: without the group it would wait for itself. */
+/* One thread calls for all ranks: without the group it would deadlock. */
 static void one_thread_splits_for_all_ranks(void) {
   if (!can_share_memory()) return;
   enum { N = 4 };
@@ -314,24 +325,24 @@ static void one_thread_splits_for_all_ranks(void) {
   }
 }
 
-static void wrong_arguments_change_nothing(void) { in_every_world(pass_what_is_wrong); }
-static void a_part_has_settings_of_its_own(void) { in_every_world(wait_for_one_that_stays_away); }
+static void wrong_arguments_change_nothing(void) { in_every_world(pass_invalid_arguments); }
+static void a_part_has_settings_of_its_own(void) { in_every_world(wait_for_missing_ranks); }
 
 static const struct test_case cases[] = {
-    CASE(odd_and_even_ranks_part),
-    CASE(keys_order_the_ranks_and_equal_keys_leave_them),
+    CASE(odd_and_even_ranks_are_split),
+    CASE(keys_order_the_ranks_and_equal_keys_keep_their_order),
     CASE(a_rank_without_color_gets_null),
     CASE(every_rank_can_be_alone),
-    CASE(parts_have_parts),
-    CASE(a_part_outlives_what_it_was_split_from),
+    CASE(parts_can_be_split),
+    CASE(a_part_outlives_its_parent),
     CASE(sixteen_parts_are_used_by_sixteen_threads),
-    CASE(two_hundred_parts_come_and_go),
-    CASE(what_was_sent_before_a_leave_arrives),
-    CASE(a_failure_of_a_part_is_its_own),
-    CASE(an_abort_of_a_part_is_its_own),
-    CASE(a_split_that_others_do_not_make_is_a_mismatch),
+    CASE(two_hundred_parts_are_created_and_destroyed),
+    CASE(messages_sent_before_a_destroy_arrive),
+    CASE(a_failure_of_a_part_affects_no_other_communicator),
+    CASE(an_abort_of_a_part_affects_no_other_communicator),
+    CASE(a_split_against_another_call_is_a_mismatch),
     CASE(a_rank_may_keep_what_others_have_left),
-    CASE(a_split_waits_for_no_other_of_its_group),
+    CASE(a_split_does_not_wait_for_others_of_its_group),
     CASE(splits_can_be_grouped),
     CASE(one_thread_splits_for_all_ranks),
     CASE(wrong_arguments_change_nothing),

@@ -1,4 +1,4 @@
-/* 128 KiB of stack are enough for every collective: a thread's stack is touched no deeper. */
+/* 128 KiB of stack are enough for every collective: no call touches more of its thread's stack. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 
@@ -6,22 +6,22 @@
 
 enum { PROMISED = 128 << 10, STACK = 256 << 10, UNTOUCHED = 0xee };
 
-/* A call that a thread of its own makes, and nothing else. */
-struct errand {
+/* One call, made by a new thread. */
+struct stack_call {
   const struct share *share;
   void *send, *recv;
   nexarResult_t result;
 };
 
-static void *run_the_errand(void *arg) {
-  struct errand *errand = arg;
-  const struct share *share = errand->share;
-  errand->result = share->job->collective->call(share, errand->send, errand->recv);
+static void *make_call_on_stack(void *arg) {
+  struct stack_call *stack_call = arg;
+  const struct share *share = stack_call->share;
+  stack_call->result = share->job->collective->call(share, stack_call->send, stack_call->recv);
   return NULL;
 }
 
-/* Runs it and tells how much of the stack it used. */
-static size_t stack_used(struct errand *errand) {
+/* Makes the call in a new thread. Returns how much of the stack was used. */
+static size_t stack_used(struct stack_call *stack_call) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   unsigned char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, flags, -1, 0);
   pthread_attr_t attributes;
@@ -31,7 +31,7 @@ static size_t stack_used(struct errand *errand) {
   memset(stack, UNTOUCHED, STACK);
   CHECK_EQ(0, pthread_attr_init(&attributes));
   CHECK_EQ(0, pthread_attr_setstack(&attributes, stack, STACK));
-  CHECK_EQ(0, pthread_create(&thread, &attributes, run_the_errand, errand));
+  CHECK_EQ(0, pthread_create(&thread, &attributes, make_call_on_stack, stack_call));
   CHECK_EQ(0, pthread_join(thread, NULL));
   CHECK_EQ(0, pthread_attr_destroy(&attributes));
   while (lowest < STACK && stack[lowest] == UNTOUCHED) lowest++;
@@ -53,11 +53,11 @@ static void measure(int rank, int n, nexarComm_t comm, void *arg) {
     job->collective->lay_out(&share);
     struct guarded send = guarded(share.send.extent * 4, 1);
     struct guarded recv = guarded(share.recv.extent * 4, 2);
-    struct errand errand = {&share, send.at, recv.at, nexarTimeout};
+    struct stack_call stack_call = {&share, send.at, recv.at, nexarTimeout};
     share.operator.code = function ? created : nexarSum;
-    if (job->collective->has_one_buffer) errand.send = errand.recv;
-    size_t used = stack_used(&errand);
-    CHECK_CODE(nexarSuccess, errand.result);
+    if (job->collective->has_one_buffer) stack_call.send = stack_call.recv;
+    size_t used = stack_used(&stack_call);
+    CHECK_CODE(nexarSuccess, stack_call.result);
     if (used > PROMISED)
       check_failed(__FILE__, __LINE__, "%s of %zu elements by %s used %zu bytes",
                    job->collective->name, job->count, function ? "a function" : "a sum", used);
@@ -67,7 +67,7 @@ static void measure(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarRedOpDestroy(created, comm));
 }
 
-static void sixty_four_kib_of_stack_are_enough_for_every_collective(void) {
+static void the_promised_stack_is_enough_for_every_collective(void) {
   const size_t counts[] = {3, 1000, 100001};
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     for (size_t c = 0; c < COUNT_OF(every_collective); c++)
@@ -79,7 +79,7 @@ static void sixty_four_kib_of_stack_are_enough_for_every_collective(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(sixty_four_kib_of_stack_are_enough_for_every_collective),
+    CASE(the_promised_stack_is_enough_for_every_collective),
 };
 
 int main(void) { return RUN(cases); }

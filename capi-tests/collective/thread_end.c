@@ -1,9 +1,9 @@
-/* Threads that end around a call: cancelled in it, or calling from a destructor of their variables. */
+/* Threads that are cancelled during a call, or call from a destructor of their variables. */
 #include <stdatomic.h>
 
 #include "support/ranks.h"
 
-/* What C++ registers the destructors of thread_local variables with. */
+/* C++ registers the destructors of thread_local variables with this function. */
 extern int __cxa_thread_atexit_impl(void (*destroy)(void *), void *object, void *library);
 
 struct rank {
@@ -50,7 +50,7 @@ static void barrier_at_the_end(void *arg) {
   CHECK_CODE(nexarSuccess, nexarBarrier(rank->comm, NULL));
 }
 
-/* The library has variables of its own in the thread: some older than the destructor, some younger. */
+/* The library's thread-locals are created before and after the destructor is registered. */
 static void *has_a_destructor(void *arg) {
   struct rank *rank = arg;
   nexarUniqueId id;

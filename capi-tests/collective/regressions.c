@@ -1,12 +1,12 @@
 /*
- * What went wrong in the crate nexar 0.2.0 must not go wrong here. Each case is named after what
- * happened there.
+ * Regression tests for known defects of the crate nexar 0.2.0, an earlier implementation. Each
+ * comment names the defect there; each case is named after the required behaviour.
  */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 #include "support/rounding.h"
 
-/* Large buffers were cut by bytes, and elements at the cuts kept their local value. */
+/* 0.2.0 cut large buffers by bytes, and elements at the cuts kept their local value. */
 static void sum_ones(int rank, int n, nexarComm_t comm, void *arg) {
   (void)rank;
   const struct dtype *dtype = arg;
@@ -19,16 +19,17 @@ static void sum_ones(int rank, int n, nexarComm_t comm, void *arg) {
   free(expected);
 }
 
-static void elements_of_16_mebibytes_on_3_ranks_kept_their_local_value(void) {
+static void all_elements_of_16_mebibytes_on_3_ranks_are_reduced(void) {
   run_ranks(3, sum_ones, (void *)dtype_of(nexarFloat32));
   run_ranks(3, sum_ones, (void *)dtype_of(nexarBfloat16));
 }
 
-/* One element more than equal chunks of 2 MiB: neighbours counted different numbers of segments. */
-static void ranks_disagreed_on_the_segments_of_2097153_floats_on_4_ranks(void) {
+/* One element more than equal chunks of 2 MiB: ranks of 0.2.0 disagreed on the segments. */
+static void ranks_agree_on_the_segments_of_2097153_floats_on_4_ranks(void) {
   run_job(4, JOB(all_reduce, nexarFloat32, .count = 2097153, .in_place = true));
 }
 
+/* 0.2.0 gave each rank the chunk of the next rank. */
 static void scatter_numbered_chunks(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   enum { COUNT = 5 };
@@ -39,20 +40,21 @@ static void scatter_numbered_chunks(int rank, int n, nexarComm_t comm, void *arg
   for (int i = 0; i < COUNT; i++) CHECK(own[i] == (float)(n * rank));
 }
 
-static void reduce_scatter_gave_each_rank_the_chunk_of_the_next(void) {
+static void reduce_scatter_gives_each_rank_its_own_chunk(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], scatter_numbered_chunks, NULL);
 }
 
-static void float16_of_1_9998_became_1(void) {
+static void a_carry_of_float16_rounding_reaches_the_exponent(void) {
   const struct rounding roundings[] = {
-      {nexarFloat16, 1, 0.9998f, 0x4000},      /* 1.99976 is a tie: 2 */
-      {nexarFloat16, 4, 3.999f, 0x4800},       /* became 4: 8 */
-      {nexarFloat16, 0.25f, 0.24995f, 0x3800}, /* became 0.25: 0.5 */
+      {nexarFloat16, 1, 0.9998f, 0x4000},      /* 1.99976 is a tie: 2; 0.2.0: 1 */
+      {nexarFloat16, 4, 3.999f, 0x4800},       /* 8; 0.2.0: 4 */
+      {nexarFloat16, 0.25f, 0.24995f, 0x3800}, /* 0.5; 0.2.0: 0.25 */
   };
   RUN_ROUNDINGS(roundings);
 }
 
-static void float16_subnormals_became_0(void) {
+/* 0.2.0 flushed them to 0. */
+static void float16_subnormals_are_kept(void) {
   const struct rounding roundings[] = {
       {nexarFloat16, 0x1p-24f, 0, 0x0001},
       {nexarFloat16, 0x1p-16f, 0x1p-17f, 0x0180},
@@ -61,7 +63,8 @@ static void float16_subnormals_became_0(void) {
   RUN_ROUNDINGS(roundings);
 }
 
-static void bfloat16_was_cut_off_instead_of_rounded_to_even(void) {
+/* 0.2.0 truncated. */
+static void bfloat16_is_rounded_to_even(void) {
   const struct rounding roundings[] = {
       {nexarBfloat16, 256, 1.5f, 0x4381}, /* 257.5: up to 258 */
       {nexarBfloat16, 256, 1, 0x4380},    /* a tie: down to 256 */
@@ -71,7 +74,7 @@ static void bfloat16_was_cut_off_instead_of_rounded_to_even(void) {
   RUN_ROUNDINGS(roundings);
 }
 
-/* One NaN, at every index and on every rank, among elements that are compared. */
+/* 0.2.0 lost a NaN or kept it, depending on its index: one NaN at every index and on every rank. */
 static void hide_a_nan(int rank, int n, nexarComm_t comm, void *arg) {
   enum { COUNT = 70 };
   const struct dtype *dtype = arg;
@@ -94,25 +97,25 @@ static void hide_a_nan(int rank, int n, nexarComm_t comm, void *arg) {
       }
 }
 
-static void a_nan_was_lost_or_kept_depending_on_its_index(void) {
+static void a_nan_is_kept_at_every_index(void) {
   for (size_t d = 0; d < COUNT_OF(dtypes); d++)
     for (int n = 2; n <= 3 && dtypes[d].kind == REAL; n++)
       run_ranks(n, hide_a_nan, (void *)&dtypes[d]);
 }
 
-/* Messages of calls that were under way at once had the same tag. */
+/* In 0.2.0, messages of concurrent calls had the same tag. */
 enum { COMMUNICATORS = 4, CALLS = 200 };
 
-struct line {
+struct caller {
   int rank, n, number;
   nexarComm_t comm;
 };
 
 static void *make_many_calls(void *arg) {
-  const struct line *line = arg;
+  const struct caller *caller = arg;
   for (int i = 0; i < CALLS; i++) {
-    struct job job = any_job(line->number, i, line->n);
-    call_and_compare(line->rank, line->n, line->comm, &job);
+    struct job job = any_job(caller->number, i, caller->n);
+    call_and_compare(caller->rank, caller->n, caller->comm, &job);
   }
   return NULL;
 }
@@ -120,23 +123,23 @@ static void *make_many_calls(void *arg) {
 /* A thread for each communicator. */
 static void use_many_at_once(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
-  struct line lines[COMMUNICATORS];
+  struct caller callers[COMMUNICATORS];
   pthread_t threads[COMMUNICATORS];
   for (int i = 0; i < COMMUNICATORS; i++)
-    lines[i] = (struct line){rank, n, i, i == 0 ? comm : join_another(rank, n, comm)};
+    callers[i] = (struct caller){rank, n, i, i == 0 ? comm : join_another(rank, n, comm)};
   for (int i = 0; i < COMMUNICATORS; i++)
-    CHECK_EQ(0, pthread_create(&threads[i], NULL, make_many_calls, &lines[i]));
+    CHECK_EQ(0, pthread_create(&threads[i], NULL, make_many_calls, &callers[i]));
   for (int i = 0; i < COMMUNICATORS; i++) {
     CHECK_EQ(0, pthread_join(threads[i], NULL));
-    if (i > 0) CHECK_CODE(nexarSuccess, nexarCommDestroy(lines[i].comm));
+    if (i > 0) CHECK_CODE(nexarSuccess, nexarCommDestroy(callers[i].comm));
   }
 }
 
-static void calls_under_way_at_once_took_each_others_messages(void) {
+static void concurrent_calls_receive_their_own_messages(void) {
   for (int n = 2; n <= 4; n++) run_ranks(n, use_many_at_once, NULL);
 }
 
-/* The last message of an exclusive scan looked like the first one. */
+/* In 0.2.0, the last message of an exclusive scan looked like the first one. */
 static void scan_again_and_again(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n, (void)arg;
   for (int i = 0; i < 1000; i++) {
@@ -150,7 +153,7 @@ static void scan_again_and_again(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void two_messages_of_an_exclusive_scan_were_confused(void) {
+static void the_messages_of_an_exclusive_scan_are_told_apart(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], scan_again_and_again, NULL);
 }
 
@@ -162,7 +165,7 @@ static long resident_kib(void) {
   return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Sixteen bits counted the calls, and each of them left a channel behind. */
+/* 0.2.0 counted calls in 16 bits, so call 65536 hung; and every call leaked a channel. */
 static void make_70000_calls(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   long before = 0;
@@ -177,19 +180,19 @@ static void make_70000_calls(int rank, int n, nexarComm_t comm, void *arg) {
   if (grown > 1024) check_failed(__FILE__, __LINE__, "60000 calls took %ld KiB", grown);
 }
 
-static void call_65536_hung_and_every_call_leaked(void) { run_ranks(2, make_70000_calls, NULL); }
+static void call_65536_completes_and_no_call_leaks(void) { run_ranks(2, make_70000_calls, NULL); }
 
 static const struct test_case cases[] = {
-    CASE(elements_of_16_mebibytes_on_3_ranks_kept_their_local_value),
-    CASE(ranks_disagreed_on_the_segments_of_2097153_floats_on_4_ranks),
-    CASE(reduce_scatter_gave_each_rank_the_chunk_of_the_next),
-    CASE(float16_of_1_9998_became_1),
-    CASE(float16_subnormals_became_0),
-    CASE(bfloat16_was_cut_off_instead_of_rounded_to_even),
-    CASE(a_nan_was_lost_or_kept_depending_on_its_index),
-    CASE(calls_under_way_at_once_took_each_others_messages),
-    CASE(two_messages_of_an_exclusive_scan_were_confused),
-    CASE(call_65536_hung_and_every_call_leaked),
+    CASE(all_elements_of_16_mebibytes_on_3_ranks_are_reduced),
+    CASE(ranks_agree_on_the_segments_of_2097153_floats_on_4_ranks),
+    CASE(reduce_scatter_gives_each_rank_its_own_chunk),
+    CASE(a_carry_of_float16_rounding_reaches_the_exponent),
+    CASE(float16_subnormals_are_kept),
+    CASE(bfloat16_is_rounded_to_even),
+    CASE(a_nan_is_kept_at_every_index),
+    CASE(concurrent_calls_receive_their_own_messages),
+    CASE(the_messages_of_an_exclusive_scan_are_told_apart),
+    CASE(call_65536_completes_and_no_call_leaks),
 };
 
 int main(void) { return RUN(cases); }
