@@ -1,10 +1,10 @@
 //! A large collective as a sequence of smaller ones.
 //!
 //! Data of a device passes through host memory of a bounded size, so a call on it is executed piece
-//! by piece. Ranks with host buffers must cut in the same places: the cuts follow from what all
-//! ranks know of a call. Leaves to others what happens between two pieces. Invariant: the pieces of
-//! a call, executed one after another, do what the call does; none needs more host memory than
-//! `SLOT` if all its buffers are on a device.
+//! by piece. Ranks with host buffers must cut in the same places, so the cuts depend only on values
+//! that all ranks know of a call. Leaves to others the work between two pieces. Invariant: the
+//! pieces of a call, executed one after another, have the result of the call; none needs more host
+//! memory than `SLOT` if all its buffers are on a device.
 
 use std::ops::Range;
 
@@ -16,13 +16,14 @@ use crate::rank::RankOf;
 /// Limit of the host memory that a piece takes, in bytes.
 pub const SLOT: usize = 8 << 20;
 
-/// Pieces begin at a multiple of this: a multiple of every element's size, and fast to copy from.
+/// Every piece begins at a multiple of this, in bytes: a multiple of every element's size, and fast
+/// to copy from.
 const ALIGNMENT: usize = 512;
 
 /// Where an operation is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Bytes of each block, or of the whole buffer, in a piece.
+    /// Most bytes that a piece has of each block, or of the buffer if it is one block.
     width: usize,
     pub pieces: usize,
 }
@@ -125,24 +126,24 @@ mod tests {
     use crate::op::{Fold, RedOp, Reducer};
     use crate::rank::Rank;
 
-    const PLACE: RankOf = RankOf { rank: Rank(1), size: 3 };
+    const ME: RankOf = RankOf { rank: Rank(1), size: 3 };
 
     fn sum() -> Reducer {
         Reducer::Known(Fold::new(DataType::Int32, RedOp::Sum).unwrap())
     }
 
-    /// Cuts on purpose where no call of a program is that small.
+    /// Cuts at a width that is smaller than that of any real call.
     fn cut(width: usize, longest: usize) -> Cut {
         Cut { width, pieces: longest.div_ceil(width) }
     }
 
-    /// Writes the number of its piece to every byte that a piece may write.
+    /// Calls `write` with each piece and its number, from 1.
     fn mark(op: &mut Op<'_>, cut: Cut, write: impl Fn(Op<'_>, u8)) {
         (0..cut.pieces).for_each(|index| write(cut.piece(op, index), index as u8 + 1));
     }
 
     #[test]
-    fn pieces_of_one_buffer_follow_each_other_and_the_last_is_as_long_as_what_is_left() {
+    fn pieces_of_one_buffer_are_contiguous_and_the_last_has_the_remainder() {
         let (input, mut output) = ([7; 40], [0; 40]);
         let buffers = Buffers::Apart { input: &input, output: &mut output };
         let mut op = Op::all_reduce(10, sum(), buffers);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_without_input_or_output_has_the_same_pieces() {
+    fn a_rank_without_an_input_has_the_same_pieces() {
         let mut output = [0; 40];
         let buffers = Buffers::Apart { input: &[], output: &mut output };
         let mut op = Op::broadcast(10, DataType::Int32, Rank(0), buffers);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_blocks_have_a_part_of_each_also_where_blocks_differ() {
+    fn a_piece_has_a_part_of_each_block_even_if_block_lengths_differ() {
         let (input, mut output) = ([7; 12], [0; 40]);
         // Blocks of 3, 3 and 2 elements, with a gap.
         let blocks = Blocks::at(vec![0..12, 16..28, 28..36]);
@@ -179,7 +180,7 @@ mod tests {
             let OpMemory { received, mut buffers, .. } = piece.memory;
             assert_eq!(buffers.input().len(), if number == 1 { 8 } else { 4 });
             let total = received.iter().map(|block| block.len() / 4).sum();
-            assert!(matches!(counts, Counts::Listed { total: told, .. } if told == total));
+            assert!(matches!(counts, Counts::Listed { total: listed, .. } if listed == total));
             received.iter().for_each(|block| buffers.output_mut()[block].fill(number));
         });
         let mut expected = [0; 40];
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_buffers_is_cut_as_if_they_were_one() {
+    fn a_list_of_buffers_is_cut_as_if_they_were_one_buffer() {
         let (mut a, mut b, mut c) = ([0; 12], [0; 0], [0; 20]);
         let buckets: Vec<&mut [u8]> = vec![&mut a, &mut b, &mut c];
         let mut op = Op::all_reduce_bucketed(Counts::listed(&[3, 0, 5]), sum(), buckets);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_fits_its_room_whatever_is_on_a_device() {
+    fn a_piece_fits_a_slot_whichever_buffers_are_on_a_device() {
         for size in 2..70 {
             let me = RankOf::new(Rank(0), size);
             let count = 64 << 20;
@@ -221,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_a_room_is_not_cut_and_neither_is_what_ranks_know_differently() {
+    fn a_call_that_fits_a_slot_or_has_pairwise_counts_is_not_cut() {
         let (dtype, root) = (DataType::Int8, Rank(0));
         let broadcast = |count| Op::broadcast(count, dtype, root, Buffers::none());
-        assert_eq!(Cut::of(&broadcast(SLOT), PLACE), None);
-        assert_eq!(Cut::of(&broadcast(SLOT + 1), PLACE).map(|cut| cut.pieces), Some(2));
+        assert_eq!(Cut::of(&broadcast(SLOT), ME), None);
+        assert_eq!(Cut::of(&broadcast(SLOT + 1), ME).map(|cut| cut.pieces), Some(2));
         let blocks = Blocks::equal(SLOT, 3);
         let (counts, none) = (Counts::Pairwise, Buffers::none());
         let varying = Op::all_to_all(counts, dtype, blocks.clone(), blocks, none);
-        assert_eq!(Cut::of(&varying, PLACE), None);
+        assert_eq!(Cut::of(&varying, ME), None);
     }
 }

@@ -139,7 +139,7 @@ function(nexar_no_driver_test name code why)
 endfunction()
 nexar_test(cuda no_driver cuda.no_driver)
 set_tests_properties(cuda.no_driver PROPERTIES SKIP_RETURN_CODE 77
-  ENVIRONMENT "EXPECTED=libcuda.so.1 is not there")
+  ENVIRONMENT "EXPECTED=libcuda.so.1 was not found")
 nexar_no_driver_test(stub 34 stub)
 nexar_no_driver_test(no_device 100 "there is no device")
 nexar_no_driver_test(other_version 803 "(803)")

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Making};
+use crate::comm::{BackgroundCreation, Communicator};
 use crate::error::{Error, Result};
 
 use super::handle::{HandleKind, HandleTable};
@@ -25,15 +25,15 @@ struct CommEntry {
 #[derive(Clone)]
 pub(super) enum Handled {
     Created(Arc<Communicator>),
-    InCreation(Arc<Making>),
+    InCreation(Arc<BackgroundCreation>),
 }
 
 pub(super) fn insert(communicator: Arc<Communicator>, device: Option<c_int>) -> nexarComm_t {
     TABLE.insert(CommEntry { handled: Handled::Created(communicator), device })
 }
 
-pub(super) fn insert_in_creation(making: Arc<Making>) -> nexarComm_t {
-    TABLE.insert(CommEntry { handled: Handled::InCreation(making), device: None })
+pub(super) fn insert_in_creation(creation: Arc<BackgroundCreation>) -> nexarComm_t {
+    TABLE.insert(CommEntry { handled: Handled::InCreation(creation), device: None })
 }
 
 /// The CUDA device that the program named for the rank of a handle.
@@ -54,12 +54,12 @@ pub(super) fn remove(comm: nexarComm_t) -> Result<Handled> {
 pub(super) fn find(comm: nexarComm_t) -> Result<Arc<Communicator>> {
     match handled(comm)? {
         Handled::Created(communicator) => Ok(communicator),
-        Handled::InCreation(making) => created(&making),
+        Handled::InCreation(creation) => created(&creation),
     }
 }
 
-fn created(making: &Making) -> Result<Arc<Communicator>> {
-    making.result().unwrap_or_else(|| {
+fn created(creation: &BackgroundCreation) -> Result<Arc<Communicator>> {
+    creation.result().unwrap_or_else(|| {
         let what = "comm is still being made: use it when nexarCommGetAsyncError gives \
                     nexarSuccess, or after the end of its group";
         Err(Error::Argument(what.to_owned()))
@@ -75,6 +75,6 @@ pub(super) fn peek<R>(
 ) -> Result<R> {
     TABLE.peek(comm, |entry| match &entry.handled {
         Handled::Created(communicator) => body(communicator),
-        Handled::InCreation(making) => body(&created(making)?),
+        Handled::InCreation(creation) => body(&created(creation)?),
     })
 }

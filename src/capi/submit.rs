@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use crate::comm::{
-    self, Communicator, CurrentDevice, FastPath, Queued, Request, SplitRequest, Work,
+    self, Communicator, CurrentDevice, FastPath, QueuedCreation, Request, SplitRequest, Work,
     current_device, share_cuda_stream, try_at_once,
 };
 use crate::error::{Code, Error, Result};
@@ -129,9 +129,9 @@ where
         out.set(communicators::insert(make()?, None));
         return Ok(());
     }
-    let queued = Queued::new(make);
+    let queued = QueuedCreation::new(make);
     if !is_inside {
-        out.set(communicators::insert_in_creation(queued.making()));
+        out.set(communicators::insert_in_creation(queued.creation()));
         queued.start();
         return Err(Error::InProgress);
     }
@@ -141,7 +141,7 @@ where
             return Err(Error::Argument(what.to_owned()));
         }
         group.waits = Some(waits);
-        out.set(communicators::insert_in_creation(queued.making()));
+        out.set(communicators::insert_in_creation(queued.creation()));
         group.queued.push(queued);
         Ok(())
     });

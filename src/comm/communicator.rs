@@ -1,9 +1,9 @@
 //! A communicator from creation to destruction: its sequence numbers, its failure and its end.
 //!
-//! Leaves to `run` how operations are executed, to `cuda` the memory of devices, and to the mesh
-//! how ranks learn of each other. Invariants:
+//! Leaves to `run` the execution of operations, to `cuda` the memory of devices, and to the mesh
+//! the exchange of calls and faults between ranks. Invariants:
 //! - an operation takes its sequence number before any byte of it is sent, and every rank numbers
-//!   alike;
+//!   its operations alike;
 //! - after the first failure every operation returns that failure, on every rank;
 //! - the mesh is left (`Drop`) only when no operation of the communicator runs in this process.
 
@@ -25,17 +25,17 @@ use super::leave::deliver_faults;
 use super::run::{LaneQueues, StreamOrder, of_message, of_straggling, of_timeout};
 
 pub struct Communicator {
-    /// Its name in the log: the one that its user gave it, or a number.
+    /// The name in the log: that of `Config::name`, or a number.
     pub(super) name: String,
     pub(super) mesh: Mesh,
     pub(super) selection: Selection,
     /// Whether short calls try the fast path.
     pub(super) has_fast_path: bool,
-    /// Whether a buffer may be in the memory of a device: the driver must then be asked first.
-    pub(super) asks_driver: bool,
+    /// Whether a buffer may be in the memory of a device, so that the driver must be queried first.
+    pub(super) queries_driver: bool,
     /// Whether large calls are cut into pieces, because some rank has CUDA devices.
     pub(super) cuts: bool,
-    /// For the device of this rank, once it has one.
+    /// The state of this rank's device, once it has one.
     pub(super) cuda: OnceLock<Arc<CudaState>>,
     /// Held by the thread that sets `cuda` in a call.
     pub(super) attaching: Mutex<()>,
@@ -43,14 +43,14 @@ pub struct Communicator {
     pub(super) wanted_device: OnceLock<i32>,
     pub(super) config: Config,
     pub(super) lanes: LaneQueues,
-    /// Messages start in the order in which they were issued, on whichever threads.
+    /// Orders the starts of messages as they were issued, on whichever threads.
     pub(super) messages: LaneQueues<1>,
     pub(super) stream_order: Arc<StreamOrder>,
     state: Mutex<CommState>,
     /// How many operations have completed.
     completed: AtomicU64,
-    /// Whether a thread waits until every operation that has begun is completed. `idle` is then
-    /// signalled.
+    /// Whether a thread waits in `drain` until every operation that has begun is completed; `idle`
+    /// must then be signalled.
     is_draining: AtomicBool,
     idle: Condvar,
 }
@@ -70,7 +70,8 @@ pub(super) struct CommState {
 }
 
 impl CommState {
-    /// A call has taken the next sequence number. `history`: the calls before the next one.
+    /// Advances the sequence number, for a call that has taken it. `history`: the calls before the
+    /// next one.
     #[inline]
     pub(super) fn count(&mut self, history: CallHistory) {
         self.next_seq += 1;
@@ -93,7 +94,7 @@ impl Communicator {
         Ok(Arc::new(Self {
             name: name.to_owned(),
             has_fast_path: selection.is_free() && mesh.memory.fast.is_some(),
-            asks_driver: has_driver(),
+            queries_driver: has_driver(),
             cuts: mesh.has_cuda.unwrap_or_else(has_driver),
             cuda: OnceLock::new(),
             attaching: Mutex::new(()),
@@ -119,7 +120,7 @@ impl Communicator {
         }))
     }
 
-    /// The settings it was created with.
+    /// The settings with which the communicator was created.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -128,12 +129,12 @@ impl Communicator {
         self.mesh.me
     }
 
-    /// How a thread waits for an operation of it.
+    /// How a thread waits for an operation of this communicator.
     pub(super) fn waiting(&self, demand: Demand) -> Waiting {
         self.mesh.waiting(demand)
     }
 
-    /// Fails if it accepts no more operations. `call` is for the text of the error.
+    /// Fails if the communicator accepts no more operations. `call`: for the error text.
     pub(super) fn check_open(&self, state: &CommState, call: &dyn fmt::Display) -> Result<()> {
         match state.stage {
             LifeStage::Open => self.mesh.membership.fault().map_or(Ok(()), Err),
@@ -144,7 +145,7 @@ impl Communicator {
         }
     }
 
-    /// An operation that had begun has completed.
+    /// Counts a completed operation.
     pub(super) fn ended(&self) {
         self.completed.fetch_add(1, Ordering::SeqCst);
         // Dekker handshake with `drain`: this thread stores `completed`, then reads `is_draining`;
@@ -155,7 +156,7 @@ impl Communicator {
         }
     }
 
-    /// Counts as an operation that runs, until the guard is dropped.
+    /// Begins a running operation, which completes when the guard is dropped.
     pub(super) fn keep_running(self: &Arc<Self>) -> Running {
         self.lock().begun += 1;
         Running(Arc::clone(self))
@@ -166,15 +167,15 @@ impl Communicator {
     pub(super) fn failed(&self, doing: Doing, cause: Error) -> Error {
         let rank = self.me().rank;
         let fault = self.mesh.membership.fail(cause.during(rank, doing));
-        // A fault that no operation saw, such as a lost connection, is reported with the operation
-        // that it ended.
+        // A fault outside of any operation, such as a lost connection, is reported with the
+        // operation that it ended.
         let fault = fault.during(rank, doing);
         warn!(rank = rank.0 as u64, "communicator {}: {rank} failed: {fault}", self.name);
         self.stream_order.dissolve();
         self.as_reported(fault)
     }
 
-    /// The error to report to the caller: after an abort by this process that abort, although the
+    /// The error to report to the caller: `Aborted` after an abort by this process, although the
     /// peers see a fault.
     pub(super) fn as_reported(&self, fault: Error) -> Error {
         if self.is_aborted() { Error::Aborted } else { fault }
@@ -205,7 +206,8 @@ impl Communicator {
         }
     }
 
-    /// Accepts no further operations, and waits for those that run.
+    /// Accepts no further operations, and waits for the running ones. Fails if the communicator was
+    /// finalized before.
     pub fn finalize(&self) -> Result<()> {
         let mut state = self.lock();
         if state.stage == LifeStage::Finalized {
@@ -218,8 +220,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Finalizes, also after a failure or an abort, and leaves the mesh. The caller gives up its
-    /// handle.
+    /// Finalizes the communicator, also after a failure or an abort, and leaves the mesh. The
+    /// caller gives up its handle.
     pub fn close(&self) {
         let mut state = self.lock();
         if state.stage == LifeStage::Open {
@@ -264,8 +266,8 @@ impl Communicator {
         self.lock().stage == LifeStage::Aborted
     }
 
-    /// Fails it on all ranks because its device could not do `what`. Returns the error to report to
-    /// the caller.
+    /// Fails the communicator on all ranks because its device failed in `what`. Returns the error
+    /// to report to the caller.
     pub(super) fn fail_on_device(&self, what: &str, cause: &Error) -> Error {
         let rank = self.me().rank;
         let fault = self.mesh.membership.fail(Error::Cuda(format!("{rank}, {what}: {cause}")));
@@ -279,7 +281,7 @@ impl Communicator {
         self.mesh.membership.fault()
     }
 
-    /// Keeps the text of an error of a call on this communicator.
+    /// Stores the text of an error of a call on this communicator, for `last_error`.
     pub fn remember(&self, error: String) {
         let failed = self.fault().is_some();
         self.lock().last_error = Some((error, failed));
@@ -311,7 +313,7 @@ impl Communicator {
             }
             let broken = self.cuda.get().and_then(|cuda| cuda.why_broken());
             if let (Some(cause), None) = (broken, self.fault()) {
-                self.fail_on_device("ending, with calls under way", &cause);
+                self.fail_on_device("ending, with calls in progress", &cause);
             }
             state = self.lock();
         }

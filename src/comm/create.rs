@@ -1,7 +1,7 @@
-//! Creation of communicators: of threads of this process, or of processes that find each other.
+//! Creation of communicators of threads of this process, or of several processes.
 //!
-//! Leaves to `bootstrap` how processes meet, and to `split` communicators made of another.
-//! Invariant: invalid settings are refused before any rank is waited for.
+//! Leaves to `bootstrap` how processes find each other, and to `split` the communicators that are
+//! split off another. Invariant: invalid settings are refused before any rank is waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +38,8 @@ pub fn create_over(meshes: Vec<Mesh>, config: &Config) -> Result<Vec<Arc<Communi
     meshes.into_iter().map(communicator).collect()
 }
 
-/// Creates a communicator over a mesh of the caller, for tests that play another rank of it
-/// themselves.
+/// Creates a communicator over a mesh of the caller, for tests that take the part of its other
+/// ranks.
 #[cfg(feature = "testing")]
 pub fn create_on(mesh: Mesh, config: &Config) -> Result<Arc<Communicator>> {
     Communicator::new(&new_name(config), mesh, config)
@@ -60,7 +60,7 @@ pub fn join(
 }
 
 /// Creates this process's rank of the communicator that a launcher has described in the
-/// environment. Without a description it is a world of one rank.
+/// environment. Without a description the communicator has one rank.
 pub fn join_environment(config: &Config, device: CurrentDevice) -> Result<Arc<Communicator>> {
     let (world, address) = match (config.rank, config.nranks, &config.comm_id) {
         (None, None, None) => (World { rank: Rank(0), size: 1 }, ""),
@@ -87,7 +87,7 @@ fn create(
     // The settings are checked before any rank is waited for.
     table::parse(&config.algo)?;
     let prepared = Prepared::new(device, config);
-    // After the device: a driver has no deadline.
+    // Starts after the device is prepared: calls of the driver have no deadline.
     let began = Instant::now();
     let limit = config.init_timeout;
     let deadline = began + limit;
@@ -108,13 +108,14 @@ fn create(
         mesh.membership.leave();
         return Err(fault);
     }
-    let met = runtime::drive(hosts::meet(&mut mesh), deadline + bootstrap::GRACE, false);
+    let opening = hosts::open_shared_memory(&mut mesh);
+    let opened = runtime::drive(opening, deadline + bootstrap::GRACE, false);
     let late = || Error::Timeout { limit_ms: limit.as_millis(), blame: mesh.why_incomplete() };
-    met.ok_or_else(late)??;
+    opened.ok_or_else(late)??;
     let (name, rank) = (new_name(config), world.rank);
     let ms = began.elapsed().as_millis();
     info!(rank = rank.0 as u64, "communicator {name}: {rank} of {} after {ms} ms", world.size);
-    Communicator::new(&name, mesh, config).map(|made| prepared.attach_to(made))
+    Communicator::new(&name, mesh, config).map(|created| prepared.attach_to(created))
 }
 
 /// If the root is in this process, waits until the other ranks have received the cause: the program

@@ -42,7 +42,7 @@ impl Pending {
 
 impl Communicator {
     /// Executes a short call whose buffers are host memory, if it can complete within the spin
-    /// limit. It is inlined into the exported C function, which knows which collective it is: the
+    /// limit. Inlined into the exported C function, where the collective is a constant: the
     /// operation is then neither stored to memory nor read back.
     #[inline(always)]
     pub(super) fn try_fast_path(self: &Arc<Self>, work: &mut Work<'_>) -> FastPath {
@@ -59,7 +59,7 @@ impl Communicator {
         let mut state = self.lock();
         let (seq, call) = (state.next_seq, op.call());
         let is_free = self.stream_order.has_completed(state.stream_batches)
-            && self.lanes.has_come(seq)
+            && self.lanes.is_turn(seq)
             && self.check_open(&state, &call).is_ok();
         let encoded =
             EncodedHeader::new(Header { seq, call, history: state.history, step: 0, bytes });

@@ -22,14 +22,14 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// locks of that call, so the wait is short.
 pub fn leave_all(inside_a_call: bool) {
     if inside_a_call {
-        runtime::tell_of_exit();
+        runtime::announce_exit();
     } else if let Some(io) = runtime::io_if_started() {
         let leaving = io.spawn(async {
             transport::leave_all().await;
             bootstrap::leave().await;
         });
         if !runtime::wait_while_driven(leaving, Instant::now() + LEAVE_TIMEOUT) {
-            runtime::tell_of_exit();
+            runtime::announce_exit();
         }
     }
     cuda::release_all();

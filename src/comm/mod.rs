@@ -2,8 +2,8 @@
 //! failure and abort.
 //!
 //! ```text
-//!     create  making  split  hosts    how a communicator is created
-//!     submit        which way a request takes: one of the next three
+//!     create  background  split  hosts    how a communicator is created
+//!     submit        chooses the path of a request: one of the next three
 //!     fast_path     a short call of one host, completed under the communicator's lock
 //!     run           batches of operations, polled to completion
 //!     cuda          operations on the memory of a CUDA device, staged through host memory
@@ -12,18 +12,19 @@
 //!     leave         the last messages and faults of a process that ends
 //! ```
 
+mod background;
 mod communicator;
 mod create;
 mod cuda;
 mod fast_path;
 mod hosts;
 mod leave;
-mod making;
 mod request;
 mod run;
 mod split;
 mod submit;
 
+pub use background::{BackgroundCreation, QueuedCreation};
 pub use communicator::Communicator;
 pub use create::{create_in_process, join, join_environment};
 #[cfg(feature = "testing")]
@@ -31,7 +32,6 @@ pub use create::{create_on, create_over};
 pub use cuda::{CurrentDevice, MemoryKind, current_device, memory_kind};
 pub use fast_path::FastPath;
 pub use leave::{deliver_faults, leave_all};
-pub use making::{Making, Queued};
 pub use request::Request;
 pub use run::{Stream, Work};
 pub use split::{ColorKey, SplitRequest, split};

@@ -2,8 +2,8 @@
 //!
 //! Every rank sends its color and key to all others. The ranks of one color, ordered by key, then
 //! form a communicator of their own, which shares the links of its parent. Leaves to the mesh how
-//! they connect. Invariant: the new communicator follows from the colors and keys alone, so that no
-//! further exchange is needed to agree on it.
+//! they connect. Invariant: the new communicator is determined by the colors and keys alone, so the
+//! ranks need no further exchange to agree on it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::rank::Rank;
 use crate::transport::Split;
 
 use super::cuda::Prepared;
-use super::run::{Batch, Operation, Ticket, Work, collective, while_nobody_issues};
+use super::run::{Batch, Operation, Ticket, Work, collective, with_issue_lock};
 use super::{Communicator, hosts};
 
 /// Bytes of a color (-1: none) and a key on the wire, little endian.
@@ -39,36 +39,38 @@ pub struct SplitRequest {
     pub config: Config,
 }
 
-/// Splits communicators, all at once. Each request gets its new communicator, if it named a color
-/// and the communicator could be created, also if others fail: its peers may wait for it there.
+/// Splits communicators concurrently. Returns the new communicator of each request, or `None` if
+/// the request has no color. A request whose creation succeeds returns its communicator even if
+/// others fail: its peers may wait for this rank there.
 pub fn split(requests: &[SplitRequest]) -> Vec<Result<Option<Arc<Communicator>>>> {
-    let made: Vec<_> = requests.iter().map(|_| OnceLock::new()).collect();
+    let outcomes: Vec<_> = requests.iter().map(|_| OnceLock::new()).collect();
     // Before any color is sent: no rank starts a call on the new communicator before all have their
     // pinned memory.
     let prepared: Vec<_> = requests.iter().map(SplitRequest::prepare).collect();
     let mut batch = Batch::default();
-    let issued: Vec<_> = while_nobody_issues(|| {
-        let all = requests.iter().zip(prepared).zip(&made);
-        all.map(|((request, prepared), made)| {
+    let issued: Vec<_> = with_issue_lock(|| {
+        let all = requests.iter().zip(prepared).zip(&outcomes);
+        all.map(|((request, prepared), outcome)| {
             let communicator = Arc::clone(&request.communicator);
-            batch.add(communicator, Work::Other(Box::new(Splitting { request, prepared, made })))
+            let splitting = Splitting { request, prepared, outcome };
+            batch.add(communicator, Work::Other(Box::new(splitting)))
         })
         .collect()
     });
-    let mut ran = batch.run_each().into_iter();
-    let outcome = |(issued, made): (Result<()>, OnceLock<_>)| {
+    let mut executed = batch.run_each().into_iter();
+    let result = |(issued, outcome): (Result<()>, OnceLock<_>)| {
         issued?;
-        ran.next().expect("what was issued ran")?;
-        made.into_inner().expect("a split that succeeds has an outcome")
+        executed.next().expect("every issued split was executed")?;
+        outcome.into_inner().expect("a split that succeeds has an outcome")
     };
-    issued.into_iter().zip(made).map(outcome).collect()
+    issued.into_iter().zip(outcomes).map(result).collect()
 }
 
-/// A split as an operation, and the place for its outcome.
+/// A split as an operation, which sets `outcome`.
 struct Splitting<'a> {
     request: &'a SplitRequest,
     prepared: Prepared,
-    made: &'a OnceLock<Result<Option<Arc<Communicator>>>>,
+    outcome: &'a OnceLock<Result<Option<Arc<Communicator>>>>,
 }
 
 impl Operation for Splitting<'_> {
@@ -99,7 +101,7 @@ impl Splitting<'_> {
             unreachable!("a split has a sequence number")
         };
         let mut colors_and_keys = self.request.colors_and_keys();
-        // The parent is not left before the new communicator, which uses its links, is created.
+        // Keeps the parent's links open until the new communicator, which uses them, is created.
         let _running = ticket.communicator.keep_running();
         let split = Op::split(&mut colors_and_keys, ticket.communicator.me().size);
         let known = ticket.end(collective(ticket, split, None).await);
@@ -107,13 +109,14 @@ impl Splitting<'_> {
             ticket.communicator.mesh.membership.renounce(seq, color, fault.clone());
         }
         known?;
-        let _ = self.made.set(self.request.make(seq, &colors_and_keys, self.prepared).await);
+        let created = self.request.create(seq, &colors_and_keys, self.prepared).await;
+        let _ = self.outcome.set(created);
         Ok(())
     }
 }
 
 impl SplitRequest {
-    /// A rank of the new communicator keeps its device.
+    /// Prepares this rank's device for the new communicator, if the rank will be a member.
     fn prepare(&self) -> Prepared {
         let device = self.color_key.color.and_then(|_| self.communicator.device());
         Prepared::new(Ok(device), &self.config)
@@ -128,9 +131,9 @@ impl SplitRequest {
         all
     }
 
-    /// Creates the communicator that follows from the colors and keys of call `seq`, within the
-    /// timeout of initialisation. Fails with the parent, if that fails or is aborted.
-    async fn make(
+    /// Creates the communicator that the colors and keys of call `seq` determine, within the
+    /// timeout of initialisation. Fails if the parent fails or is aborted meanwhile.
+    async fn create(
         &self,
         seq: u64,
         colors_and_keys: &[u8],
@@ -145,13 +148,13 @@ impl SplitRequest {
             return Err(mesh.membership.fail(failure));
         }
         let limit = self.config.init_timeout;
-        let forming = Box::pin(hosts::form(&mut mesh));
-        let formed = match parent.mesh.membership.forming() {
-            Some(parent) => parent.within(limit, forming).await,
-            None => Ok(Some(forming.await)),
+        let connecting = Box::pin(hosts::connect(&mut mesh));
+        let connected = match parent.mesh.membership.forming() {
+            Some(parent) => parent.within(limit, connecting).await,
+            None => Ok(Some(connecting.await)),
         };
-        let formed = match formed {
-            Ok(Some(formed)) => formed,
+        let connected = match connected {
+            Ok(Some(connected)) => connected,
             Ok(None) => {
                 let blame = mesh.why_incomplete();
                 Err(Error::Timeout { limit_ms: limit.as_millis(), blame })
@@ -161,9 +164,9 @@ impl SplitRequest {
                 return Err(parent.as_reported(fault));
             }
         };
-        if let Err(error) = formed {
-            // Another rank that saw the parent fail may have failed the new mesh before this rank
-            // looked.
+        if let Err(error) = connected {
+            // Another rank may have failed the new mesh because the parent failed, before this rank
+            // has noticed the latter.
             if let Some(fault) = parent.fault() {
                 mesh.membership.fail(fault.clone());
                 return Err(parent.as_reported(fault));
@@ -179,12 +182,12 @@ impl SplitRequest {
         let me = mesh.me;
         let rank = me.rank;
         info!(rank = rank.0 as u64, "communicator {name}: {rank} of {}", me.size);
-        let made = Communicator::new(&name, mesh, &self.config)?;
-        Ok(Some(prepared.attach_to(made)))
+        let created = Communicator::new(&name, mesh, &self.config)?;
+        Ok(Some(prepared.attach_to(created)))
     }
 }
 
-/// The ranks of a color in their new order: by key, and by rank where keys are equal.
+/// The ranks of a color in their new order: by key, and by rank among equal keys.
 fn members(all: &[ColorKey], color: u32) -> Vec<Rank> {
     let of_color = all.iter().enumerate().filter(|(_, one)| one.color == Some(color));
     let mut members: Vec<_> = of_color.map(|(rank, one)| (one.key, Rank(rank))).collect();
@@ -194,7 +197,7 @@ fn members(all: &[ColorKey], color: u32) -> Vec<Rank> {
 
 impl ColorKey {
     pub fn encode(self) -> [u8; COLOR_KEY_BYTES] {
-        // A color is not negative, so that it differs from none.
+        // Colors are below 2^31, so -1 can stand for none.
         let color = self.color.map_or(-1, |color| color as i32).to_le_bytes();
         let key = self.key.to_le_bytes();
         std::array::from_fn(|i| if i < 4 { color[i] } else { key[i - 4] })

@@ -1,7 +1,7 @@
-//! Which way an operation takes: the fast path, a batch on threads of this process, or a CUDA
+//! Chooses the path of an operation: the fast path, a batch on threads of this process, or a CUDA
 //! stream.
 //!
-//! The only place where calls on host memory and calls on the memory of a device part. Leaves the
+//! Only here the paths of calls on host memory and of calls on device memory diverge. Leaves the
 //! execution to `fast_path`, `run` and `cuda`. Invariant: a call tries the fast path at most once,
 //! and only when its buffers are known to be host memory.
 
@@ -16,27 +16,31 @@ use super::fast_path::FastPath;
 use super::request::{Destination, Request};
 use super::run::{Stream, Work, run_alone, run_batch};
 
-/// Tries the fast path for a call that is on no stream and in no group, before a request is made of
-/// it. Where a driver is loaded it does nothing: the driver must first say where the buffers are,
-/// which may block, so `submit` tries then.
+/// Tries the fast path for a call that is on no stream and in no group, before a `Request` is
+/// created. Does nothing if a driver is loaded: the driver must first be queried for the kind of
+/// memory, which may block, so `submit` tries later.
 #[inline(always)]
 pub fn try_at_once(communicator: &Arc<Communicator>, work: &mut Work<'_>) -> FastPath {
-    if communicator.asks_driver { FastPath::NotEligible } else { communicator.try_fast_path(work) }
+    if communicator.queries_driver {
+        FastPath::NotEligible
+    } else {
+        communicator.try_fast_path(work)
+    }
 }
 
-/// Makes a request of an operation. `stream`: the host stream that the caller's handle names, none
-/// for NULL. `foreign`: that handle, if it was never the handle of a host stream.
+/// Creates the request of an operation. `stream`: the host stream that the caller's handle names,
+/// none for NULL. `foreign`: that handle, if it was never the handle of a host stream.
 pub fn request(
     communicator: Arc<Communicator>,
     work: Work<'static>,
     stream: Result<Option<Arc<Stream>>>,
     foreign: Option<*mut c_void>,
 ) -> Result<Request> {
-    if !communicator.asks_driver {
+    if !communicator.queries_driver {
         let destination = stream?.map_or(Destination::Caller, Destination::Stream);
         return Ok(Request { communicator, work, destination });
     }
-    // A foreign handle can only be a CUDA stream. Nothing can check the handles of those.
+    // A foreign handle can only be a CUDA stream. CUDA has no way to validate such a handle.
     let cuda = communicator.on_cuda(&work, foreign.map(CudaStream))?;
     let stream = if foreign.is_some() { None } else { stream? };
     let destination = match (cuda, stream) {
@@ -51,8 +55,8 @@ pub fn request(
     Ok(Request { communicator, work, destination })
 }
 
-/// For the operations of one call: if one is on a CUDA stream, those that the caller would wait for
-/// are put on it too.
+/// Moves operations of one call to its CUDA stream: if one operation is on a CUDA stream, those
+/// that the caller would wait for are enqueued there too.
 pub fn share_cuda_stream(requests: &mut [Request]) -> Result<()> {
     let stream = requests.iter().find_map(|one| match &one.destination {
         Destination::Cuda(on) => Some(on.stream()),
@@ -75,8 +79,8 @@ pub fn share_cuda_stream(requests: &mut [Request]) -> Result<()> {
 pub fn submit(request: Request) -> Result<()> {
     let Destination::Caller = request.destination else { return submit_all(vec![request]) };
     let Request { communicator, mut work, .. } = request;
-    // Without a driver `try_at_once` was the attempt.
-    let tried = if communicator.asks_driver {
+    // Without a driver, `try_at_once` has tried already.
+    let tried = if communicator.queries_driver {
         communicator.try_fast_path(&mut work)
     } else {
         FastPath::NotEligible
@@ -89,8 +93,8 @@ pub fn submit(request: Request) -> Result<()> {
 }
 
 /// Gives all requests their sequence numbers in this order, starts them all, and waits for those
-/// that are on no stream. Returns the error of the first that could not be started, or else that
-/// failed here.
+/// that are on no stream. Returns the first error of a start, else the first of those completed
+/// here.
 pub fn submit_all(requests: Vec<Request>) -> Result<()> {
     if requests.iter().any(Request::is_on_cuda) {
         return cuda::enqueue_all(requests);

@@ -1,8 +1,9 @@
-//! The calls of the driver that are made, each once, and the handles that pass through them.
+//! One method for each function of the driver that the library uses, and the types of their
+//! arguments.
 //!
-//! Leaves to others when they are made and what follows if one fails. Invariant: what the driver
-//! writes goes into memory of the right size. Addresses on which a stream is to work are the
-//! caller's word: the driver checks them, or the work fails.
+//! Leaves to others when a function is called and what follows if it fails. Invariant: every
+//! out-parameter has the size that the driver writes. The addresses on which a stream works are the
+//! caller's responsibility: the driver checks them, or the work fails.
 #![expect(unsafe_code, reason = "functions of the driver are called")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -13,28 +14,29 @@ use cudarc::driver::sys::{
     CUresult, CUstream, CUstream_flags, CUstreamWaitValue_flags, CUstreamWriteValue_flags,
 };
 
-use crate::device::driver::{Driver, Failed};
+use crate::device::driver::{Driver, DriverError};
 use crate::error::{self, Error};
 
-type DriverResult<T> = Result<T, Failed>;
+type DriverResult<T> = Result<T, DriverError>;
 
-/// The error of who made the call. Not a `From`: with a second one for `Error`, `?` no longer says
-/// which type an `Ok` has.
-pub(super) trait Told<T> {
-    fn told(self) -> error::Result<T>;
+/// Converts a failed call of the driver into `Error::Cuda`. Not a `From`: with a second one for
+/// `Error`, type inference of `?` becomes ambiguous.
+pub(super) trait OrCudaError<T> {
+    fn or_cuda_error(self) -> error::Result<T>;
 }
 
-impl<T> Told<T> for DriverResult<T> {
-    fn told(self) -> error::Result<T> {
+impl<T> OrCudaError<T> for DriverResult<T> {
+    fn or_cuda_error(self) -> error::Result<T> {
         self.map_err(|failed| Error::Cuda(failed.to_string()))
     }
 }
 
-/// A CUDA stream of the caller's: NULL and 1 are the legacy one, 2 the per-thread one.
+/// A CUDA stream of the caller. NULL and 1: the legacy default stream; 2: the per-thread default
+/// stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CudaStream(pub *mut c_void);
 
-// SAFETY: a bare handle, which only the driver follows; it takes calls from all threads.
+// SAFETY: a handle that only the driver dereferences; the driver accepts calls from all threads.
 unsafe impl Send for CudaStream {}
 // SAFETY: as above.
 unsafe impl Sync for CudaStream {}
@@ -45,7 +47,8 @@ impl CudaStream {
     }
 }
 
-/// A place in the order of a stream, which others can wait for. Ended by `Device::destroy_event`.
+/// A CUDA event: a point in the order of a stream, for which other streams can wait.
+/// `Device::destroy_event` destroys it.
 pub struct Event(CUevent);
 
 // SAFETY: as for streams.
@@ -62,20 +65,20 @@ unsafe impl Send for DriverContext {}
 // SAFETY: as above.
 unsafe impl Sync for DriverContext {}
 
-/// Rows of memory, `pitch` bytes from the begin of one to that of the next.
+/// Rows of memory. `pitch`: bytes from the start of one row to the start of the next.
 #[derive(Clone, Copy)]
 pub(super) struct DriverRows {
     pub(super) address: u64,
     pub(super) pitch: usize,
 }
 
-/// What the driver says of an address.
+/// The driver's attributes of an address.
 pub(super) struct Attributes {
-    /// 0 for memory that it does not know.
+    /// 0 for memory that the driver does not know.
     pub(super) memory_type: u64,
     pub(super) is_managed: bool,
     pub(super) ordinal: i32,
-    /// Where the processor finds it; 0 if it cannot.
+    /// The host's address of the memory; 0 if the host cannot access it.
     pub(super) host: u64,
 }
 
@@ -84,14 +87,14 @@ pub(super) struct Attributes {
 pub(super) enum Capture {
     None,
     Active,
-    /// It is not, but waits for streams of which one is.
+    /// The legacy stream, which is not captured itself but would wait for a stream that is.
     Implicit,
 }
 
-/// A thread may make calls that would disturb the captures of others.
+/// The capture mode in which a thread may call any function during the captures of other threads.
 pub(super) const RELAXED: u32 = 2;
 
-/// Pinned memory counts as such in all contexts, and devices reach it.
+/// Flags of pinned memory: pinned in all contexts; devices can access it.
 const PORTABLE: c_uint = 1;
 const DEVICE_MAP: c_uint = 2;
 
@@ -119,7 +122,7 @@ impl Driver {
     }
 
     pub(super) fn release_primary(&self, device: CUdevice) -> DriverResult<()> {
-        // SAFETY: takes a number; one retain is given back.
+        // SAFETY: takes a number; undoes one retain.
         let code = unsafe { (self.functions.cuDevicePrimaryCtxRelease_v2)(device) };
         self.check("cuDevicePrimaryCtxRelease_v2", code)
     }
@@ -140,7 +143,7 @@ impl Driver {
     }
 
     pub(super) fn push(&self, context: DriverContext) -> DriverResult<()> {
-        // SAFETY: a handle that the driver gave; one that is too old it refuses.
+        // SAFETY: a handle that the driver returned; it refuses a stale one.
         let code = unsafe { (self.functions.cuCtxPushCurrent_v2)(context.0) };
         self.check("cuCtxPushCurrent_v2", code)
     }
@@ -152,7 +155,7 @@ impl Driver {
         self.check("cuCtxPopCurrent_v2", code)
     }
 
-    /// Gives this thread another mode of disturbing captures and returns the one it had.
+    /// Sets this thread's capture mode and returns the previous one.
     pub(super) fn exchange_capture_mode(&self, mut mode: u32) -> DriverResult<u32> {
         // SAFETY: reads and writes the one number.
         let code = unsafe { (self.functions.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
@@ -160,36 +163,37 @@ impl Driver {
     }
 
     pub(super) fn attributes(&self, address: u64) -> DriverResult<Attributes> {
-        let mut asked = [
+        let mut attributes = [
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as u32,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as u32,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER as u32,
         ];
-        // As wide as the widest, and zeroed: a boolean's width is not written down anywhere.
-        let mut answers = [0_u64; 4];
-        let mut places = answers.each_mut().map(|answer| (&raw mut *answer).cast::<c_void>());
-        let (asked, places) = (asked.as_mut_ptr(), places.as_mut_ptr());
-        // SAFETY: four questions, and for each a place that is wide enough.
-        let code = unsafe { (self.functions.cuPointerGetAttributes)(4, asked, places, address) };
+        // As wide as the widest attribute, and zeroed: the width of a boolean is not documented.
+        let mut values = [0_u64; 4];
+        let mut pointers = values.each_mut().map(|value| (&raw mut *value).cast::<c_void>());
+        let (list, pointers) = (attributes.as_mut_ptr(), pointers.as_mut_ptr());
+        // SAFETY: four attributes, and for each a pointer to a value that is wide enough.
+        let code = unsafe { (self.functions.cuPointerGetAttributes)(4, list, pointers, address) };
         self.check("cuPointerGetAttributes", code)?;
-        let [memory_type, is_managed, ordinal, host] = answers;
+        let [memory_type, is_managed, ordinal, host] = values;
         Ok(Attributes { memory_type, is_managed: is_managed != 0, ordinal: ordinal as i32, host })
     }
 
-    /// A number that no other memory of this process has or had; 0 if nothing is there.
+    /// The id of an allocation, which no other memory of this process has or had; 0 if the driver
+    /// does not know the address.
     pub(super) fn buffer_id(&self, host: NonNull<u8>) -> DriverResult<u64> {
-        let mut asked = CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as u32;
+        let mut attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as u32;
         let mut id = 0_u64;
-        let mut place = (&raw mut id).cast::<c_void>();
+        let mut pointer = (&raw mut id).cast::<c_void>();
         let address = host.as_ptr().addr() as u64;
         let call = self.functions.cuPointerGetAttributes;
-        // SAFETY: one question, and a place for its answer, which is of 64 bits.
-        let code = unsafe { call(1, &raw mut asked, &raw mut place, address) };
+        // SAFETY: one attribute, and a pointer to its value of 64 bits.
+        let code = unsafe { call(1, &raw mut attribute, &raw mut pointer, address) };
         self.check("cuPointerGetAttributes", code).map(|()| id)
     }
 
-    /// Memory of the device whose context is current.
+    /// Allocates memory of the device whose context is current.
     pub(super) fn allocate_on_device(&self, bytes: usize) -> DriverResult<u64> {
         let mut address = 0;
         // SAFETY: writes the one address.
@@ -197,24 +201,24 @@ impl Driver {
         self.check("cuMemAlloc_v2", code).map(|()| address)
     }
 
-    /// Memory of `allocate_on_device` that neither the program nor a device uses any more.
+    /// Frees memory of `allocate_on_device` that neither the program nor a device uses any more.
     pub(super) fn free_on_device(&self, address: u64) -> DriverResult<()> {
-        // SAFETY: the caller answers for that nobody uses it; the driver checks that it is there.
+        // SAFETY: the caller ensures that it is unused; the driver checks that it was allocated.
         let code = unsafe { (self.functions.cuMemFree_v2)(address) };
         self.check("cuMemFree_v2", code)
     }
 
-    /// Memory that the program and all devices reach.
+    /// Allocates memory that the program and all devices can access.
     pub(super) fn allocate_host(&self, bytes: usize) -> DriverResult<NonNull<u8>> {
         let mut host = null_mut();
         let flags = PORTABLE | DEVICE_MAP;
         // SAFETY: writes the one address.
         let code = unsafe { (self.functions.cuMemHostAlloc)(&raw mut host, bytes, flags) };
         self.check("cuMemHostAlloc", code)?;
-        Ok(NonNull::new(host.cast()).expect("what the driver has allocated is somewhere"))
+        Ok(NonNull::new(host.cast()).expect("an allocation that succeeded has an address"))
     }
 
-    /// Where the device finds it.
+    /// The device's address of pinned memory.
     pub(super) fn device_address(&self, host: NonNull<u8>) -> DriverResult<u64> {
         let mut address = 0;
         let call = self.functions.cuMemHostGetDevicePointer_v2;
@@ -223,9 +227,9 @@ impl Driver {
         self.check("cuMemHostGetDevicePointer_v2", code).map(|()| address)
     }
 
-    /// Memory of `allocate_host` that neither the program nor a device uses any more.
+    /// Frees memory of `allocate_host` that neither the program nor a device uses any more.
     pub(super) fn free_host(&self, host: NonNull<u8>) -> DriverResult<()> {
-        // SAFETY: who gives it back answers for that nobody uses it; it is freed once.
+        // SAFETY: the caller ensures that it is unused, and frees it once.
         let code = unsafe { (self.functions.cuMemFreeHost)(host.as_ptr().cast()) };
         self.check("cuMemFreeHost", code)
     }
@@ -237,7 +241,7 @@ impl Driver {
         bytes: usize,
         stream: CudaStream,
     ) -> DriverResult<()> {
-        // SAFETY: the driver checks the addresses; who asks answers for what lies there.
+        // SAFETY: the driver checks the addresses; the caller is responsible for the memory there.
         let code = unsafe { (self.functions.cuMemcpyAsync)(to, from, bytes, stream.handle()) };
         self.check("cuMemcpyAsync", code)
     }
@@ -257,7 +261,7 @@ impl Driver {
         self.check("cuMemcpy2DAsync_v2", code)
     }
 
-    /// A stream that waits for no other.
+    /// Creates a stream that does not wait for the default stream.
     pub(super) fn create_stream(&self) -> DriverResult<CudaStream> {
         let mut stream: CUstream = null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
@@ -267,7 +271,7 @@ impl Driver {
     }
 
     pub(super) fn destroy_stream(&self, stream: CudaStream) -> DriverResult<()> {
-        // SAFETY: a handle that `create_stream` gave, which is not used again.
+        // SAFETY: a handle of `create_stream`, which is not used again.
         let code = unsafe { (self.functions.cuStreamDestroy_v2)(stream.handle()) };
         self.check("cuStreamDestroy_v2", code)
     }
@@ -278,7 +282,7 @@ impl Driver {
         self.check("cuStreamSynchronize", code)
     }
 
-    /// Whether the stream has done all that was put on it.
+    /// Whether the stream has executed all enqueued work.
     pub(super) fn is_idle(&self, stream: CudaStream) -> DriverResult<bool> {
         // SAFETY: as above.
         let code = unsafe { (self.functions.cuStreamQuery)(stream.handle()) };
@@ -300,23 +304,22 @@ impl Driver {
             return Ok(Capture::Implicit);
         }
         self.check("cuStreamIsCapturing", code)?;
-        // One that was disturbed has not ended.
+        // An invalidated capture has not ended.
         Ok(if status == 0 { Capture::None } else { Capture::Active })
     }
 
-    /// After all that was put on the stream before.
+    /// Enqueues a write of the value.
     pub(super) fn write_value(&self, to: u64, value: u32, stream: CudaStream) -> DriverResult<()> {
         const CALL: &str = "cuStreamWriteValue32_v2";
         let Some(operations) = &self.memory_operations else { return self.lacks(CALL) };
         let flags = CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT as c_uint;
         let call = operations.cuStreamWriteValue32_v2;
-        // SAFETY: the address is that of a cell, which outlives the work of the stream.
+        // SAFETY: the address is that of a semaphore, which outlives the work of the stream.
         let code = unsafe { call(stream.handle(), to, value, flags) };
         self.check(CALL, code)
     }
 
-    /// What is put on the stream later waits until the number there, counted cyclically, has come
-    /// to the value.
+    /// Enqueues a wait until the semaphore there has reached the value, compared modulo 2^32.
     pub(super) fn wait_value(&self, at: u64, value: u32, stream: CudaStream) -> DriverResult<()> {
         const CALL: &str = "cuStreamWaitValue32_v2";
         let Some(operations) = &self.memory_operations else { return self.lacks(CALL) };
@@ -327,7 +330,7 @@ impl Driver {
         self.check(CALL, code)
     }
 
-    /// As if an older driver had said so itself.
+    /// The error of a driver without this function, as if the driver had returned it.
     fn lacks(&self, call: &'static str) -> DriverResult<()> {
         self.check(call, CUresult::CUDA_ERROR_NOT_SUPPORTED as u32)
     }
@@ -341,7 +344,7 @@ impl Driver {
     }
 
     pub(super) fn destroy_event(&self, event: Event) -> DriverResult<()> {
-        // SAFETY: a handle that `create_event` gave, which nobody has any more.
+        // SAFETY: a handle of `create_event`, which is not used again.
         let code = unsafe { (self.functions.cuEventDestroy_v2)(event.0) };
         self.check("cuEventDestroy_v2", code)
     }
@@ -352,7 +355,7 @@ impl Driver {
         self.check("cuEventRecord", code)
     }
 
-    /// Whether the device has come to it.
+    /// Whether the device has reached the event.
     pub(super) fn has_happened(&self, event: &Event) -> DriverResult<bool> {
         // SAFETY: a handle, which the driver checks.
         let code = unsafe { (self.functions.cuEventQuery)(event.0) };
@@ -366,7 +369,7 @@ impl Driver {
     }
 }
 
-/// Both sides are given by address alone: the driver knows what lies there.
+/// Both sides are given by address alone: the driver knows the kind of memory there.
 fn description(to: DriverRows, from: DriverRows, width: usize, rows: usize) -> CUDA_MEMCPY2D {
     CUDA_MEMCPY2D {
         srcXInBytes: 0,
@@ -395,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_of_rows_is_laid_out_as_the_driver_reads_it() {
+    fn a_copy_of_rows_has_the_layout_that_the_driver_reads() {
         assert_eq!(size_of::<CUDA_MEMCPY2D>(), 128);
         assert_eq!(offset_of!(CUDA_MEMCPY2D, srcMemoryType), 16);
         assert_eq!(offset_of!(CUDA_MEMCPY2D, srcDevice), 32);
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_pass_through_calls_are_those_of_the_driver() {
+    fn constants_of_the_calls_have_the_values_of_the_driver() {
         assert_eq!(CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32, 2);
         assert_eq!(CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as u32, 8);
         assert_eq!(CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as u32, 9);

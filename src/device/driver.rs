@@ -1,9 +1,9 @@
-//! The CUDA driver's library: found, its functions looked up, and begun.
+//! Loads the CUDA driver's library, looks up its functions and initializes it.
 //!
-//! Leaves to `calls` what the functions are called with. Invariants: the library is never closed,
-//! so that its functions stay where they are; a driver that lacks one of them counts as none,
-//! except for those that older drivers lack and that there is another way without. Codes are
-//! numbers, never an enum: a driver may be newer than this file.
+//! Leaves to `calls` the arguments of the functions. Invariants: the library is never closed, so
+//! its functions stay valid; a driver that lacks a function counts as none, except for the memory
+//! operations, which older drivers lack and for which there is a fallback. Codes are numbers, never
+//! an enum: a driver may be newer than this file.
 #![expect(unsafe_code, reason = "a library is opened, and addresses in it become functions")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -16,7 +16,7 @@ use cudarc::driver::sys::{
     CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUresult, CUstream,
 };
 
-/// What a function of the driver is called with, and under which name it is exported.
+/// Declares a table of functions of the driver: the name and the argument types of each.
 macro_rules! functions {
     ($table:ident: $($name:ident($($argument:ty),*);)*) => {
         #[expect(non_snake_case, reason = "the driver's own names")]
@@ -32,8 +32,8 @@ macro_rules! functions {
                         let name = concat!(stringify!($name), "\0");
                         let found = library.find(name).ok_or(stringify!($name))?;
                         type Function = unsafe extern "C" fn($($argument),*) -> u32;
-                        // SAFETY: the driver exports under this name what is called so, and returns
-                        // a 32-bit code.
+                        // SAFETY: the driver exports under this name a function with these
+                        // arguments, which returns a 32-bit code.
                         unsafe { transmute::<NonNull<c_void>, Function>(found) }
                     },)*
                 })
@@ -85,7 +85,7 @@ functions! { MemoryOperations:
 pub struct Driver {
     pub(super) functions: Functions,
     pub(super) memory_operations: Option<MemoryOperations>,
-    /// For each device, whether its streams write and await numbers; empty until that was tried.
+    /// Whether streams can write and await values, by device; empty until it was tried.
     pub(super) memops_work: Vec<OnceLock<bool>>,
     version: c_int,
 }
@@ -96,22 +96,22 @@ impl Driver {
         let library = Library::open()?;
         let functions = Functions::find(library)
             .map_err(|missing| format!("the driver's library has no {missing}"))?;
-        // SAFETY: nothing has to be there before this call.
+        // SAFETY: this call has no precondition.
         let code = unsafe { (functions.cuInit)(0) };
         if code != SUCCESS {
-            return Err(why_not_begun(&functions, code));
+            return Err(why_not_initialized(&functions, code));
         }
         let (mut count, mut version) = (0, 0);
         // SAFETY: writes the one number.
         let code = unsafe { (functions.cuDeviceGetCount)(&raw mut count) };
         if code != SUCCESS {
-            return Err(Failed::new(&functions, "cuDeviceGetCount", code).to_string());
+            return Err(DriverError::new(&functions, "cuDeviceGetCount", code).to_string());
         }
         let count = usize::try_from(count).unwrap_or(0);
         if count == 0 {
             return Err("there is no device".to_owned());
         }
-        // SAFETY: as above. If it fails the version stays 0, and only the log is the poorer.
+        // SAFETY: as above. If the call fails, the version stays 0; only the log uses it.
         let _ = unsafe { (functions.cuDriverGetVersion)(&raw mut version) };
         let memory_operations = MemoryOperations::find(library).ok();
         let memops_work = (0..count).map(|_| OnceLock::new()).collect();
@@ -122,16 +122,16 @@ impl Driver {
         self.memops_work.len()
     }
 
-    /// Whether the driver has functions by which a stream writes and awaits numbers. Whether they
-    /// work is for `EnteredContext::memops_work` to say.
+    /// Whether the driver has functions by which a stream writes and awaits values. Whether they
+    /// work on a device: see `EnteredContext::memops_work`.
     pub fn has_memops(&self) -> bool {
         self.memory_operations.is_some()
     }
 
-    /// What the code of a call means for who made it.
+    /// Converts the code that a call returned into a result.
     #[inline]
-    pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), Failed> {
-        if code == SUCCESS { Ok(()) } else { Err(Failed::new(&self.functions, call, code)) }
+    pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), DriverError> {
+        if code == SUCCESS { Ok(()) } else { Err(DriverError::new(&self.functions, call, code)) }
     }
 }
 
@@ -147,21 +147,21 @@ pub(super) const SUCCESS: u32 = CUresult::CUDA_SUCCESS as u32;
 
 /// A call of the driver that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failed {
+pub(super) struct DriverError {
     pub(super) call: &'static str,
     pub(super) code: u32,
     /// `None` if the driver does not know the code either.
     name: Option<&'static CStr>,
 }
 
-impl Failed {
+impl DriverError {
     #[cold]
     fn new(functions: &Functions, call: &'static str, code: u32) -> Self {
         Self { call, code, name: name_of(functions, code) }
     }
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (call, code) = (self.call, self.code);
         match self.name.and_then(|name| name.to_str().ok()) {
@@ -182,29 +182,29 @@ fn name_of(functions: &Functions, code: u32) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(name) })
 }
 
-fn why_not_begun(functions: &Functions, code: u32) -> String {
+fn why_not_initialized(functions: &Functions, code: u32) -> String {
     const NO_DEVICE: u32 = CUresult::CUDA_ERROR_NO_DEVICE as u32;
     const STUB: u32 = CUresult::CUDA_ERROR_STUB_LIBRARY as u32;
     match code {
         NO_DEVICE => "there is no device".to_owned(),
         STUB => "the libcuda that was found is the toolkit's stub, not a driver".to_owned(),
-        code => Failed::new(functions, "cuInit", code).to_string(),
+        code => DriverError::new(functions, "cuInit", code).to_string(),
     }
 }
 
-/// The opened library, for ever.
+/// The library, which is never closed.
 #[derive(Clone, Copy)]
 struct Library(NonNull<c_void>);
 
 impl Library {
-    /// The second name is of the toolkit and of some containers. If neither is there, the first is
-    /// missed.
+    /// The toolkit and some containers have only the second name. If neither can be opened, the
+    /// error is that of the first.
     fn open() -> Result<Self, String> {
         Self::open_as(c"libcuda.so.1").or_else(|why| Self::open_as(c"libcuda.so").map_err(|_| why))
     }
 
     fn open_as(name: &CStr) -> Result<Self, String> {
-        // SAFETY: runs what the library does when it is loaded; a driver may be loaded by anybody.
+        // SAFETY: executes the library's initializers; a driver may be loaded at any time.
         let opened = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(opened).map(Self).ok_or_else(|| why_not_opened(name))
     }
@@ -217,7 +217,7 @@ impl Library {
     }
 }
 
-/// What the loader says, unless it is only that there is no such file.
+/// The loader's error text, or a short one if the file does not exist.
 fn why_not_opened(name: &CStr) -> String {
     let name = name.to_string_lossy();
     // SAFETY: the loader's own text about this thread's last call, or NULL.
@@ -228,7 +228,7 @@ fn why_not_opened(name: &CStr) -> String {
     // SAFETY: a C string, which stays until this thread calls the loader again.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     let is_missing = text.contains(&*name) && text.contains("No such file");
-    if is_missing { format!("{name} is not there") } else { text.into_owned() }
+    if is_missing { format!("{name} was not found") } else { text.into_owned() }
 }
 
 #[cfg(test)]
@@ -236,9 +236,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_not_there_is_said_to_be_missing() {
-        let why = Library::open_as(c"libnexar-is-not-there.so.1").err().unwrap();
-        assert_eq!(why, "libnexar-is-not-there.so.1 is not there");
+    fn a_missing_library_has_a_short_error_text() {
+        let why = Library::open_as(c"libnexar-does-not-exist.so.1").err().unwrap();
+        assert_eq!(why, "libnexar-does-not-exist.so.1 was not found");
     }
 
     #[test]
@@ -250,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_call_is_told_by_name_and_number() {
+    fn a_failed_call_is_reported_by_name_and_number() {
         let name = Some(c"CUDA_ERROR_ILLEGAL_ADDRESS");
-        let failed = Failed { call: "cuMemcpyAsync", code: 700, name };
+        let error = DriverError { call: "cuMemcpyAsync", code: 700, name };
         let text = "cuMemcpyAsync failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)";
-        assert_eq!(failed.to_string(), text);
-        let failed = Failed { call: "cuMemcpyAsync", code: 12345, name: None };
-        assert_eq!(failed.to_string(), "cuMemcpyAsync failed: CUDA error 12345");
+        assert_eq!(error.to_string(), text);
+        let error = DriverError { call: "cuMemcpyAsync", code: 12345, name: None };
+        assert_eq!(error.to_string(), "cuMemcpyAsync failed: CUDA error 12345");
     }
 }

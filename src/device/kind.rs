@@ -1,17 +1,17 @@
-//! What memory is at an address, as the driver says.
+//! The kind of memory at an address, as the driver reports it.
 //!
-//! Leaves to others what follows from it. Invariant: memory is called plain only if the driver does
-//! not know it, or nobody can ask. Nothing is remembered: addresses are used again, for memory of
-//! another kind.
+//! Leaves to others what follows from it. Invariant: memory counts as plain only if the driver does
+//! not know it or cannot be queried. Nothing is cached: the program may reuse an address for memory
+//! of another kind.
 
 use std::ops::Range;
 
 use cudarc::driver::sys::{CUmemorytype, CUresult};
 
-use crate::device::calls::{Attributes, Told};
+use crate::device::calls::{Attributes, OrCudaError};
 use crate::device::context::Device;
 use crate::device::driver;
-use crate::device::driver::{Driver, Failed};
+use crate::device::driver::{Driver, DriverError};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,16 +23,16 @@ pub enum MemoryKind {
     Device {
         ordinal: i32,
     },
-    /// It moves between the program and devices. Nobody but the driver may touch it here: on some
-    /// hosts a processor cannot while a device works.
+    /// Memory that migrates between the host and devices. The library copies it through the driver
+    /// only: on some hosts a processor cannot access it while a device works.
     Managed {
         ordinal: i32,
     },
 }
 
-/// Asks the driver about both ends of a range. `name` is the caller's word for it, for the text of
-/// an error. Empty ranges are plain. A thread in which no context is current asks in that of
-/// `device`, if it has one, or in the primary one of any.
+/// Queries the driver for both ends of a range. `name`: the argument's name, for error texts. An
+/// empty range is plain. If no context is current in this thread, the query uses the context of
+/// `device` or, without one, any active primary context. Fails if the two ends differ.
 pub fn kind_of(name: &str, range: &Range<usize>, device: Option<&Device>) -> Result<MemoryKind> {
     let Some(driver) = driver() else { return Ok(MemoryKind::Plain) };
     if range.is_empty() {
@@ -62,34 +62,35 @@ fn at(
     const INVALID_CONTEXT: u32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as u32;
     const CONTEXT_IS_DESTROYED: u32 = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as u32;
     match driver.attributes(address as u64) {
-        // The process is ending: what the driver knew is gone, the program's own memory is not.
-        Err(Failed { code: DEINITIALIZED, .. }) => Ok(MemoryKind::Plain),
-        Err(Failed { code: INVALID_CONTEXT | CONTEXT_IS_DESTROYED, .. }) => {
+        // The process is ending: the driver has shut down, but the program's own memory still
+        // exists.
+        Err(DriverError { code: DEINITIALIZED, .. }) => Ok(MemoryKind::Plain),
+        Err(DriverError { code: INVALID_CONTEXT | CONTEXT_IS_DESTROYED, .. }) => {
             in_active_context(driver, name, address, device)
         }
-        answer => parse(&answer.told()?, name, address),
+        answer => parse(&answer.or_cuda_error()?, name, address),
     }
 }
 
-/// Asks again for a thread without a context, in any that is there: all know the same addresses. If
-/// there is none that can be found, memory is taken for the program's.
+/// Repeats the query, for a thread without a context, in any active context: addresses are the same
+/// in all of them. If no context is active, the memory counts as plain.
 fn in_active_context(
     driver: &'static Driver,
     name: &str,
     address: usize,
     device: Option<&Device>,
 ) -> Result<MemoryKind> {
-    let ask = |device: &Device| {
+    let query = |device: &Device| {
         let _entered = device.enter()?;
-        parse(&driver.attributes(address as u64).told()?, name, address)
+        parse(&driver.attributes(address as u64).or_cuda_error()?, name, address)
     };
     if let Some(device) = device {
-        return ask(device);
+        return query(device);
     }
     for ordinal in 0..driver.device_count() as i32 {
-        let device = driver.device(ordinal).told()?;
-        if driver.primary_is_active(device).told()? {
-            return ask(&Device::primary(ordinal)?);
+        let device = driver.device(ordinal).or_cuda_error()?;
+        if driver.primary_is_active(device).or_cuda_error()? {
+            return query(&Device::primary(ordinal)?);
         }
     }
     Ok(MemoryKind::Plain)
@@ -102,7 +103,7 @@ fn parse(attributes: &Attributes, name: &str, address: usize) -> Result<MemoryKi
     match attributes.memory_type {
         0 => Ok(MemoryKind::Plain),
         _ if attributes.is_managed => Ok(MemoryKind::Managed { ordinal }),
-        // Registered memory may have a second address, which only devices can follow.
+        // Registered memory may have a second address, which only devices can access.
         HOST if attributes.host != address as u64 => Ok(MemoryKind::Device { ordinal }),
         HOST => Ok(MemoryKind::Pinned),
         DEVICE => Ok(MemoryKind::Device { ordinal }),
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_the_driver_says_and_managed_whatever_its_type() {
+    fn the_driver_decides_the_kind_and_managed_precedes_the_type() {
         assert_eq!(parsed(0, false, 7).unwrap(), MemoryKind::Plain);
         assert_eq!(parsed(1, false, 0).unwrap(), MemoryKind::Pinned);
         assert_eq!(parsed(2, false, 3).unwrap(), MemoryKind::Device { ordinal: 3 });

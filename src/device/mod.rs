@@ -1,18 +1,19 @@
-//! The caller's CUDA memory and streams: what lies at an address, and copies, writes and waits in
-//! stream order.
+//! The caller's CUDA memory and streams: the kind of memory at an address, and copies, writes and
+//! waits in stream order.
 //!
-//! The driver is loaded when it is first asked for; without one, all memory is plain and all else
-//! refused. Leaves to others which bytes are copied when, and what follows from a failure.
-//! Invariants: the driver is called by threads of the program, and by the one that makes
-//! communicators in the background, with the device's context current and popped again; a thread of
-//! ours learns from the device, and tells it, by numbers in pinned memory.
+//! The driver is loaded at its first use. Without a driver all memory is plain, and every other
+//! request is refused. Leaves to others which bytes are copied when, and what follows from a
+//! failure. Invariants: the driver is called only by threads of the program and by the thread that
+//! creates communicators in the background; each pushes the device's context and pops it again.
+//! The library's own threads exchange values with the device through timeline semaphores in pinned
+//! memory.
 //!
 //! ```text
-//!     driver   libcuda, found and begun        calls    each of its functions that is used, once
-//!     kind     what memory is at an address    context  a device, its context made current
-//!     stream   work put on a stream            memops   whether a stream writes and awaits numbers
-//!     pinned   memory that both reach          gate     threads of ours wait for such a number
-//!     staging  rooms and numbers of a communicator
+//!     driver   loads libcuda                   calls    one method for each function of libcuda
+//!     kind     kind of memory at an address    context  a device; makes its context current
+//!     stream   enqueues work on a stream       memops   whether streams write and await values
+//!     pinned   memory of host and device       poller   threads wait for timeline semaphores
+//!     staging  staging buffers and timelines of a communicator
 //! ```
 
 pub mod calls;
@@ -38,13 +39,13 @@ pub use poller::reach;
 
 static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
 
-/// The driver of this process, loaded by the first who asks and kept. `None`: `why_not` says why.
+/// The driver of this process. The first call loads it. `None`: see `unavailable_reason`.
 pub fn driver() -> Option<&'static Driver> {
     loaded().as_ref().ok()
 }
 
-/// Why there is none, as a sentence.
-pub fn why_not() -> &'static str {
+/// Why this process has no driver, as a sentence.
+pub fn unavailable_reason() -> &'static str {
     match loaded() {
         Ok(_) => "CUDA is available",
         Err(why) => why,
@@ -66,19 +67,23 @@ fn loaded() -> &'static Result<Driver, String> {
 mod tests {
     use super::*;
 
-    /// Hosts with a driver try the rest of this in the C tests.
+    /// The C tests cover hosts with a driver.
     #[test]
     fn without_a_driver_all_memory_is_plain_and_the_reason_is_a_sentence() {
         if driver().is_some() {
             return;
         }
-        assert!(why_not().starts_with("CUDA is not available: "), "{}", why_not());
+        assert!(
+            unavailable_reason().starts_with("CUDA is not available: "),
+            "{}",
+            unavailable_reason()
+        );
         let bytes = [0_u8; 8];
         let start = bytes.as_ptr().addr();
         assert_eq!(kind_of("sendbuff", &(start..start + 8), None).unwrap(), MemoryKind::Plain);
         assert!(Device::current().unwrap().is_none());
         let refused = Device::primary(0).err().expect("there is no device");
-        assert_eq!(refused.to_string(), why_not());
+        assert_eq!(refused.to_string(), unavailable_reason());
         assert_eq!(refused.code(), crate::error::Code::UnhandledCudaError);
     }
 }

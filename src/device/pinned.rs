@@ -1,33 +1,33 @@
-//! Memory that the program and devices reach, and the numbers in it by which they learn of each
-//! other.
+//! Pinned memory, which host and devices can access, and timeline semaphores in it.
 //!
-//! Leaves to others who uses which part when, and to `context` how it is got and given back.
-//! Invariants: a number is written by a device, or by this process with `advance`, which never
-//! takes it back; who sees it come to a value sees all that was written before.
-#![expect(unsafe_code, reason = "memory of the driver is seen as atomics and bytes")]
+//! Leaves to `context` the allocation and release of the memory, and to others the use of its
+//! parts. Invariants: a semaphore is written by a device, or by this process with `advance`, which
+//! never decreases it; a reader that sees a value sees everything that the writer wrote before
+//! (release/acquire).
+#![expect(unsafe_code, reason = "memory of the driver is accessed as atomics and bytes")]
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Given back by `Device::free`, when nobody uses it any more: neither a stream, nor a slice or a
-/// cell in it.
+/// A block of pinned memory. `Device::free` frees it, when no stream, slice or semaphore uses it
+/// any more.
 pub struct Pinned {
     host: NonNull<u8>,
     device: u64,
     bytes: usize,
-    /// The driver's number for it, which no other memory ever has.
+    /// The driver's id for the block, which no other memory ever has.
     id: u64,
 }
 
-// SAFETY: the memory belongs to the value and is reached through atomics, or through slices whose
-// users answer for them.
+// SAFETY: the memory belongs to the value and is accessed through atomics, or through slices for
+// which their users are responsible.
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// Takes memory that the driver has just allocated. Whatever lies there counts as written: it
-    /// comes from the system and not from a Rust allocator.
+    /// Wraps memory that the driver has just allocated. Its bytes count as initialized: they come
+    /// from the operating system and not from a Rust allocator.
     pub(super) fn new(host: NonNull<u8>, device: u64, bytes: usize, id: u64) -> Self {
         Self { host, device, bytes, id }
     }
@@ -40,73 +40,72 @@ impl Pinned {
         self.host
     }
 
-    /// The address, as the device knows it, of the byte at `offset`.
+    /// The device's address of the byte at `offset`.
     pub fn device_address(&self, offset: usize) -> u64 {
         assert!(offset <= self.bytes);
         self.device + offset as u64
     }
 
-    /// A number at `offset`, which begins a line of 64 bytes: writers of other numbers do not
-    /// disturb.
+    /// The semaphore at `offset`, a multiple of 64: each has a cache line of its own, so that
+    /// writers of different semaphores do not share one.
     pub fn semaphore(&self, offset: usize) -> TimelineSemaphore {
         assert!(offset.is_multiple_of(64) && offset + size_of::<AtomicU32>() <= self.bytes);
-        // SAFETY: inside, as was just seen. The driver's memory begins at a page, so that it is
-        // aligned.
-        let number = unsafe { self.host.add(offset) };
-        TimelineSemaphore { number: number.cast(), device: self.device_address(offset) }
+        // SAFETY: inside the block, as was just checked. The block begins at a page boundary, so
+        // the result is aligned.
+        let word = unsafe { self.host.add(offset) };
+        TimelineSemaphore { word: word.cast(), device: self.device_address(offset) }
     }
 }
 
-/// A number that the device and this process write and read, which only grows, past its end to 0
-/// again. Valid as long as its `Pinned`.
+/// A timeline semaphore: a 32-bit value that the device and this process write and read. It only
+/// increases, modulo 2^32. Valid as long as its `Pinned`.
 #[derive(Clone, Copy)]
 pub struct TimelineSemaphore {
-    number: NonNull<AtomicU32>,
+    word: NonNull<AtomicU32>,
     device: u64,
 }
 
-// SAFETY: an atomic, used by all as such; who frees its memory answers for that nobody has it any
-// more.
+// SAFETY: an atomic, which all threads use as such; the thread that frees its memory ensures that
+// no other still uses it.
 unsafe impl Send for TimelineSemaphore {}
 // SAFETY: as above.
 unsafe impl Sync for TimelineSemaphore {}
 
 impl TimelineSemaphore {
-    /// A number of a test, which has no device.
+    /// A semaphore of a test, without a device.
     #[cfg(test)]
     pub(crate) fn of_test(start: u32) -> Self {
-        Self { number: NonNull::from(Box::leak(Box::new(AtomicU32::new(start)))), device: 0 }
+        Self { word: NonNull::from(Box::leak(Box::new(AtomicU32::new(start)))), device: 0 }
     }
 
-    fn number(&self) -> &AtomicU32 {
-        // SAFETY: aligned and inside its `Pinned`, which is still there.
-        unsafe { self.number.as_ref() }
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: aligned and inside its `Pinned`, which still exists.
+        unsafe { self.word.as_ref() }
     }
 
-    /// Where it is to begin, before anybody else knows of it.
-    pub fn begin_at(&self, value: u32) {
-        self.number().store(value, Ordering::Relaxed);
+    /// Sets the initial value, before any other thread or the device uses the semaphore.
+    pub fn initialize(&self, value: u32) {
+        self.word().store(value, Ordering::Relaxed);
     }
 
     #[inline]
     pub fn load(&self) -> u32 {
-        let value = self.number().load(Ordering::Acquire);
+        let value = self.word().load(Ordering::Acquire);
         order_with_device();
         value
     }
 
-    /// Whether it is at the value or, counted cyclically, past it.
+    /// Whether it is at or past the value, compared modulo 2^32.
     #[inline]
     pub fn has_reached(&self, value: u32) -> bool {
         is_past(self.load(), value)
     }
 
-    /// Brings it to the value, unless it is there or past it: whoever comes late takes nothing
-    /// back.
+    /// Raises it to the value, unless it is at or past it: a late writer never decreases it.
     pub fn advance(&self, value: u32) {
         order_with_device();
-        let forward = |seen| (!is_past(seen, value)).then_some(value);
-        let _ = self.number().fetch_update(Ordering::Release, Ordering::Relaxed, forward);
+        let forward = |current| (!is_past(current, value)).then_some(value);
+        let _ = self.word().fetch_update(Ordering::Release, Ordering::Relaxed, forward);
     }
 
     pub fn device_address(&self) -> u64 {
@@ -114,12 +113,13 @@ impl TimelineSemaphore {
     }
 }
 
-fn is_past(number: u32, value: u32) -> bool {
-    number.wrapping_sub(value) as i32 >= 0
+/// Whether `current` is at or past `value`, modulo 2^32.
+fn is_past(current: u32, value: u32) -> bool {
+    current.wrapping_sub(value) as i32 >= 0
 }
 
-/// What an atomic orders on this architecture may be ordered for processors alone, and not for a
-/// device.
+/// A full barrier that includes devices: on aarch64 the barriers of atomics may order accesses for
+/// processors alone.
 #[inline]
 fn order_with_device() {
     #[cfg(target_arch = "aarch64")]
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_has_come_to_a_value_counted_cyclically() {
+    fn a_semaphore_has_reached_a_value_modulo_2_to_the_32() {
         let cases = [
             (0, 0, true),
             (1, 0, true),
@@ -147,28 +147,25 @@ mod tests {
             (i32::MAX as u32, 0, true),
             (i32::MAX as u32 + 1, 0, false),
         ];
-        for (number, value, has) in cases {
-            assert_eq!(
-                TimelineSemaphore::of_test(number).has_reached(value),
-                has,
-                "{number} to {value}"
-            );
+        for (current, value, expected) in cases {
+            let has_reached = TimelineSemaphore::of_test(current).has_reached(value);
+            assert_eq!(has_reached, expected, "{current} to {value}");
         }
     }
 
     #[test]
-    fn a_number_advances_past_its_end_and_never_back() {
+    fn a_semaphore_wraps_around_and_never_decreases() {
         let semaphore = TimelineSemaphore::of_test(u32::MAX - 1);
-        for (value, then) in
+        for (value, expected) in
             [(u32::MAX, u32::MAX), (u32::MAX - 1, u32::MAX), (1, 1), (0, 1), (u32::MAX, 1), (7, 7)]
         {
             semaphore.advance(value);
-            assert_eq!(semaphore.load(), then, "after {value}");
+            assert_eq!(semaphore.load(), expected, "after {value}");
         }
     }
 
     #[test]
-    fn of_two_writers_the_farther_prevails_whoever_comes_last() {
+    fn the_larger_value_of_two_writers_prevails_in_any_order() {
         const STEPS: u32 = 100_000;
         let start = u32::MAX - STEPS / 2;
         let semaphore = TimelineSemaphore::of_test(start);
@@ -181,11 +178,11 @@ mod tests {
                     }
                 });
             }
-            let mut seen = semaphore.load();
+            let mut last = semaphore.load();
             while !semaphore.has_reached(start.wrapping_add(STEPS - 1)) {
                 let next = semaphore.load();
-                assert!(is_past(next, seen), "{next} after {seen}");
-                seen = next;
+                assert!(is_past(next, last), "{next} after {last}");
+                last = next;
             }
         });
         assert_eq!(semaphore.load(), start.wrapping_add(STEPS - 1));

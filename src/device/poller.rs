@@ -1,11 +1,14 @@
-//! How threads of ours wait for a number that a device writes.
+//! The device poller: tasks of this process wait until a device has written a value.
 //!
-//! A device wakes nobody, so one thread of the process looks at all numbers that are waited for. It
-//! spins briefly when something happens, since a device is mostly quick, then gives way, then naps;
-//! while nobody waits it sleeps. Leaves to others what they wait for. Invariants: it makes no CUDA
-//! call; a number is looked at only while somebody waits for it, so that its memory may be freed
-//! after; no lock is held while somebody is woken or asked, and who waits asks himself, each
-//! millisecond, whether he still needs to: what belongs to him is never dropped by another thread.
+//! A device cannot wake a thread, so one thread of the process polls all semaphores that tasks wait
+//! for. It spins briefly after each event, because a device is mostly fast, then yields, then
+//! sleeps; while no task waits it sleeps on a condition variable. Leaves to others what the tasks
+//! wait for. Invariants:
+//! - the poller makes no CUDA call;
+//! - it reads a semaphore only while a task waits for it, so its memory may be freed afterwards;
+//! - it holds no lock while it wakes a task;
+//! - a task evaluates its own `is_cancelled`, once in a millisecond: no other thread calls or drops
+//!   a task's closure.
 
 use std::future::poll_fn;
 use std::num::NonZeroU64;
@@ -21,34 +24,34 @@ use crate::sync::{
     Condvar, Instant, Mutex, MutexGuard, OnceLock, PoisonError, cores, sleep, yield_now,
 };
 
-/// How long it looks at once, then letting others have the processor.
+/// How long the poller spins after an event, and until when it then yields.
 const SPIN: Duration = Duration::from_micros(10);
 const YIELD: Duration = Duration::from_micros(60);
-/// A nap is this part of the time since something happened: who has waited long does not mind a
-/// little more. On a virtual processor each nap costs 10 us, so that a longest of 50 us took a
-/// quarter of one.
-const NAP_PART: u32 = 16;
-const SHORTEST_NAP: Duration = Duration::from_micros(20);
-const LONGEST_NAP: Duration = Duration::from_micros(200);
-/// How often all who wait ask whether they need to.
-const ASK: Duration = Duration::from_millis(1);
+/// A sleep takes this fraction of the time since the last event: a task that has waited long can
+/// wait a little longer. On a virtual processor each sleep costs 10 us, so a longest sleep of 50 us
+/// used a quarter of one.
+const SLEEP_FRACTION: u32 = 16;
+const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
+const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+/// How often every waiting task is woken to evaluate its `is_cancelled`.
+const RECHECK: Duration = Duration::from_millis(1);
 
-/// Waits until the cell has come to the value: true; or `is_over` says that nobody needs it any
-/// more: false. May be dropped at any time.
+/// Waits until the semaphore has reached the value: true; or until `is_cancelled`: false. May be
+/// dropped at any time.
 pub async fn reach(
     semaphore: TimelineSemaphore,
     value: u32,
-    is_over: impl Fn() -> bool + Send + Sync + 'static,
+    is_cancelled: impl Fn() -> bool + Send + Sync + 'static,
 ) -> bool {
-    let mut waiter = PolledWait { poller: poller(), key: None };
+    let mut registration = Registration { poller: poller(), key: None };
     poll_fn(|context| {
         if semaphore.has_reached(value) {
             return Poll::Ready(true);
         }
-        if is_over() {
+        if is_cancelled() {
             return Poll::Ready(false);
         }
-        waiter.wait(semaphore, value, context);
+        registration.register(semaphore, value, context);
         Poll::Pending
     })
     .await
@@ -56,28 +59,28 @@ pub async fn reach(
 
 struct DevicePoller {
     queue: Mutex<WaiterQueue>,
-    /// Wakes the thread.
-    somebody: Condvar,
-    /// There is a thread that looks.
-    is_kept: bool,
+    /// Notified when the queue is no longer empty.
+    not_empty: Condvar,
+    /// Whether the poller's thread could be started. If not, waiting tasks poll by themselves.
+    has_thread: bool,
 }
 
 #[derive(Default)]
 struct WaiterQueue {
     waits: SlotMap<DefaultKey, Wait>,
-    /// Counts the waits that have begun.
-    begun: u64,
+    /// Counts the waits that were ever registered.
+    registered: u64,
 }
 
-/// Somebody who will be woken when the number has come, and now and then before.
+/// A task to wake when the semaphore has reached the value, and at each recheck.
 struct Wait {
     semaphore: TimelineSemaphore,
     value: u32,
     waker: Waker,
 }
 
-/// A seat in the queue, kept until its number comes or its owner leaves.
-struct PolledWait {
+/// A task's entry in the queue, until the value is reached or the task stops waiting.
+struct Registration {
     poller: &'static DevicePoller,
     key: Option<DefaultKey>,
 }
@@ -85,17 +88,18 @@ struct PolledWait {
 fn poller() -> &'static DevicePoller {
     static POLLER: OnceLock<DevicePoller> = OnceLock::new();
     POLLER.get_or_init(|| {
-        let started = start_thread("nexar-device-poll", || POLLER.wait().keep());
+        let started = start_thread("nexar-device-poll", || POLLER.wait().run());
         if let Err(error) = &started {
-            debug!("{error}; who waits for a device looks himself");
+            debug!("{error}; each thread that waits for a device polls by itself");
         }
-        DevicePoller { queue: Mutex::default(), somebody: Condvar::new(), is_kept: started.is_ok() }
+        let has_thread = started.is_ok();
+        DevicePoller { queue: Mutex::default(), not_empty: Condvar::new(), has_thread }
     })
 }
 
-impl PolledWait {
-    fn wait(&mut self, semaphore: TimelineSemaphore, value: u32, context: &Context<'_>) {
-        if !self.poller.is_kept {
+impl Registration {
+    fn register(&mut self, semaphore: TimelineSemaphore, value: u32, context: &Context<'_>) {
+        if !self.poller.has_thread {
             context.waker().wake_by_ref();
             return;
         }
@@ -104,7 +108,7 @@ impl PolledWait {
             if !wait.waker.will_wake(context.waker()) {
                 let old = std::mem::replace(&mut wait.waker, context.waker().clone());
                 drop(queue);
-                // What it belonged to may be somebody who waits here.
+                // Without the lock: the drop may end a task that has an entry in the queue.
                 drop(old);
             }
             return;
@@ -112,20 +116,20 @@ impl PolledWait {
         let is_first = queue.waits.is_empty();
         self.key =
             Some(queue.waits.insert(Wait { semaphore, value, waker: context.waker().clone() }));
-        queue.begun += 1;
+        queue.registered += 1;
         drop(queue);
         if is_first {
-            self.poller.somebody.notify_one();
+            self.poller.not_empty.notify_one();
         }
     }
 }
 
-impl Drop for PolledWait {
+impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            let left = self.poller.queue().waits.remove(key);
+            let removed = self.poller.queue().waits.remove(key);
             // Without the lock, as above.
-            drop(left);
+            drop(removed);
         }
     }
 }
@@ -135,50 +139,51 @@ impl DevicePoller {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The work of the thread `nexar-device-poll`.
-    fn keep(&self) {
-        // Else a nap is longer than it is meant to be. If that cannot be had, it is.
+    /// The body of the thread `nexar-device-poll`.
+    fn run(&self) {
+        // Without a small slack, sleeps take longer than requested. A failure is harmless.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let spin = if cores() > 1 { SPIN } else { Duration::ZERO };
-        let mut begun = 0;
+        let mut registered = 0;
         let mut quiet_since = Instant::now();
-        let mut asked = quiet_since;
-        let mut woken = Vec::new();
+        let mut rechecked = quiet_since;
+        let mut wakers = Vec::new();
         loop {
             let mut queue = self.queue();
             while queue.waits.is_empty() {
-                queue = self.somebody.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.not_empty.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
             let now = Instant::now();
-            let ask = now - asked >= ASK;
-            if ask {
-                asked = now;
+            let recheck = now - rechecked >= RECHECK;
+            if recheck {
+                rechecked = now;
             }
-            queue.take_those_to_wake(ask, &mut woken);
-            if queue.begun != begun {
-                begun = queue.begun;
+            queue.take_wakers(recheck, &mut wakers);
+            if queue.registered != registered {
+                registered = queue.registered;
                 quiet_since = now;
             }
             drop(queue);
-            woken.drain(..).for_each(Waker::wake);
+            wakers.drain(..).for_each(Waker::wake);
             match now - quiet_since {
                 quiet if quiet < spin => std::hint::spin_loop(),
                 quiet if quiet < YIELD => yield_now(),
-                quiet => sleep((quiet / NAP_PART).clamp(SHORTEST_NAP, LONGEST_NAP)),
+                quiet => sleep((quiet / SLEEP_FRACTION).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)),
             }
         }
     }
 }
 
 impl WaiterQueue {
-    /// Those whose number has come, who leave, or all.
-    fn take_those_to_wake(&mut self, all: bool, woken: &mut Vec<Waker>) {
+    /// Removes the waits whose value is reached, and collects their wakers; with `all`, collects
+    /// the wakers of all other waits too.
+    fn take_wakers(&mut self, all: bool, wakers: &mut Vec<Waker>) {
         self.waits.retain(|_, wait| {
             let has_reached = wait.semaphore.has_reached(wait.value);
             if has_reached {
-                woken.push(std::mem::replace(&mut wait.waker, Waker::noop().clone()));
+                wakers.push(std::mem::replace(&mut wait.waker, Waker::noop().clone()));
             } else if all {
-                woken.push(wait.waker.clone());
+                wakers.push(wait.waker.clone());
             }
             !has_reached
         });
@@ -194,90 +199,90 @@ mod tests {
     use super::*;
     use crate::parker::block_on;
 
-    fn awaited<T>(future: impl Future<Output = T>) -> T {
-        block_on(future, Instant::now() + Duration::from_secs(60)).expect("somebody wakes it")
+    fn complete<T>(future: impl Future<Output = T>) -> T {
+        block_on(future, Instant::now() + Duration::from_secs(60)).expect("the wait completes")
     }
 
     #[test]
-    fn who_waits_is_woken_when_the_number_has_come() {
-        for naps in [0, 1, 200] {
+    fn a_task_is_woken_when_its_value_is_reached() {
+        for sleeps in [0, 1, 200] {
             let semaphore = TimelineSemaphore::of_test(u32::MAX);
             let writer = std::thread::spawn(move || {
-                (0..naps).for_each(|_| sleep(SHORTEST_NAP));
+                (0..sleeps).for_each(|_| sleep(SHORTEST_SLEEP));
                 semaphore.advance(2);
             });
-            assert!(awaited(reach(semaphore, 1, || false)));
+            assert!(complete(reach(semaphore, 1, || false)));
             writer.join().unwrap();
         }
     }
 
     #[test]
-    fn a_number_that_has_come_is_not_waited_for_even_if_all_is_over() {
+    fn a_wait_for_a_value_that_is_reached_completes_even_if_it_is_cancelled() {
         let semaphore = TimelineSemaphore::of_test(5);
-        let mut nobody = Context::from_waker(Waker::noop());
-        let mut coming = std::pin::pin!(reach(semaphore, 5, || true));
-        assert_eq!(coming.as_mut().poll(&mut nobody), Poll::Ready(true));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut wait = std::pin::pin!(reach(semaphore, 5, || true));
+        assert_eq!(wait.as_mut().poll(&mut context), Poll::Ready(true));
     }
 
     #[test]
-    fn a_wait_that_nobody_needs_ends() {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let asked = Arc::new(AtomicUsize::new(0));
-        let (over, count) = (Arc::clone(&is_over), Arc::clone(&asked));
+    fn a_cancelled_wait_ends() {
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let checks = Arc::new(AtomicUsize::new(0));
+        let (cancelled, count) = (Arc::clone(&is_cancelled), Arc::clone(&checks));
         let waiter = std::thread::spawn(move || {
-            awaited(reach(TimelineSemaphore::of_test(0), 1, move || {
+            complete(reach(TimelineSemaphore::of_test(0), 1, move || {
                 count.fetch_add(1, Ordering::Relaxed);
-                over.load(Ordering::Relaxed)
+                cancelled.load(Ordering::Relaxed)
             }))
         });
-        while asked.load(Ordering::Relaxed) < 5 {
+        while checks.load(Ordering::Relaxed) < 5 {
             yield_now();
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_cancelled.store(true, Ordering::Relaxed);
         assert!(!waiter.join().unwrap());
     }
 
-    /// The answer of one is the question of the next, so that all wait at once and none is woken in
-    /// vain.
+    /// Each task advances the semaphore of the next, so all wait at once and a lost wake-up stops
+    /// all.
     #[test]
-    fn many_wait_at_once_and_each_wakes_the_next() {
+    fn many_tasks_wait_at_once_and_each_wakes_the_next() {
         const WAITERS: usize = 8;
         const ROUNDS: u32 = 200;
         let semaphores: Vec<_> =
             (0..WAITERS).map(|_| TimelineSemaphore::of_test(u32::MAX - 50)).collect();
         let start = u32::MAX - 50;
         let one = |index: usize| {
-            let (mine, next) = (semaphores[index], semaphores[(index + 1) % WAITERS]);
+            let (own, next) = (semaphores[index], semaphores[(index + 1) % WAITERS]);
             async move {
                 for round in 1..=ROUNDS {
-                    assert!(reach(mine, start.wrapping_add(round), || false).await);
-                    let passed_on = round + u32::from(index + 1 == WAITERS);
-                    next.advance(start.wrapping_add(passed_on));
+                    assert!(reach(own, start.wrapping_add(round), || false).await);
+                    let value = round + u32::from(index + 1 == WAITERS);
+                    next.advance(start.wrapping_add(value));
                 }
             }
         };
         semaphores[0].advance(start.wrapping_add(1));
-        // Half on a thread each, half together on one.
+        // Half of the tasks have a thread each, the other half share one.
         std::thread::scope(|scope| {
             for index in 0..WAITERS / 2 {
                 let waiter = one(index);
-                scope.spawn(move || awaited(waiter));
+                scope.spawn(move || complete(waiter));
             }
-            awaited(futures_util::future::join_all((WAITERS / 2..WAITERS).map(one)));
+            complete(futures_util::future::join_all((WAITERS / 2..WAITERS).map(one)));
         });
     }
 
     #[test]
-    fn whoever_stops_waiting_leaves_nothing_behind() {
+    fn a_dropped_wait_leaves_no_entry() {
         let semaphore = TimelineSemaphore::of_test(0);
         let waker = Waker::from(Arc::new(Counter::default()));
-        let mut coming = Box::pin(reach(semaphore, 1, || false));
-        assert!(coming.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        let is_watched =
+        let mut wait = Box::pin(reach(semaphore, 1, || false));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let is_registered =
             || poller().queue().waits.values().any(|wait| wait.waker.will_wake(&waker));
-        assert!(is_watched());
-        drop(coming);
-        assert!(!is_watched());
+        assert!(is_registered());
+        drop(wait);
+        assert!(!is_registered());
     }
 
     #[derive(Default)]
@@ -290,19 +295,19 @@ mod tests {
     }
 
     #[test]
-    fn the_last_who_polled_is_woken() {
+    fn the_waker_of_the_last_poll_is_woken() {
         let semaphore = TimelineSemaphore::of_test(0);
         let counters = [Arc::new(Counter::default()), Arc::new(Counter::default())];
-        let mut coming = Box::pin(reach(semaphore, 1, || false));
+        let mut wait = Box::pin(reach(semaphore, 1, || false));
         for counter in &counters {
             let waker = Waker::from(Arc::clone(counter));
-            assert!(coming.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         let woken_before = counters[0].0.load(Ordering::Relaxed);
         semaphore.advance(1);
         let deadline = Instant::now() + Duration::from_secs(60);
         while counters[1].0.load(Ordering::Relaxed) == 0 {
-            assert!(Instant::now() < deadline, "nobody was woken");
+            assert!(Instant::now() < deadline, "the last waker was not woken");
             yield_now();
         }
         assert_eq!(counters[0].0.load(Ordering::Relaxed), woken_before);

@@ -1,17 +1,18 @@
-//! The pinned memory of a communicator: rooms for the data of a device, and the cells by which the
-//! device and this process tell each other how far they are.
+//! The staging buffer of a communicator in pinned memory, and the timelines by which the device and
+//! this process synchronise.
 //!
 //! ```text
 //! caller's stream    copy in | start = n | wait: done >= n | copy out | ... | retired = last
 //! this process                 start >= n: its turn -> work -> done = n
 //! ```
 //!
-//! Whatever is enqueued gets the next *number* of its track: pieces have one, what is made at once
-//! another, since a message may wait for what its receiver does only behind the pieces. The device
-//! writes `start` in the order of numbers; numbers end in any order, and `done` follows those that
-//! have ended without a gap. Leaves to its user what is enqueued. Invariants: a room is lent only
-//! while its number has come and has not ended, and until then the device does not touch it, unless
-//! all was released; `done` never goes back.
+//! Each enqueued item gets the next *value* of its timeline. Pieces have one timeline, and items
+//! that are staged as a whole another: a message may wait for something that its receiver does only
+//! after its pieces. The device writes `start` in the order of values. Items complete in any order;
+//! `done` is the largest value up to which all have completed. Leaves to `comm/cuda` what is
+//! enqueued. Invariants: this process uses a part of the buffer only between the start and the
+//! completion of its value, and the device only outside of that, unless all values were released;
+//! `done` never decreases.
 #![expect(unsafe_code, reason = "parts of pinned memory are lent as slices")]
 
 use std::ops::Range;
@@ -21,50 +22,50 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Pinned, TimelineSemaphore, reach};
 use crate::error::Result;
 
-/// So many pieces of a call are under way at once, each in a room of its own.
+/// Slots of the ring: the pieces of a call that are in progress at once.
 pub const SLOTS: usize = 4;
-/// For what is not cut into pieces.
+/// Bytes for items that are staged as a whole.
 pub const WHOLE: usize = 16 << 20;
 
-/// Numbers begin behind this, shortly before they wrap around: so every program passes that, not
-/// the longest alone.
-const FIRST: u32 = u32::MAX - 16;
+/// The initial value of every timeline, shortly before the wrap-around, so that not only the
+/// longest programs execute it.
+const INITIAL: u32 = u32::MAX - 16;
 
-/// Cells stand on lines of their own, before all rooms.
+/// The semaphores come first, each on a cache line of its own; the buffers follow.
 const SEMAPHORE: usize = 64;
 const BUFFERS: usize = 4096;
 
 pub struct Staging {
-    /// `None`: it was given back.
+    /// `None`: the memory was taken out.
     pinned: Mutex<Option<Pinned>>,
     memory: StagingMemory,
     slot: usize,
     pieces: TimelineState,
     whole: TimelineState,
     retired: TimelineSemaphore,
-    /// What `retired` will come to, as far as it was put on a stream.
+    /// The last value of `retired` that was enqueued on a stream.
     expected: AtomicU32,
-    /// Something was put on a stream, but not what says that it has ended.
+    /// Work was enqueued on a stream, but the write that reports its completion was not.
     is_lost: AtomicBool,
-    /// Numbers of which somebody may use the memory.
+    /// Issued values through which this process may still use the memory.
     in_use: AtomicUsize,
-    /// Nobody waits for anything any more.
-    is_over: AtomicBool,
+    /// All values were released: no thread waits for the device any more.
+    is_released: AtomicBool,
 }
 
-/// Numbers of one track, and the cells they are told by.
+/// One timeline: its semaphores and the values that were issued.
 struct TimelineState {
     start: TimelineSemaphore,
     done: TimelineSemaphore,
-    numbers: Mutex<Issued>,
+    issued: Mutex<IssuedValues>,
 }
 
-struct Issued {
-    issued: u32,
-    /// All up to here have ended.
-    ended: u32,
-    /// Those behind it that have.
-    ended_early: Vec<u32>,
+struct IssuedValues {
+    last: u32,
+    /// All values up to this one have completed.
+    completed: u32,
+    /// Completed values beyond `completed`.
+    completed_early: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub enum Timeline {
     Whole,
 }
 
-/// A number and where it is told.
+/// A value of a timeline.
 #[derive(Clone, Copy)]
 pub struct TimelineValue {
     timeline: Timeline,
@@ -82,64 +83,67 @@ pub struct TimelineValue {
 
 impl TimelineState {
     fn new(start: TimelineSemaphore, done: TimelineSemaphore) -> Self {
-        let numbers = Issued { issued: FIRST, ended: FIRST, ended_early: Vec::new() };
-        Self { start, done, numbers: Mutex::new(numbers) }
+        let issued =
+            IssuedValues { last: INITIAL, completed: INITIAL, completed_early: Vec::new() };
+        Self { start, done, issued: Mutex::new(issued) }
     }
 
     fn issue(&self) -> u32 {
-        let mut numbers = self.lock();
-        numbers.issued = numbers.issued.wrapping_add(1);
-        numbers.issued
+        let mut issued = self.lock();
+        issued.last = issued.last.wrapping_add(1);
+        issued.last
     }
 
-    fn end(&self, number: u32) {
-        let mut numbers = self.lock();
-        numbers.ended_early.push(number);
+    fn complete(&self, value: u32) {
+        let mut issued = self.lock();
+        issued.completed_early.push(value);
         loop {
-            let next = numbers.ended.wrapping_add(1);
-            let Some(at) = numbers.ended_early.iter().position(|one| *one == next) else { break };
-            numbers.ended_early.swap_remove(at);
-            numbers.ended = next;
+            let next = issued.completed.wrapping_add(1);
+            let Some(at) = issued.completed_early.iter().position(|one| *one == next) else {
+                break;
+            };
+            issued.completed_early.swap_remove(at);
+            issued.completed = next;
         }
-        self.done.advance(numbers.ended);
+        self.done.advance(issued.completed);
     }
 
     fn release(&self) {
-        self.done.advance(self.lock().issued);
+        self.done.advance(self.lock().last);
     }
 
-    fn has_unended(&self) -> bool {
-        let numbers = self.lock();
-        numbers.issued != numbers.ended
+    fn has_pending(&self) -> bool {
+        let issued = self.lock();
+        issued.last != issued.completed
     }
 
-    fn lock(&self) -> MutexGuard<'_, Issued> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, IssuedValues> {
+        self.issued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where all rooms begin, as this process and as the device know it.
+/// Where the buffers begin, as addresses of this process and of the device.
 #[derive(Clone, Copy)]
 struct StagingMemory {
     host: *mut u8,
     device: u64,
 }
 
-// SAFETY: plain addresses; who may use what lies there is said by numbers.
+// SAFETY: plain addresses; the timelines decide which thread may access the memory there.
 unsafe impl Send for StagingMemory {}
 // SAFETY: as above.
 unsafe impl Sync for StagingMemory {}
 
 impl Staging {
-    /// How much pinned memory is needed for pieces of at most `slot` bytes.
+    /// Bytes of pinned memory for pieces of at most `slot` bytes.
     pub fn bytes_of(slot: usize) -> usize {
         BUFFERS + SLOTS * slot + WHOLE
     }
 
-    /// Uses as much pinned memory as `slot` needs, which nothing else uses any more.
+    /// Uses `pinned`, of at least `bytes_of(slot)` bytes. Nothing else may use that memory.
     pub fn new(pinned: Pinned, slot: usize) -> Arc<Self> {
         let semaphores = [0, 1, 2, 3, 4].map(|index| pinned.semaphore(index * SEMAPHORE));
-        semaphores.iter().for_each(|semaphore| semaphore.begin_at(FIRST));
+        semaphores.iter().for_each(|semaphore| semaphore.initialize(INITIAL));
         let [start, done, start_whole, done_whole, retired] = semaphores;
         let memory = StagingMemory {
             host: pinned.host().as_ptr().wrapping_add(BUFFERS),
@@ -152,88 +156,93 @@ impl Staging {
             pieces: TimelineState::new(start, done),
             whole: TimelineState::new(start_whole, done_whole),
             retired,
-            expected: AtomicU32::new(FIRST),
+            expected: AtomicU32::new(INITIAL),
             is_lost: AtomicBool::new(false),
             in_use: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
         })
     }
 
-    /// How much a piece may take.
+    /// Most bytes of a piece.
     pub fn slot_bytes(&self) -> usize {
         self.slot
     }
 
-    /// The room of a piece.
+    /// The slot of a piece of the ring, as a range of the buffers.
     pub fn slot(&self, piece: usize) -> Range<usize> {
         let start = piece % SLOTS * self.slot;
         start..start + self.slot
     }
 
-    /// The room of what is not cut.
+    /// The range of the buffers for items that are staged as a whole.
     pub fn whole(&self) -> Range<usize> {
         let start = SLOTS * self.slot;
         start..start + WHOLE
     }
 
-    /// As the device knows a byte of a room.
+    /// The device's address of the byte at an offset of the buffers.
     pub fn device_address(&self, at: usize) -> u64 {
         self.memory.device + at as u64
     }
 
-    /// The next number: of what is enqueued next. It ends when the last of these is dropped.
-    pub fn issue(self: &Arc<Self>, timeline: Timeline) -> Arc<Number> {
+    /// Issues the next value of a timeline, for the item that is enqueued next. The value completes
+    /// when its last reference is dropped.
+    pub fn issue(self: &Arc<Self>, timeline: Timeline) -> Arc<PendingValue> {
         self.in_use.fetch_add(1, Ordering::SeqCst);
-        let point = TimelineValue { timeline, value: self.numbered(timeline).issue() };
-        Arc::new(Number { staging: Arc::clone(self), point, is_held: AtomicBool::new(false) })
+        let point = TimelineValue { timeline, value: self.timeline(timeline).issue() };
+        let is_held = AtomicBool::new(false);
+        Arc::new(PendingValue { staging: Arc::clone(self), point, is_held })
     }
 
-    fn numbered(&self, timeline: Timeline) -> &TimelineState {
+    fn timeline(&self, timeline: Timeline) -> &TimelineState {
         match timeline {
             Timeline::Pieces => &self.pieces,
             Timeline::Whole => &self.whole,
         }
     }
 
-    /// Where the device says that it has come to the number.
+    /// The semaphore that the device raises to the value when it has copied the data in.
     pub fn start(&self, point: TimelineValue) -> &TimelineSemaphore {
-        &self.numbered(point.timeline).start
+        &self.timeline(point.timeline).start
     }
 
-    /// Where it awaits that the number has ended.
+    /// The semaphore on which the device waits until the value has completed.
     pub fn done(&self, point: TimelineValue) -> &TimelineSemaphore {
-        &self.numbered(point.timeline).done
+        &self.timeline(point.timeline).done
     }
 
-    /// Lets the device go on with all that was issued, with whatever lies in its rooms.
+    /// Releases all issued values: the device continues, whatever the buffers contain.
     pub fn release(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.is_released.store(true, Ordering::SeqCst);
         if self.pinned().is_some() {
             self.pieces.release();
             self.whole.release();
         }
     }
 
-    /// Whether a stream may wait for something that this process has not ended.
+    /// Whether a stream may wait for a value that this process has not completed.
     pub fn holds_a_stream(&self) -> bool {
-        !self.is_over() && (self.pieces.has_unended() || self.whole.has_unended())
+        !self.is_released() && (self.pieces.has_pending() || self.whole.has_pending())
     }
 
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
+    fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::SeqCst)
     }
 
-    /// Has the device say, with `tell`, when it has done all that was enqueued so far. One thread
-    /// at a time.
-    pub fn retire(&self, tell: impl FnOnce(&TimelineSemaphore, u32) -> Result<()>) -> Result<()> {
+    /// Calls `enqueue_write`, which makes the device report when it has executed all work that was
+    /// enqueued so far. Must not be called by two threads at once.
+    pub fn retire(
+        &self,
+        enqueue_write: impl FnOnce(&TimelineSemaphore, u32) -> Result<()>,
+    ) -> Result<()> {
         let next = self.expected.load(Ordering::SeqCst).wrapping_add(1);
-        tell(&self.retired, next)?;
+        enqueue_write(&self.retired, next)?;
         self.expected.store(next, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Nobody will ever know when the device needs it no more.
-    pub fn lose(&self) {
+    /// Marks the memory as lost: no thread can ever know when the device stops using it.
+    pub fn mark_lost(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
     }
 
@@ -241,7 +250,7 @@ impl Staging {
         self.is_lost.load(Ordering::SeqCst)
     }
 
-    /// Whether neither the device nor this process needs it any more.
+    /// Whether neither the device nor this process uses the memory any more.
     pub fn is_idle(&self) -> bool {
         let pinned = self.pinned();
         if pinned.is_none() {
@@ -251,82 +260,80 @@ impl Staging {
         has_retired && !self.is_lost() && self.in_use.load(Ordering::SeqCst) == 0
     }
 
-    /// Takes the memory out, for whoever frees it or uses it anew. It is idle, and nothing is
-    /// issued any more.
+    /// Takes the memory out, to free or to reuse it. It must be idle, and nothing may be issued
+    /// any more.
     pub fn take(&self) -> Option<Pinned> {
         self.pinned().take()
     }
 
-    /// Whether it has memory of which that is true.
-    pub fn is_there(&self, is_there: impl FnOnce(&Pinned) -> bool) -> bool {
-        self.pinned().as_ref().is_some_and(is_there)
+    /// Whether the memory was not taken out, and `predicate` is true of it.
+    pub fn holds_memory(&self, predicate: impl FnOnce(&Pinned) -> bool) -> bool {
+        self.pinned().as_ref().is_some_and(predicate)
     }
 
-    /// While this is held the memory is not freed.
+    /// Locks the memory: it is not freed while the guard lives.
     fn pinned(&self) -> MutexGuard<'_, Option<Pinned>> {
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Something enqueued that has not ended.
-pub struct Number {
+/// An issued value that has not completed.
+pub struct PendingValue {
     staging: Arc<Staging>,
     pub point: TimelineValue,
     is_held: AtomicBool,
 }
 
-impl Number {
-    pub fn staging(&self) -> &Arc<Staging> {
-        &self.staging
-    }
-
-    /// Waits until the device has copied in what this needs, and lends its room. `None` if
-    /// `is_over` or the memory was released first. Others that share the value are lent other
-    /// parts.
+impl PendingValue {
+    /// Waits until the device has copied the data in, and lends a part of the buffers. `None` if
+    /// `is_cancelled`, or if all values were released first. Users of one value must ask for parts
+    /// that do not overlap.
     pub async fn lend(
         self: &Arc<Self>,
         buffer: Range<usize>,
-        is_over: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Option<Lent> {
+        is_cancelled: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Option<LentBuffer> {
         let staging = Arc::clone(&self.staging);
-        let over = move || staging.is_over() || is_over();
-        let has_reached = reach(*self.staging.start(self.point), self.point.value, over).await;
-        (has_reached && !self.staging.is_over()).then(|| Lent { number: Arc::clone(self), buffer })
+        let is_cancelled = move || staging.is_released() || is_cancelled();
+        let start = *self.staging.start(self.point);
+        let has_started = reach(start, self.point.value, is_cancelled).await;
+        let is_lent = has_started && !self.staging.is_released();
+        is_lent.then(|| LentBuffer { value: Arc::clone(self), buffer })
     }
 
-    /// It will never end by itself: the device is held until all is released.
+    /// Keeps the value from completing: its stream waits until all values are released.
     pub fn hold(&self) {
         self.is_held.store(true, Ordering::SeqCst);
     }
 }
 
-impl Drop for Number {
+impl Drop for PendingValue {
     fn drop(&mut self) {
         if !self.is_held.load(Ordering::SeqCst) {
-            self.staging.numbered(self.point.timeline).end(self.point.value);
+            self.staging.timeline(self.point.timeline).complete(self.point.value);
         }
         self.staging.in_use.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// A room between its number's beginning and end.
-pub struct Lent {
-    number: Arc<Number>,
+/// A part of the buffers, between the start and the completion of its value.
+pub struct LentBuffer {
+    value: Arc<PendingValue>,
     buffer: Range<usize>,
 }
 
-impl Lent {
+impl LentBuffer {
     pub fn memory(&mut self) -> &mut [u8] {
-        let StagingMemory { host, .. } = self.number.staging.memory;
+        let StagingMemory { host, .. } = self.value.staging.memory;
         let Range { start, end } = self.buffer;
-        // SAFETY: rooms lie behind the beginning of the pinned block, which is freed when none is
-        // lent.
+        // SAFETY: inside the pinned block, behind its semaphores; the block is not freed while a
+        // part of it is lent.
         let begin = unsafe { host.add(start) };
-        // SAFETY: the number has come, so that the device has written the room and touches it again
-        // when the number has ended; until then nobody else is lent this part. If all was released
-        // meanwhile, because the communicator was aborted, the device may copy from and to these
-        // bytes at any time: no Rust code does, they are numbers of which any pattern is one, and
-        // nobody takes the result for one.
+        // SAFETY: the value has started, so the device has written the buffer, and accesses it
+        // again only after the value has completed; until then no other thread is lent this part.
+        // If all values were released meanwhile, because the communicator was aborted, the device
+        // may copy from and to these bytes at any time. No Rust code does, every bit pattern of
+        // the bytes is valid, and the result is not used.
         unsafe { std::slice::from_raw_parts_mut(begin, end - start) }
     }
 }

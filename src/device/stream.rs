@@ -1,41 +1,43 @@
-//! Work that is put on a stream of the caller's, done in its order.
+//! Enqueues work on a CUDA stream of the caller.
 //!
-//! Leaves to others what the work is part of. Invariant: each call returns before its work is done,
-//! except `synchronize`, and a copy from or to plain memory, for which the driver may wait.
+//! Leaves to others what the work is part of. Invariant: each function returns before the device
+//! has executed the work, except `synchronize`, and a copy from or to plain memory, for which the
+//! driver may wait.
 
-use crate::device::calls::{Capture, CudaStream, DriverRows, Event, Told};
+use crate::device::calls::{Capture, CudaStream, DriverRows, Event, OrCudaError};
 use crate::device::context::EnteredContext;
 use crate::device::pinned::TimelineSemaphore;
 use crate::error::{Error, Result};
 
-/// The driver takes rows that are less far apart than this.
+/// The driver accepts pitches below this.
 const PITCH_LIMIT: usize = 1 << 31;
 
 impl EnteredContext<'_> {
-    /// A graph would replay the numbers that a call writes and awaits, by then long passed.
+    /// Fails if the stream is being captured. A graph would replay the values that a call writes
+    /// and awaits, which the semaphores have then long passed.
     pub fn check_not_capturing(&self, stream: CudaStream) -> Result<()> {
-        let text = match self.driver().capture(stream).told()? {
+        let text = match self.driver().capture(stream).or_cuda_error()? {
             Capture::None => return Ok(()),
             Capture::Active => "the stream is being captured into a CUDA graph",
             Capture::Implicit => {
                 "the default stream cannot be used while another stream, for which it would wait, \
-                 is being \
-                 captured into a CUDA graph"
+                 is being captured into a CUDA graph"
             }
         };
         Err(Error::Usage(format!("{text}; calls of nexar cannot be part of one")))
     }
 
-    /// Between any two places that the device reaches: memory of devices, or pinned.
+    /// Enqueues a copy between any two addresses that the device can access: memory of devices, or
+    /// pinned memory.
     pub fn copy(&self, to: u64, from: u64, bytes: usize, stream: CudaStream) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
-        self.driver().copy(to, from, bytes, stream).told()
+        self.driver().copy(to, from, bytes, stream).or_cuda_error()
     }
 
-    /// As `copy`, of `rows` rows of `width` bytes; a pitch is how far apart two rows begin, in
-    /// bytes.
+    /// Enqueues a copy of `rows` rows of `width` bytes. A pitch is the distance between the starts
+    /// of two rows, in bytes.
     #[expect(clippy::too_many_arguments, reason = "two sides, a size and a stream")]
     pub fn copy_rows(
         &self,
@@ -56,7 +58,7 @@ impl EnteredContext<'_> {
         if to_pitch < PITCH_LIMIT && from_pitch < PITCH_LIMIT {
             let to = DriverRows { address: to, pitch: to_pitch };
             let from = DriverRows { address: from, pitch: from_pitch };
-            return self.driver().copy_rows(to, from, width, rows, stream).told();
+            return self.driver().copy_rows(to, from, width, rows, stream).or_cuda_error();
         }
         let row = |start: u64, pitch: usize, row: usize| start + (pitch * row) as u64;
         (0..rows).try_for_each(|n| {
@@ -64,52 +66,52 @@ impl EnteredContext<'_> {
         })
     }
 
-    /// A reader that sees the value sees everything that the stream did before.
+    /// Enqueues a write of a value. A reader that sees the value sees everything that the stream
+    /// has written before.
     pub fn write_value(
         &self,
         semaphore: &TimelineSemaphore,
         value: u32,
         stream: CudaStream,
     ) -> Result<()> {
-        self.driver().write_value(semaphore.device_address(), value, stream).told()
+        self.driver().write_value(semaphore.device_address(), value, stream).or_cuda_error()
     }
 
-    /// Waits in stream order until the cell, counted cyclically, has come to the value.
+    /// Enqueues a wait until the semaphore has reached the value, compared modulo 2^32.
     pub fn wait_value(
         &self,
         semaphore: &TimelineSemaphore,
         value: u32,
         stream: CudaStream,
     ) -> Result<()> {
-        self.driver().wait_value(semaphore.device_address(), value, stream).told()
+        self.driver().wait_value(semaphore.device_address(), value, stream).or_cuda_error()
     }
 
-    /// Waits here until the stream has done all that was put on it, also while another is being
-    /// captured.
+    /// Blocks the caller until the stream has executed all enqueued work. Allowed also while
+    /// another stream is being captured.
     pub fn synchronize(&self, stream: CudaStream) -> Result<()> {
-        let _relaxed = self.relax().told()?;
-        self.driver().synchronize(stream).told()
+        let _relaxed = self.relax().or_cuda_error()?;
+        self.driver().synchronize(stream).or_cuda_error()
     }
 
-    /// Whether the stream has done all that was put on it. Fails if it never will.
+    /// Whether the stream has executed all enqueued work. Fails if it never will.
     pub fn is_idle(&self, stream: CudaStream) -> Result<bool> {
-        let _relaxed = self.relax().told()?;
-        self.driver().is_idle(stream).told()
+        let _relaxed = self.relax().or_cuda_error()?;
+        self.driver().is_idle(stream).or_cuda_error()
     }
 
     pub fn record(&self, event: &Event, stream: CudaStream) -> Result<()> {
-        self.driver().record(event, stream).told()
+        self.driver().record(event, stream).or_cuda_error()
     }
 
-    /// Whether the device has come to the event. Fails if it never will.
+    /// Whether the device has reached the event. Fails if it never will.
     pub fn has_happened(&self, event: &Event) -> Result<bool> {
-        let _relaxed = self.relax().told()?;
-        self.driver().has_happened(event).told()
+        let _relaxed = self.relax().or_cuda_error()?;
+        self.driver().has_happened(event).or_cuda_error()
     }
 
-    /// What is put on the stream later waits for what was before the event when it was last
-    /// recorded.
+    /// Makes later work of the stream wait for the work that preceded the last record of the event.
     pub fn wait_event(&self, stream: CudaStream, event: &Event) -> Result<()> {
-        self.driver().wait_event(stream, event).told()
+        self.driver().wait_event(stream, event).or_cuda_error()
     }
 }

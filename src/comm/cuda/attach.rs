@@ -96,8 +96,10 @@ impl Communicator {
     /// Gives it the device that the program has named for it, before any of its ranks can be used.
     pub fn want_device(&self, ordinal: i32) -> Result<()> {
         let _ = self.wanted_device.set(ordinal);
-        let prepare = || match Device::if_there(ordinal)? {
-            Some(device) => self.attach(CudaState::new(Arc::new(device), self.config.cuda_holds)),
+        let prepare = || match Device::find(ordinal)? {
+            Some(device) => {
+                self.attach(CudaState::new(Arc::new(device), self.config.cuda_hold_on_error))
+            }
             None => Ok(()),
         };
         prepare().map_err(|cause| unusable(self.me().rank, &cause))
@@ -121,7 +123,7 @@ impl Communicator {
         let current =
             Device::current()?.filter(|here| expected.is_none_or(|it| it == here.ordinal()));
         let device = current.map_or_else(|| Device::primary(expected.unwrap_or(0)), Ok)?;
-        self.attach(CudaState::new_in_call(Arc::new(device), self.config.cuda_holds))?;
+        self.attach(CudaState::new_in_call(Arc::new(device), self.config.cuda_hold_on_error))?;
         // A thread that ends the communicator closes its device, unless it looked before there was
         // one.
         if let (false, Some(cuda)) = (self.is_open(), self.cuda.get()) {
@@ -140,7 +142,11 @@ pub struct Prepared(Option<Result<Arc<CudaState>>>);
 impl Prepared {
     pub fn new(device: CurrentDevice, config: &Config) -> Self {
         let device = device.transpose();
-        Self(device.map(|device| device.and_then(|one| CudaState::new(one, config.cuda_holds))))
+        Self(
+            device.map(|device| {
+                device.and_then(|one| CudaState::new(one, config.cuda_hold_on_error))
+            }),
+        )
     }
 
     /// Why the device cannot be used. The other ranks receive this once the ranks have met.

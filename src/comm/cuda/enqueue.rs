@@ -1,12 +1,13 @@
 //! Puts operations on CUDA streams: a call alone, or those of a group.
 //!
 //! An operation takes one of three routes. Ring: the pieces of a cut collective, and collectives no
-//! larger than a piece, through a ring of slots, a few ahead. Whole: messages and uncut
-//! collectives, copied in before the first wait. Blocking: what does not fit; the caller copies and
-//! waits. Leaves to `staged` what an operation does between its copies. Invariants: operations get
-//! their sequence numbers in the order of their calls; before the first wait on a stream is
-//! everything that other ranks need from this one to end it; once operations have begun, a failure
-//! of the driver fails their communicators and releases their streams.
+//! larger than a piece, pass through a ring of slots, a few ahead. Whole: messages and larger uncut
+//! collectives are copied in before the first wait. Blocking: the caller copies and waits, if the
+//! staging buffer is too small or streams cannot wait. Leaves to `staged` what an operation does
+//! between its copies. Invariants: operations get their sequence numbers in the order of their
+//! calls; everything that other ranks need from this one to complete a wait is enqueued before that
+//! wait; once operations have begun, a failure of the driver fails their communicators and releases
+//! their streams.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::comm::run::{HostRequest, Stream, Work, begin};
 use crate::comm::{Communicator, Request};
 use crate::cut::Cut;
-use crate::device::staging::{Number, SLOTS, Timeline, TimelineValue};
+use crate::device::staging::{PendingValue, SLOTS, Timeline, TimelineValue};
 use crate::device::{CudaStream, Device, EnteredContext};
 use crate::error::{Error, Result};
 use crate::rank::RankOf;
@@ -50,9 +51,9 @@ struct PlannedOnCuda {
 enum Route {
     /// Piece by piece, through the slots of the staging buffer.
     Ring,
-    /// At once, through the rest of the staging buffer.
+    /// As a whole, through the rest of the staging buffer.
     Whole,
-    /// At once, while the caller waits.
+    /// As a whole, while the caller waits.
     Blocking,
 }
 
@@ -61,7 +62,7 @@ struct CommPlan<'a> {
     cuda: &'a Arc<CudaState>,
     device: Arc<Device>,
     order: MutexGuard<'a, Order>,
-    /// What is copied in before the steps and copied out behind them, by stream.
+    /// Copies in before the steps and copies out after them, by stream.
     whole: Vec<Whole>,
     /// How many bytes of the staging buffer `whole` has taken.
     taken: usize,
@@ -71,28 +72,28 @@ struct CommPlan<'a> {
 
 struct Whole {
     stream: CudaStream,
-    number: Arc<Number>,
+    value: Arc<PendingValue>,
     fetch: Vec<CopyRows>,
     store: Vec<CopyRows>,
 }
 
-/// What is put on a stream for a piece.
+/// A step that is enqueued on a stream for a piece.
 enum EnqueueStep {
-    /// Copies its data in, then signals its number.
+    /// Copies the data in, then writes the value to `start`.
     Front(CudaStream, TimelineValue, Vec<CopyRows>),
-    /// Waits for its number, then copies its result out.
+    /// Waits until `done` has reached the value, then copies the result out.
     Back(CudaStream, TimelineValue, Vec<CopyRows>),
     /// Takes the turn of a piece that takes another route here, and perhaps not on other ranks.
     Skipped,
 }
 
-/// An operation that was enqueued, for the text of an error.
+/// An enqueued operation, for error texts.
 struct Enqueued {
     communicator: Arc<Communicator>,
     what: String,
 }
 
-/// An operation that the caller waits for, and what the caller then copies out.
+/// An operation that the caller waits for, and the copies out that the caller then executes.
 struct Blocking {
     enqueued: Enqueued,
     cuda: Arc<CudaState>,
@@ -110,7 +111,7 @@ pub fn enqueue_all(requests: Vec<Request>) -> Result<()> {
     // A caller that waited for lack of memory has drained its streams: memory may be allocated now.
     cudas.iter().filter(|cuda| !cuda.has_memory()).for_each(|cuda| cuda.get_memory());
     // A communicator that ended meanwhile may not have been able to wait for this call.
-    cudas.iter().for_each(|cuda| cuda.give_back(Duration::ZERO));
+    cudas.iter().for_each(|cuda| cuda.release_if_ended(Duration::ZERO));
     result
 }
 
@@ -154,7 +155,7 @@ fn enqueue_on(
         faults.into_iter().next().unwrap_or(error)
     });
     drop((plans, enqueuing));
-    // A thread that aborted meanwhile did not know of these numbers.
+    // A thread that aborted meanwhile may not have released the values issued here.
     for one in enqueued.iter().filter(|one| one.communicator.is_aborted()) {
         if let Some(cuda) = one.communicator.cuda.get() {
             cuda.release();
@@ -252,8 +253,8 @@ fn plan(
     Ok(Planned::Cuda(PlannedOnCuda { communicator, plan, stream, work, cut, layouts, route }))
 }
 
-/// Stages the operations that are not cut: they come first in the order of numbers. Returns the one
-/// piece of each, and none for a request on host memory or on the ring.
+/// Stages the operations that are not cut, before those of the ring. Returns the one piece of each,
+/// and none for a request on host memory or on the ring.
 fn stage_uncut(
     planned: &mut [Planned],
     plans: &mut [CommPlan<'_>],
@@ -275,15 +276,15 @@ fn stage_one(
     plan: &mut CommPlan<'_>,
     blocking: &mut Vec<Blocking>,
 ) -> Result<StagedPiece> {
-    let layout = planned.layouts.pop().expect("what is not cut has one layout");
+    let layout = planned.layouts.pop().expect("an uncut operation has one layout");
     let start = plan.taken.next_multiple_of(64);
     if let (Route::Whole, Some(staging)) = (planned.route, plan.cuda.staging()) {
         let all = staging.whole();
         if start + layout.bytes <= all.len() {
             plan.taken = start + layout.bytes;
             let range = all.start + start..all.start + start + layout.bytes;
-            let number = plan.whole_on(planned.stream, &layout, range.start);
-            return Ok(StagedPiece { layout, host: StagedMemory::Pinned { number, range } });
+            let value = plan.whole_on(planned.stream, &layout, range.start);
+            return Ok(StagedPiece { layout, host: StagedMemory::Pinned { value, range } });
         }
         planned.route = Route::Blocking;
         plan.cuda.log_that_callers_wait(layout.bytes);
@@ -333,10 +334,10 @@ fn put_all(plans: &mut [CommPlan<'_>]) -> Result<()> {
     plans.iter_mut().try_for_each(CommPlan::end)
 }
 
-/// Puts the steps of all plans on streams by turns. No wait of one communicator is then before what
-/// another rank needs of the others to end it, in whatever order that rank names its communicators.
-/// A turn waits for what an earlier turn has copied in, so all ranks must count turns alike, also
-/// for collectives that take another route here.
+/// Puts the steps of all plans on streams, in turns. Ranks may then name their communicators in any
+/// order: no wait for one communicator precedes a copy that another rank needs to complete that
+/// wait. A turn waits for data that an earlier turn has copied in, so all ranks must count the same
+/// turns, also for collectives that take another route here.
 fn interleave(plans: &mut [CommPlan<'_>]) -> Result<()> {
     let mut is_first = true;
     while plans.iter().any(|plan| !plan.steps.is_empty()) {
@@ -387,24 +388,25 @@ impl<'a> CommPlan<'a> {
         Ok(memory)
     }
 
-    /// Adds an operation to what is copied in on a stream before the steps. Returns its number.
+    /// Adds the copies of an operation to those of the route Whole on this stream. Returns the
+    /// value that they share.
     fn whole_on(
         &mut self,
         stream: CudaStream,
         layout: &StagingLayout,
         start: usize,
-    ) -> Arc<Number> {
+    ) -> Arc<PendingValue> {
         let staging = self.cuda.staging().expect("the route Whole needs a staging buffer");
         let index =
             self.whole.iter().position(|whole| whole.stream == stream).unwrap_or_else(|| {
-                let number = staging.issue(Timeline::Whole);
-                self.whole.push(Whole { stream, number, fetch: Vec::new(), store: Vec::new() });
+                let value = staging.issue(Timeline::Whole);
+                self.whole.push(Whole { stream, value, fetch: Vec::new(), store: Vec::new() });
                 self.whole.len() - 1
             });
         let whole = &mut self.whole[index];
         whole.fetch.extend(layout.fetch.iter().map(|rows| rows.moved(start)));
         whole.store.extend(layout.store.iter().map(|rows| rows.moved(start)));
-        Arc::clone(&whole.number)
+        Arc::clone(&whole.value)
     }
 
     /// Adds the steps of pieces to the ring. A slot is reused when the result in it was copied out.
@@ -416,12 +418,12 @@ impl<'a> CommPlan<'a> {
             if index >= SLOTS {
                 self.steps.extend(backs.pop_front());
             }
-            let (number, range) = (staging.issue(Timeline::Pieces), staging.slot(index));
+            let (value, range) = (staging.issue(Timeline::Pieces), staging.slot(index));
             let moved =
                 |rows: &[CopyRows]| rows.iter().map(|rows| rows.moved(range.start)).collect();
-            self.steps.push_back(EnqueueStep::Front(stream, number.point, moved(&layout.fetch)));
-            backs.push_back(EnqueueStep::Back(stream, number.point, moved(&layout.store)));
-            pieces.push_back(StagedPiece { layout, host: StagedMemory::Pinned { number, range } });
+            self.steps.push_back(EnqueueStep::Front(stream, value.point, moved(&layout.fetch)));
+            backs.push_back(EnqueueStep::Back(stream, value.point, moved(&layout.store)));
+            pieces.push_back(StagedPiece { layout, host: StagedMemory::Pinned { value, range } });
         }
         self.steps.extend(backs);
         pieces
@@ -435,20 +437,20 @@ impl<'a> CommPlan<'a> {
         }
     }
 
-    /// Copies in what is staged as a whole.
+    /// Enqueues the copies in of the route Whole.
     fn begin(&mut self) -> Result<()> {
         let device = Arc::clone(&self.device);
         let entered = device.enter()?;
         for index in 0..self.whole.len() {
-            let Whole { stream, ref number, ref fetch, .. } = self.whole[index];
-            let step = EnqueueStep::Front(stream, number.point, fetch.clone());
+            let Whole { stream, ref value, ref fetch, .. } = self.whole[index];
+            let step = EnqueueStep::Front(stream, value.point, fetch.clone());
             self.put(&entered, step)?;
         }
         Ok(())
     }
 
-    /// Puts on streams the steps up to the next wait; but for the first turn, the wait before them
-    /// too.
+    /// Enqueues the steps up to the next wait. Except in the first turn, enqueues the wait before
+    /// them first.
     fn take_turn(&mut self, is_first: bool) -> Result<()> {
         let device = Arc::clone(&self.device);
         let entered = device.enter()?;
@@ -463,13 +465,13 @@ impl<'a> CommPlan<'a> {
         Ok(())
     }
 
-    /// Copies out what was staged as a whole, and ends the series of steps.
+    /// Enqueues the copies out of the route Whole, and ends the series of steps.
     fn end(&mut self) -> Result<()> {
         let device = Arc::clone(&self.device);
         let entered = device.enter()?;
         for whole in std::mem::take(&mut self.whole) {
-            let step = EnqueueStep::Back(whole.stream, whole.number.point, whole.store);
-            drop(whole.number); // the pieces hold it too
+            let step = EnqueueStep::Back(whole.stream, whole.value.point, whole.store);
+            drop(whole.value); // the pieces hold it too
             self.put(&entered, step)?;
         }
         self.cuda.rest(&mut self.order, &entered)
@@ -498,9 +500,8 @@ impl<'a> CommPlan<'a> {
     }
 }
 
-/// Waits for everything that the program has put on the stream, at most for the timeout of a call:
-/// a copy from or to memory that is not pinned would wait for it inside the driver, without a
-/// limit.
+/// Waits until the stream has executed all enqueued work, at most for the timeout of a call. A copy
+/// from or to memory that is not pinned would wait for it inside the driver, without a limit.
 fn wait_for_stream(
     communicator: &Communicator,
     entered: &EnteredContext<'_>,
@@ -513,7 +514,7 @@ fn wait_for_stream(
             return Err(communicator.as_reported(fault));
         }
         if Instant::now() >= until {
-            let blame = "the stream has not come to it".to_owned();
+            let blame = "the stream has not reached it".to_owned();
             return Err(Error::Timeout { limit_ms: limit.as_millis(), blame });
         }
         std::thread::sleep(STREAM_POLL);

@@ -1,8 +1,8 @@
 //! Where the buffers of an operation are staged in host memory, and which bytes are copied.
 //!
 //! Slices of device memory are only addresses here: nothing reads or writes through them. Leaves to
-//! `enqueue` when the copies are done. Invariants: what an operation reads is copied in before it,
-//! what it writes is copied out after it, and no other byte of the caller is changed; the staged
+//! `enqueue` when the copies are executed. Invariants: an operation's input is copied in before it,
+//! its output is copied out after it, and no other byte of the caller is changed; the staged
 //! buffers of one operation never overlap.
 
 use std::ops::Range;
@@ -102,14 +102,15 @@ impl StagingLayout {
     pub fn of(op: &Op<'_>, me: RankOf, device: &OnDevice) -> Self {
         let mut layout = Self::default();
         for bucket in &op.memory.buckets {
-            let room = device.has(bucket).then(|| {
-                // Side by side: many of them must fit where one of their length does.
-                let room = layout.bytes..layout.bytes + bucket.len();
-                layout.bytes = room.end;
-                layout.fetch.push(CopyRows::one(bucket, room.start));
-                room
+            let staged = device.has(bucket).then(|| {
+                // Not aligned: a piece of many buckets must fit a slot as one buffer of their total
+                // length does.
+                let range = layout.bytes..layout.bytes + bucket.len();
+                layout.bytes = range.end;
+                layout.fetch.push(CopyRows::one(bucket, range.start));
+                range
             });
-            layout.buckets.push(room);
+            layout.buckets.push(staged);
         }
         layout.store = layout.fetch.clone();
         if let Some(uses) = Use::of(op, me) {
@@ -190,7 +191,7 @@ impl StagingLayout {
         start..self.bytes
     }
 
-    /// The operation, with host memory in the place of device memory.
+    /// Replaces the device memory of an operation by the staged host memory.
     pub fn apply<'a>(&self, mut op: Op<'a>, memory: &'a mut [u8]) -> Op<'a> {
         if let Some(range) = &self.scalar {
             let mut scalar = [0; 8];
@@ -235,10 +236,10 @@ impl StagingLayout {
         buckets: Vec<&'a mut [u8]>,
         memory: &'a mut [u8],
     ) -> Vec<&'a mut [u8]> {
-        let rooms: Vec<_> =
-            self.buckets.iter().map(|room| room.clone().unwrap_or_default()).collect();
-        let both = buckets.into_iter().zip(blocks::cut(memory, &rooms)).zip(&self.buckets);
-        let chosen = both.map(|((own, staged), room)| match room {
+        let ranges: Vec<_> =
+            self.buckets.iter().map(|range| range.clone().unwrap_or_default()).collect();
+        let both = buckets.into_iter().zip(blocks::cut(memory, &ranges)).zip(&self.buckets);
+        let chosen = both.map(|((own, staged), range)| match range {
             Some(_) => staged,
             None => own,
         });
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn two_buffers_of_a_device_have_one_room_if_the_result_takes_that_of_the_input() {
+    fn two_linear_buffers_of_a_device_share_one_staging_buffer() {
         let (input, mut output) = ([1; 100], [2; 100]);
         let (device, ranges) = (on(&[&input, &output]), (range_of(&input), range_of(&output)));
         let buffers = Buffers::Apart { input: &input, output: &mut output };
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_host_memory_stays_there() {
+    fn buffers_in_host_memory_are_not_staged() {
         let (input, mut output) = ([1; 100], [2; 100]);
         let device = on(&[&output]);
         let buffers = Buffers::Apart { input: &input, output: &mut output };
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_with_gaps_are_packed_and_only_what_is_used_is_copied() {
+    fn blocks_with_gaps_are_packed_and_only_used_blocks_are_copied() {
         let mut both = [0; 90];
         let (device, range) = (on(&[&both]), range_of(&both));
         let blocks = Blocks::at(vec![0..20, 30..50, 60..80]);
@@ -402,7 +403,7 @@ mod tests {
         let layout = StagingLayout::of(&op, ME, &device);
         assert_eq!(layout.bytes, 60);
         assert_eq!(copies(&layout.fetch, range.clone()), [(30..50, 20)]);
-        assert_eq!(layout.store.len(), 1, "even distances are one copy");
+        assert_eq!(layout.store.len(), 1, "rows at equal distances are one copy");
         assert_eq!(copies(&layout.store, range), [(0..20, 0), (30..50, 20), (60..80, 40)]);
         let mut memory = [9; 60];
         let OpMemory { received, buffers, .. } = layout.apply(op, &mut memory).memory;
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_gets_nothing_stores_nothing() {
+    fn a_rank_without_a_result_stores_nothing() {
         let (input, mut output) = ([1; 8], [2; 8]);
         let device = on(&[&input, &output]);
         let function = std::sync::Arc::new(|_: &[u8], _: &mut [u8]| {});
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_one_copy_only_where_their_distances_are_even() {
+    fn rows_are_merged_only_if_their_distances_are_equal() {
         let row = |device, host, width| CopyRows::at(device, width, host);
         let even = merged(&[row(100, 0, 8), row(150, 8, 8), row(200, 16, 8)]);
         assert_eq!((even.len(), even[0].count, even[0].device_pitch), (1, 3, 50));

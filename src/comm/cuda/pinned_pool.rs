@@ -27,7 +27,7 @@ struct Pooled {
 impl Pooled {
     /// Whether the memory still exists. If the program has reset the device, nothing may read it.
     fn exists(&self) -> bool {
-        self.staging.is_there(|pinned| self.device.still_has(pinned))
+        self.staging.holds_memory(|pinned| self.device.still_owns(pinned))
     }
 }
 
@@ -36,8 +36,8 @@ fn pool() -> MutexGuard<'static, Vec<Pooled>> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps the memory of a communicator that has ended.
-pub fn keep(staging: Arc<Staging>, device: Arc<Device>) {
+/// Adds the memory of a communicator that has ended.
+pub fn add(staging: Arc<Staging>, device: Arc<Device>) {
     pool().push(Pooled { staging, device });
 }
 

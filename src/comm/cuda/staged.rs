@@ -16,7 +16,7 @@ use crate::collective::{self, Exchange};
 use crate::comm::Communicator;
 use crate::comm::run::{Operation, Ticket, Work, in_turn, perform_in_pieces, receive};
 use crate::cut::Cut;
-use crate::device::staging::{Lent, Number};
+use crate::device::staging::{LentBuffer, PendingValue};
 use crate::error::{Error, Result};
 use crate::messaging;
 use crate::op::Op;
@@ -38,14 +38,14 @@ pub struct StagedPiece {
 pub enum StagedMemory {
     /// The device copies its data in and out, in stream order. `range`: the part of the staging
     /// buffer.
-    Pinned { number: Arc<Number>, range: Range<usize> },
+    Pinned { value: Arc<PendingValue>, range: Range<usize> },
     /// The caller copies, and waits.
     Plain(Arc<Mutex<Vec<u8>>>),
 }
 
 /// Host memory while an operation uses it.
 enum Borrowed {
-    Pinned(Lent),
+    Pinned(LentBuffer),
     Plain { memory: Vec<u8>, owner: Arc<Mutex<Vec<u8>>> },
 }
 
@@ -154,8 +154,8 @@ impl<'a> Staged<'a> {
     /// The memory of the next piece, when the device has filled it. `None` if there is none.
     async fn lend(&self, ticket: &Ticket) -> Result<Option<Borrowed>> {
         let Some(piece) = self.pieces.front() else { return Ok(None) };
-        let (number, range) = match &piece.host {
-            StagedMemory::Pinned { number, range } => (number, range),
+        let (value, range) = match &piece.host {
+            StagedMemory::Pinned { value, range } => (value, range),
             StagedMemory::Plain(owner) => {
                 let memory =
                     std::mem::take(&mut *owner.lock().unwrap_or_else(PoisonError::into_inner));
@@ -163,8 +163,8 @@ impl<'a> Staged<'a> {
             }
         };
         let communicator = Arc::clone(&ticket.communicator);
-        let is_over = move || communicator.mesh.membership.fault().is_some();
-        match number.lend(range.clone(), is_over).await {
+        let is_cancelled = move || communicator.mesh.membership.fault().is_some();
+        match value.lend(range.clone(), is_cancelled).await {
             Some(lent) => Ok(Some(Borrowed::Pinned(lent))),
             None => Err(ticket.communicator.mesh.membership.fault().unwrap_or(Error::Aborted)),
         }
@@ -210,20 +210,20 @@ impl Drop for Staged<'_> {
         let pieces = std::mem::take(&mut self.pieces).into_iter();
         let unexecuted: Vec<_> = pieces
             .filter_map(|StagedPiece { layout, host }| match host {
-                StagedMemory::Pinned { number, range } => Some((layout, number, range)),
+                StagedMemory::Pinned { value, range } => Some((layout, value, range)),
                 StagedMemory::Plain(_) => None,
             })
             .collect();
         if self.holds {
-            unexecuted.into_iter().for_each(|(_, number, _)| number.hold());
+            unexecuted.into_iter().for_each(|(_, value, _)| value.hold());
             return;
         }
         if unexecuted.is_empty() {
             return;
         }
         let spoiling = async move {
-            for (layout, number, range) in unexecuted {
-                if let Some(mut lent) = number.lend(range, || false).await {
+            for (layout, value, range) in unexecuted {
+                if let Some(mut lent) = value.lend(range, || false).await {
                     let memory = lent.memory();
                     layout.stored().for_each(|range| memory[range].fill(SPOILT));
                 }
@@ -231,7 +231,7 @@ impl Drop for Staged<'_> {
         };
         match runtime::io(1) {
             Ok(io) => drop(io.spawn(spoiling)),
-            Err(_) => drop(spoiling), // and with it the numbers, which releases the device
+            Err(_) => drop(spoiling), // and with it the values, which releases the device
         }
     }
 }

@@ -7,7 +7,7 @@
 //!   whichever streams;
 //! - the driver is called by threads of the program, and by the thread that creates communicators
 //!   in the background;
-//! - pinned memory is given back when no stream needs it, and only then.
+//! - pinned memory is freed or reused only when no stream uses it any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -67,7 +67,7 @@ pub struct CudaState {
     /// Executes what was enqueued.
     worker: Arc<Stream>,
     /// `None`: streams of the device cannot wait on memory, so callers wait. Callers also wait
-    /// while it is not set: a stream of this process was inside a call at every attempt to
+    /// while it is not set, because a stream of this process was inside a call at every attempt to
     /// allocate.
     staging: OnceLock<Option<Arc<Staging>>>,
     getting_memory: Mutex<()>,
@@ -78,11 +78,11 @@ pub struct CudaState {
     has_logged_wait: AtomicBool,
 }
 
-/// Dropping the last reference to a device calls the driver, which no thread of ours may do. So the
-/// thread that ends its use takes it out.
+/// The use of the device. Dropping the last reference to a device calls the driver, which the
+/// library's own threads must not do. So the thread of the program that ends the use takes it out.
 enum DeviceUse {
     Open(Arc<Device>),
-    /// The communicator has ended. The next thread that locks the order gives everything back.
+    /// The communicator has ended. The next thread that locks the order releases everything.
     Ending(Arc<Device>, Ending),
     Ended,
 }
@@ -111,9 +111,9 @@ impl CudaState {
         };
         if staging.get().is_none() {
             warn!(
-                "device {ordinal}: no pinned memory is allocated while a stream of this process is \
-                 inside a call; until it can be, calls on memory of the device return when they \
-                 have ended"
+                "device {ordinal}: pinned memory cannot be allocated while a stream of this \
+                 process is inside a call; until then, calls on memory of the device return only \
+                 when they have completed"
             );
         }
         Ok(Arc::new(Self {
@@ -146,11 +146,11 @@ impl CudaState {
             Ok(None) => return,
             Err(error) => return debug!("device {}: still without memory: {error}", self.ordinal),
         };
-        // Under the lock of `close`: memory that is set later would not be given back.
+        // Under the lock of `close`: memory that is set later would never be released.
         let device_use = self.device_use();
         match (&*device_use, staging) {
             (DeviceUse::Open(_), staging) => _ = self.staging.set(staging),
-            (_, Some(staging)) => pinned_pool::keep(staging, device),
+            (_, Some(staging)) => pinned_pool::add(staging, device),
             (_, None) => {}
         }
     }
@@ -220,7 +220,7 @@ impl CudaState {
     pub fn settle(&self, order: &mut Order, device: &Device) {
         let rested = device.enter().and_then(|entered| self.rest(order, &entered));
         if let (Err(_), Some(staging)) = (rested, self.staging()) {
-            staging.lose();
+            staging.mark_lost();
         }
     }
 
@@ -237,8 +237,8 @@ impl CudaState {
         why_broken(&*self.device().ok()?, &order)
     }
 
-    /// Ends the use of the device. Every operation has completed: waits until the device has
-    /// executed its part, and gives everything back.
+    /// Ends the use of the device, after every operation has completed: waits until the device has
+    /// executed its part, and releases everything.
     pub fn close(&self, ending: Ending) {
         self.worker.close();
         let mut device_use = self.device_use();
@@ -246,12 +246,12 @@ impl CudaState {
             *device_use = DeviceUse::Ending(Arc::clone(device), ending);
         }
         drop(device_use);
-        self.give_back(ending.patience());
+        self.release_if_ended(ending.patience());
     }
 
-    /// Gives everything back if the communicator has ended. If a call is blocked in the driver,
-    /// that call gives it back when it continues.
-    pub fn give_back(&self, patience: Duration) {
+    /// Releases everything if the communicator has ended. If a call is blocked in the driver, that
+    /// call does it when it continues.
+    pub fn release_if_ended(&self, patience: Duration) {
         if !matches!(*self.device_use(), DeviceUse::Ending(..)) {
             return;
         }
@@ -264,7 +264,7 @@ impl CudaState {
             }
             wait_for_device(staging, &device, &order, ending.patience());
             if !staging.is_lost() {
-                pinned_pool::keep(Arc::clone(staging), Arc::clone(&device));
+                pinned_pool::add(Arc::clone(staging), Arc::clone(&device));
             }
         }
         if let Some(event) = order.event.take() {
@@ -286,7 +286,7 @@ fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option
     if known == Some(false) {
         return Ok(Some(None));
     }
-    let got = match known.and_then(|_| pinned_pool::take(device)) {
+    let allocated = match known.and_then(|_| pinned_pool::take(device)) {
         Some(pinned) => Some((pinned, None)),
         None => allocation::while_no_stream_waits(patience, || {
             let pinned = entered.allocate(Staging::bytes_of(PIECE))?;
@@ -294,16 +294,16 @@ fn staging_for(device: &Arc<Device>, patience: Patience) -> Result<Option<Option
         })
         .transpose()?,
     };
-    let pinned = match got {
+    let pinned = match allocated {
         None => return Ok(None),
         Some((pinned, None)) => pinned,
         // Outside the exclusive section: the device may be busy for seconds.
         Some((pinned, Some(stream))) => match entered.try_memops(stream, pinned) {
             (true, Some(pinned)) => pinned,
             (true, None) => return Ok(None),
-            (false, settled) => {
-                if let Some(unused) = settled {
-                    pinned_pool::keep(Staging::new(unused, PIECE), Arc::clone(device));
+            (false, unused) => {
+                if let Some(unused) = unused {
+                    pinned_pool::add(Staging::new(unused, PIECE), Arc::clone(device));
                     pinned_pool::free();
                 }
                 return Ok(Some(None));
@@ -328,14 +328,14 @@ fn wait_for_device(staging: &Staging, device: &Device, order: &Order, patience: 
             next_check += DEVICE_POLL;
             if let Some(why) = why_broken(device, order) {
                 warn!("device {ordinal} has broken, its pinned memory is lost: {why}");
-                staging.lose();
+                staging.mark_lost();
                 // Nothing else ends the operations that it has not reached.
                 staging.release();
             }
         }
     }
     if !is_done() {
-        warn!("device {ordinal}: a stream stands still, its pinned memory is kept");
+        warn!("device {ordinal}: a stream makes no progress, its pinned memory is kept");
     }
 }
 
@@ -360,7 +360,7 @@ impl Order {
         let Some(event) = &self.event else { return Ok(()) };
         match self.last {
             None => {}
-            // Between two calls the program may have got another stream with the same handle.
+            // Between two calls the program may have created another stream with the same handle.
             Some(last) if last == stream && !self.is_recorded => {}
             Some(last) => {
                 if !self.is_recorded {

@@ -1,9 +1,9 @@
-//! Operations that have begun and run together: a call alone, or those of a group.
+//! Batches: operations that run together, a call alone or those of a group.
 //!
 //! They may belong to several communicators. Leaves to `work` what each does, and to `watch` their
-//! deadlines. Invariants: every operation is started before any is waited for; each completes by
-//! itself, at the latest at its own deadline; of two batches of streams one is before the other on
-//! every communicator and stream that they share.
+//! deadlines. Invariants: every operation is started before any is waited for; each completes on
+//! its own, at the latest at its own deadline; two batches of streams have the same order on every
+//! communicator and stream that they share.
 
 use std::cell::OnceCell;
 use std::future::Future;
@@ -20,7 +20,7 @@ use crate::transport::{Started, Waiting};
 
 use super::collective::collective;
 use super::stream::Stream;
-use super::stream_order::{StreamPosition, while_nobody_issues};
+use super::stream_order::{StreamPosition, with_issue_lock};
 use super::ticket::Ticket;
 use super::watch::Watch;
 use super::work::Work;
@@ -34,8 +34,8 @@ pub struct HostRequest {
 }
 
 /// Gives all requests their sequence numbers in this order, starts them all, and waits for those
-/// that are on no stream. Returns the error of the first that could not be started, or else that
-/// failed here.
+/// that are on no stream. Returns the first error of a start, else the first of those completed
+/// here.
 pub fn run_batch(requests: Vec<HostRequest>) -> Result<()> {
     let (issued, here) = begin(requests);
     issued.and(here.run())
@@ -45,7 +45,7 @@ pub fn run_batch(requests: Vec<HostRequest>) -> Result<()> {
 /// run the batch of those that are not.
 pub fn begin(requests: Vec<HostRequest>) -> (Result<()>, Batch<'static>) {
     let mut here = Batch::default();
-    let issued = while_nobody_issues(|| issue(requests, &mut here));
+    let issued = with_issue_lock(|| issue(requests, &mut here));
     (issued, here)
 }
 
@@ -66,7 +66,8 @@ fn issue(requests: Vec<HostRequest>, here: &mut Batch<'static>) -> Result<()> {
         };
         result = result.and(added);
     }
-    // After all have their sequence numbers: batches of one group do not wait for each other.
+    // Only now, when all have their sequence numbers: batches of one group must not wait for each
+    // other.
     for (stream, mut batch) in queued {
         batch.join_stream_order();
         stream.push(move || batch.run());
@@ -79,7 +80,7 @@ pub struct Batch<'a> {
     tickets: Vec<Ticket>,
     /// One for each ticket.
     works: Vec<Work<'a>>,
-    /// If it is a batch of a stream: its positions among the stream batches of its communicators.
+    /// For a batch of a stream: its positions in the stream order queues of its communicators.
     positions: Vec<StreamPosition>,
 }
 
@@ -96,7 +97,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Makes it a batch of a stream: later batches of its communicators wait for it.
+    /// Enters the stream order queues of its communicators: their later batches wait for this one.
     fn join_stream_order(&mut self) {
         for ticket in &self.tickets {
             let (communicator, order) = (&ticket.communicator, &ticket.communicator.stream_order);
@@ -118,20 +119,20 @@ impl<'a> Batch<'a> {
         let Self { tickets, works, positions } = self;
         let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
         let waiting = waiting(&tickets, &works);
-        // The first poll is in this order, which fixes the order of messages.
+        // The order of the first polls fixes the order of messages.
         let each =
             tickets.iter().zip(&results).zip(works).map(|((ticket, result), work)| async move {
                 if ticket.behind > 0 {
                     ticket.wait_for_streams().await;
                 }
                 let ended = ticket.end(work.perform(ticket).await);
-                // One that was late has its result already.
+                // A late operation has its result already.
                 let _ = result.set(ended);
             });
         let mut all = Box::pin(join_all(each).map(drop));
         run_to_completion(&tickets, &results, waiting, all.as_mut());
-        // What has not completed has failed its communicator: nothing is sent behind a message that
-        // is broken off here.
+        // Each operation that this drop cancels has failed its communicator, so nothing is sent
+        // behind a message that breaks off here.
         drop(all);
         drop(positions);
         results.into_iter().map(|result| result.into_inner().expect(EACH_HAS_RESULT)).collect()
@@ -176,8 +177,8 @@ fn waiting(tickets: &[Ticket], works: &[Work<'_>]) -> Waiting {
     each.fold(Waiting::default(), Waiting::and)
 }
 
-/// Polls `all`, which sets the result of each ticket, to completion. An operation that is late or
-/// panics has a result too.
+/// Polls `all`, which sets the result of each ticket, to completion. Sets an error as the result of
+/// each operation that is late, or of all if one panics.
 fn run_to_completion(
     tickets: &[Ticket],
     results: &[OnceCell<Result<()>>],
@@ -186,7 +187,7 @@ fn run_to_completion(
 ) {
     let mut watch = Watch::new(tickets, results);
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        // Many batches complete in the first poll, without a look at the clock.
+        // Many batches complete in the first poll, so the clock is not read before.
         if waiting.poll(all.as_mut()).is_ready() {
             return;
         }

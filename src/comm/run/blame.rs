@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stragglers_are_named_with_where_they_are_but_not_all_of_many() {
+    fn stragglers_are_named_with_their_last_calls_up_to_a_limit() {
         let absent = |rank, last| Absent { rank: Rank(rank), last };
         let mut missing = Missing { absent: vec![absent(3, Some(11))], unknown: Vec::new() };
         assert_eq!(of_straggling(&missing), "waits for rank 3, which is at #11");
@@ -72,7 +72,7 @@ mod tests {
         missing.absent = (0..28).map(|rank| absent(rank, Some(0))).collect();
         let text = of_straggling(&missing);
         assert!(text.ends_with("rank 7, which is at #0; and 21 more"), "{text}");
-        let nobody = Missing { absent: Vec::new(), unknown: Vec::new() };
-        assert_eq!(of_straggling(&nobody), "waits, though all ranks have entered it");
+        let none = Missing { absent: Vec::new(), unknown: Vec::new() };
+        assert_eq!(of_straggling(&none), "waits, though all ranks have entered it");
     }
 }

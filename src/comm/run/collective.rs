@@ -1,7 +1,7 @@
-//! A collective in the turn of its lane: on host memory, or as another module executes it.
+//! A collective in the turn of its lane: on host memory, or executed by another module.
 //!
-//! Leaves to `pieces` how it is executed on host memory, and to `lane` whose turn it is. Invariant:
-//! an error that means that ranks disagree is the same on every rank.
+//! Leaves to `pieces` the execution on host memory, and to `lane` the turns. Invariant: if ranks
+//! disagree about a call, every rank reports the same error.
 
 use tracing::trace;
 
@@ -26,8 +26,8 @@ pub async fn collective(ticket: &Ticket, op: Op<'_>, started: Option<Started>) -
     .await
 }
 
-/// Waits for the turn of the call's lane and runs `body`. At the end it confirms that no peer has
-/// reused memory which `body` read in place.
+/// Waits for the turn of the call's lane and runs `body`. Then confirms that no peer has reused
+/// memory that `body` has read in place.
 pub async fn in_turn(
     ticket: &Ticket,
     started: Option<Started>,

@@ -1,6 +1,9 @@
-//! Turns: operations that share a lane run one after another, in the order of their numbers.
+//! Turns: operations that share a lane run one after another, in the order of their sequence
+//! numbers.
 //!
-//! Number `seq` runs in lane `seq % LANES`, so that every rank agrees on the lane without talking.
+//! Number `seq` runs in lane `seq % LANES`, so all ranks agree on the lane without communication.
+//! Leaves to its users what an operation does. Invariant: a number is ended once, also if its
+//! operation was given up; an operation runs only when all lower numbers of its lane have ended.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -9,23 +12,24 @@ use std::task::{Poll, Waker};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::transport::{LANES, Lane};
 
-/// Most operations find their turn come and nobody behind them: they read and write one word.
+/// The lanes of a communicator. An operation that waits for no other, and for which no other waits,
+/// accesses only the word of its lane.
 pub struct LaneQueues<const N: usize = LANES> {
-    /// For each lane: how many of its operations have ended, without a gap before them, times two,
-    /// and `WATCHED`.
+    /// For each lane: the number of ended operations before the first that has not ended, times
+    /// two, plus `WATCHED`.
     words: [AtomicU64; N],
     queue: Mutex<LaneQueue>,
 }
 
-/// Set while operations of the lane wait or have ended early. Its word then changes under the lock
+/// Set while operations of the lane wait or have ended early. The word then changes under the lock
 /// only.
 const WATCHED: u64 = 1;
 
 #[derive(Default)]
 struct LaneQueue {
-    /// Ended operations whose turn has not come.
+    /// Operations that have ended before their turn.
     ended_early: Vec<u64>,
-    /// By number, so that only the one whose turn comes is woken.
+    /// Wakers by sequence number, so that only the operation that is next is woken.
     waiting: BTreeMap<u64, Waker>,
 }
 
@@ -43,7 +47,7 @@ impl<const N: usize> LaneQueues<N> {
 
     /// Whether every operation with a lower number in the lane of `seq` has ended.
     #[inline]
-    pub fn has_come(&self, seq: u64) -> bool {
+    pub fn is_turn(&self, seq: u64) -> bool {
         self.word(seq).load(Ordering::Acquire) >> 1 == seq / N as u64
     }
 
@@ -64,13 +68,15 @@ impl<const N: usize> LaneQueues<N> {
         .await;
     }
 
-    /// As `end`, where no operation with a higher number can have been asked for.
+    /// `end` for a caller that holds the communicator's lock: no operation with a higher number
+    /// exists yet.
     #[inline]
     pub fn end_alone(&self, seq: u64) {
         self.word(seq).store((seq / N as u64 + 1) << 1, Ordering::Release);
     }
 
-    /// Lets the next one in, once for each number, also if its turn never came.
+    /// Ends an operation and wakes the next of its lane. Must be called once for each number, also
+    /// if the operation was given up before its turn.
     pub fn end(&self, seq: u64) {
         let (word, before) = (self.word(seq), seq / N as u64);
         let (running, ended) = (before << 1, (before + 1) << 1);
@@ -81,16 +87,18 @@ impl<const N: usize> LaneQueues<N> {
         let next = {
             let mut queue = self.lock();
             let mut ended = word.fetch_or(WATCHED, Ordering::AcqRel) >> 1;
-            let number = |ended: u64| ended * N as u64 + seq % N as u64;
+            let next_seq = |ended: u64| ended * N as u64 + seq % N as u64;
             queue.ended_early.push(seq);
-            // This one, and those behind it that were given up while it ran.
-            while let Some(early) = queue.ended_early.iter().position(|seq| *seq == number(ended)) {
+            // This operation, and later ones that were given up while it ran.
+            while let Some(early) = queue.ended_early.iter().position(|seq| *seq == next_seq(ended))
+            {
                 queue.ended_early.swap_remove(early);
                 ended += 1;
             }
             queue.waiting.remove(&seq);
-            let next = queue.waiting.remove(&number(ended));
-            // Any lane: a word that is watched in vain costs the next end a look.
+            let next = queue.waiting.remove(&next_seq(ended));
+            // The queue is that of all lanes: a word may stay watched without need, which costs the
+            // next `end` the lock.
             let watched = !queue.waiting.is_empty() || !queue.ended_early.is_empty();
             word.store(ended << 1 | u64::from(watched), Ordering::Release);
             next
@@ -120,26 +128,26 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Woken(AtomicBool);
+    struct WokenFlag(AtomicBool);
 
-    impl Wake for Woken {
+    impl Wake for WokenFlag {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Polls once: has the turn come?
-    fn has_come(lanes: &LaneQueues, seq: u64) -> bool {
+    /// Polls `turn` once.
+    fn has_turn(lanes: &LaneQueues, seq: u64) -> bool {
         pin!(lanes.turn(seq)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
-    fn a_lane_lets_its_operations_in_one_by_one_and_lanes_do_not_wait_for_each_other() {
+    fn operations_of_one_lane_run_one_by_one_and_lanes_do_not_wait_for_each_other() {
         let lanes = LaneQueues::default();
         let second = LANES as u64;
-        assert!(has_come(&lanes, 0) && !has_come(&lanes, second) && has_come(&lanes, 1));
+        assert!(has_turn(&lanes, 0) && !has_turn(&lanes, second) && has_turn(&lanes, 1));
         lanes.end(0);
-        assert!(has_come(&lanes, second));
+        assert!(has_turn(&lanes, second));
     }
 
     #[test]
@@ -147,18 +155,18 @@ mod tests {
         let lanes = LaneQueues::default();
         let (second, third) = (LANES as u64, 2 * LANES as u64);
         lanes.end(second);
-        assert!(!has_come(&lanes, third));
+        assert!(!has_turn(&lanes, third));
         lanes.end(0);
-        assert!(has_come(&lanes, third));
+        assert!(has_turn(&lanes, third));
     }
 
     #[test]
-    fn who_waits_is_woken_by_the_end_before_it_and_by_no_other() {
+    fn a_waiting_operation_is_woken_by_the_end_of_its_predecessor_alone() {
         let (lanes, lane) = (LaneQueues::<LANES>::default(), LANES as u64);
         for round in 0..10 {
             let (first, second, third) =
                 (3 * round * lane, (3 * round + 1) * lane, (3 * round + 2) * lane);
-            let woken = Arc::new(Woken::default());
+            let woken = Arc::new(WokenFlag::default());
             let waker = Waker::from(Arc::clone(&woken));
             let mut context = Context::from_waker(&waker);
             let mut waits = pin!(lanes.turn(third));

@@ -7,7 +7,7 @@
 //! ```text
 //!     batch         operations that run together
 //!     watch         deadlines and straggler reports of a batch
-//!     work          what an operation does
+//!     work          an operation: collective, message or other
 //!     collective    a collective in the turn of its lane
 //!     pieces        a collective on host memory, whole or in pieces
 //!     ticket        an operation from its beginning to its completion
@@ -36,6 +36,6 @@ pub(super) use blame::{of_message, of_straggling, of_timeout};
 pub(super) use collective::{collective, in_turn};
 pub(super) use lane::LaneQueues;
 pub(super) use pieces::perform_in_pieces;
-pub(super) use stream_order::{StreamOrder, while_nobody_issues};
+pub(super) use stream_order::{StreamOrder, with_issue_lock};
 pub(super) use ticket::Ticket;
 pub(super) use work::{Operation, receive};

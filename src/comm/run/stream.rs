@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use crate::error::{Error, Result};
 use crate::runtime;
 
-use super::stream_order::while_nobody_issues;
+use super::stream_order::with_issue_lock;
 
 const THREAD: &str = "nexar-stream";
 
@@ -73,7 +73,7 @@ impl Stream {
 
     /// Accepts no further jobs, and waits for those that were queued.
     pub fn close(&self) {
-        while_nobody_issues(|| self.shared.lock().closed = true);
+        with_issue_lock(|| self.shared.lock().closed = true);
         self.shared.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

@@ -1,20 +1,20 @@
-//! Stream order queue of a communicator: its stream batches execute one behind the other.
+//! Stream order queue of a communicator: its stream batches execute one after another.
 //!
 //! Each batch records how many stream batches the communicator had before it. Batches of one group
 //! record the same number and run concurrently. Leaves to `batch` what a batch executes. Invariant:
-//! no batch starts before those in front of it have completed, unless the queue was dissolved
-//! because the communicator failed; then no batch waits.
+//! no batch starts before its predecessors have completed, unless the queue was dissolved because
+//! the communicator failed; then no batch waits.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Held while operations that belong together get their sequence numbers and their positions on
-/// streams. No two batches are then in different orders on two streams or two communicators.
+/// The issue lock: held while operations that belong together get their sequence numbers and their
+/// positions on streams. So two batches have the same order on all streams and communicators.
 static ISSUING: Mutex<()> = Mutex::new(());
 
 /// Runs `body` while no other thread issues operations.
-pub fn while_nobody_issues<T>(body: impl FnOnce() -> T) -> T {
+pub fn with_issue_lock<T>(body: impl FnOnce() -> T) -> T {
     let _issuing = ISSUING.lock().unwrap_or_else(PoisonError::into_inner);
     body()
 }
@@ -42,7 +42,7 @@ impl StreamOrder {
             if progress.completed >= count || progress.dissolved {
                 return Poll::Ready(());
             }
-            // A batch polls all its operations with one waker: it is stored once.
+            // A batch polls all its operations with one waker, which is stored once.
             if !progress.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
                 progress.waiting.push(context.waker().clone());
             }

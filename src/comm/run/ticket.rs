@@ -3,8 +3,8 @@
 //!
 //! Leaves to `work` what the operation does. Invariant: a sequence number that was taken is
 //! completed exactly once, whatever happens to its call. A call that is given up fails the
-//! communicator first, so that no rank waits for it and nothing is sent behind a message that it
-//! broke off.
+//! communicator first, so that no rank waits for it and nothing is sent behind a message that broke
+//! off.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -24,13 +24,14 @@ use crate::transport::CallHistory;
 pub struct Ticket {
     pub communicator: Arc<Communicator>,
     pub doing: Doing,
-    /// The calls before it, if it is a collective.
+    /// The calls before this one, if it is a collective.
     pub history: CallHistory,
-    /// How many stream batches the communicator had before it.
+    /// How many stream batches the communicator had before this operation.
     pub behind: u64,
-    /// When those had completed; if there were none, when the watch first read the clock.
+    /// When those stream batches had completed; if there were none, when the watch first read the
+    /// clock. The deadline counts from here.
     pub start: Cell<Option<Instant>>,
-    /// Its number among the messages of the communicator, until its position among them is fixed.
+    /// The number of a message among those of the communicator, until its position is fixed.
     message: Cell<Option<u64>>,
     stage: Cell<TicketStage>,
 }
@@ -111,7 +112,7 @@ impl Ticket {
         }
     }
 
-    /// Whether it has completed: nothing waits for it any more.
+    /// Whether the operation has completed: no other operation waits for it any more.
     pub fn is_completed(&self) -> bool {
         self.stage.get() == TicketStage::Completed
     }
@@ -153,7 +154,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.stage.get() == TicketStage::Open {
-            self.fail(Error::Panic("a call was given up before its end".to_owned()));
+            self.fail(Error::Panic("a call was dropped before it completed".to_owned()));
         }
         self.release();
     }

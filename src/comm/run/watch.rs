@@ -1,7 +1,7 @@
-//! Deadlines of a batch that runs, and reports of the ranks that it waits for.
+//! Deadlines of a running batch, and log reports of the ranks that it waits for.
 //!
-//! Leaves the waiting to `batch`. Invariant: an operation that is late has failed its communicator,
-//! and the other operations of the batch continue.
+//! Leaves the waiting to `batch`. Invariant: an operation that is late fails its communicator, and
+//! the other operations of the batch continue.
 
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
@@ -32,7 +32,8 @@ impl<'a> Watch<'a> {
         Self { tickets, results, next_report: None }
     }
 
-    /// The clock is read for the first time. Returns the time of the first report.
+    /// Starts the deadlines of operations that wait for no stream batch. Returns the time of the
+    /// first report.
     fn begin(&self, now: Instant) -> Instant {
         let at_once = self.tickets.iter().filter(|ticket| ticket.behind == 0);
         at_once.for_each(|ticket| ticket.start.set(Some(now)));
@@ -49,7 +50,7 @@ impl<'a> Watch<'a> {
             let deadline =
                 ticket.start.get().map(|start| start + ticket.communicator.config.op_timeout);
             let own = match deadline {
-                // What follows its completion, in a split, has a deadline of its own.
+                // The work of a split after its completion has a deadline of its own.
                 _ if ticket.is_completed() => now + POLL,
                 None => now + POLL,
                 Some(deadline) if deadline <= now => {
@@ -107,7 +108,7 @@ mod tests {
     use crate::config::Config;
     use crate::op::Op;
 
-    /// Hands on the texts of warnings.
+    /// Sends the texts of warnings to a channel.
     struct Listener(Sender<String>);
 
     impl Subscriber for Listener {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_names_who_is_waited_for_and_where_it_is_until_it_comes() {
+    fn the_log_names_the_rank_that_is_waited_for_and_its_last_call() {
         let config = Config {
             straggler_interval: Duration::from_millis(5),
             op_timeout: Duration::from_secs(60),
@@ -145,10 +146,10 @@ mod tests {
             ..Config::default()
         };
         let ranks = create_in_process(2, &config).unwrap();
-        let (heard, reports) = channel();
+        let (sender, reports) = channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                tracing::subscriber::with_default(Listener(heard), || {
+                tracing::subscriber::with_default(Listener(sender), || {
                     ranks[0].run(Op::barrier()).unwrap();
                     ranks[0].run(Op::barrier()).unwrap();
                 });
@@ -176,7 +177,7 @@ mod tests {
         });
         std::thread::scope(|scope| {
             let running = scope.spawn(|| run_batch(requests.into()));
-            // The hasty one fails while the other is waited for.
+            // The hasty operation fails while the patient one still waits.
             while hasty[1].fault().is_none() {
                 std::thread::yield_now();
             }

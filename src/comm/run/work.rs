@@ -1,9 +1,10 @@
-//! What an operation does: a collective, one side of a message, or what another module defines.
+//! The work of an operation: a collective, one side of a message, or an operation of another
+//! module.
 //!
 //! Leaves collectives, which have sequence numbers and take turns in lanes, to `collective`, the
-//! bytes of messages to `messaging`, and to `batch` how an operation is waited for. Messages use no
-//! lane: a thread that waits for one delays no collective and no other message. Invariant: messages
-//! start in the order in which they were issued.
+//! bytes of messages to `messaging`, and the waiting to `batch`. Messages use no lane: a thread
+//! that waits for one delays no collective and no other message. Invariant: messages start in the
+//! order in which they were issued.
 
 use std::future::Future;
 use std::ops::Range;
@@ -21,9 +22,9 @@ use crate::transport::Demand;
 use super::collective::{agreed, collective};
 use super::ticket::Ticket;
 
-/// A collective with a larger input may complete with data still to be sent.
+/// A rank may complete a collective with a larger input while data is still to be sent.
 const LARGE: usize = 256 << 10;
-/// The same for a rank that only sends, and so waits for no other.
+/// The same limit for a rank that only sends, and so waits for no other.
 const SMALL: usize = 8 << 10;
 
 pub enum Work<'a> {
@@ -35,11 +36,11 @@ pub enum Work<'a> {
 
 /// An operation that another module executes: a split, or one whose buffers are staged.
 pub trait Operation {
-    /// Gives it a sequence number, or registers it as a message. Fails if the communicator accepts
-    /// no more operations.
+    /// Takes a sequence number, or registers a message. Fails if the communicator accepts no more
+    /// operations.
     fn begin(&self, communicator: Arc<Communicator>) -> Result<Ticket>;
 
-    /// Its name and arguments, for error texts.
+    /// The operation's name and arguments, for error texts.
     fn describe(&self) -> String;
 
     /// See the methods of `Work`.
@@ -55,7 +56,7 @@ pub trait Operation {
         false
     }
 
-    /// Executes it, with the ticket that `begin` returned.
+    /// Executes the operation, with the ticket that `begin` returned.
     fn perform<'t>(
         self: Box<Self>,
         ticket: &'t Ticket,
@@ -94,11 +95,12 @@ impl Work<'_> {
         }
     }
 
-    /// Executes it, with the ticket that `begin` returned.
+    /// Executes the operation, with the ticket that `begin` returned.
     pub(in crate::comm) async fn perform(self, ticket: &Ticket) -> Result<()> {
         let mesh = &ticket.communicator.mesh;
         match self {
-            // In a box: messages, of which a group may have thousands, are much smaller.
+            // Boxed, to keep the future small: a group may have thousands of messages, which need
+            // much less.
             Self::Collective(op) => Box::pin(collective(ticket, op, None)).await,
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => receive(ticket, incoming).await,
@@ -106,7 +108,7 @@ impl Work<'_> {
         }
     }
 
-    /// Its name and arguments, for error texts.
+    /// The operation's name and arguments, for error texts.
     pub(in crate::comm) fn describe(&self) -> String {
         match self {
             Self::Collective(op) => op.call().to_string(),
@@ -126,14 +128,14 @@ impl Work<'_> {
         }
     }
 
-    /// Where the scalar of its operator is, if a stream has to copy it to the host.
+    /// The address range of the operator's scalar, if a stream must copy it to the host.
     pub(in crate::comm) fn scalar(&self) -> Option<Range<usize>> {
         let Self::Collective(op) = self else { return None };
         let (address, bytes) = op.scalar_of_stream()?;
         Some(address as usize..address as usize + bytes)
     }
 
-    /// What it asks of its wait on this rank.
+    /// The properties on `rank` by which the way to wait is chosen.
     pub(in crate::comm) fn demand(&self, rank: Rank) -> Demand {
         Demand {
             is_message: self.is_message(),
@@ -151,7 +153,7 @@ impl Work<'_> {
         }
     }
 
-    /// Whether it calls a function of the program.
+    /// Whether the operation calls a function of the program.
     pub(in crate::comm) fn calls_program(&self) -> bool {
         match self {
             Self::Collective(op) => op.call().calls_program(),
@@ -160,8 +162,8 @@ impl Work<'_> {
         }
     }
 
-    /// Whether `rank` may complete it with data still to be sent: the call is large, or the rank
-    /// only sends and has more data than goes out at once.
+    /// Whether `rank` may complete the operation with data still to be sent: the call is large, or
+    /// the rank only sends and has more data than is sent at once.
     pub(in crate::comm) fn leaves_work(&self, rank: Rank) -> bool {
         let op = match self {
             Self::Collective(op) => op,
@@ -180,7 +182,7 @@ impl Work<'_> {
     }
 }
 
-/// The receiving side of a message, into host memory.
+/// Receives a message into host memory.
 pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
     let mesh = &ticket.communicator.mesh;
     let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };

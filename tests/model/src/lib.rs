@@ -119,7 +119,7 @@ pub fn an_operation_completed_under_the_lock_passes_the_turn_on() {
                 let mut next = next.lock().unwrap();
                 let number = *next;
                 *next += 1;
-                if is_fast && lanes.has_come(number) {
+                if is_fast && lanes.is_turn(number) {
                     assert_eq!(ran.fetch_add(1, Ordering::Relaxed) as u64, number);
                     return lanes.end_alone(number);
                 }
