@@ -1,4 +1,4 @@
-//! Ranks and roots that the test imitates byte by byte: of other builds, and with a forged table.
+//! The test imitates ranks and roots byte by byte: of other builds, and with a forged table.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ fn joined_by(body: &[u8], words: &[&str]) -> String {
     };
     let (kind, refusal) =
         runtime().block_on(async { timeout(PATIENCE, joining).await.expect("in time") });
-    let answers: Vec<_> = ranks.iter_mut().map(Process::hear).collect();
+    let answers: Vec<_> = ranks.iter_mut().map(Process::answer).collect();
     report(format!("after {:.0} ms: {}", slowest(&answers), answers[0].text));
     for answer in answers {
         answer.failed(Code::InvalidUsage, words).within(1000.0);
@@ -78,8 +78,8 @@ fn other_rank() {
     let body = [&Introduction { rank: 2, build }.encode()[..], &[0xee; 333]].concat();
     let ours = Build::of_this().to_string();
     let words = ["rank 2 at 127.0.0.1 runs nexar 9.8.7/ab12cd3400000001", &ours, "one build"];
-    let told = joined_by(&body, &words);
-    assert!(words.iter().all(|word| told.contains(word)), "{told}");
+    let refusal = joined_by(&body, &words);
+    assert!(words.iter().all(|word| refusal.contains(word)), "{refusal}");
 }
 
 /// The Join of an older build began with the rank and the number of ranks.
@@ -87,8 +87,8 @@ fn older_rank() {
     let body = [&[2, 0, 0, 0, 3, 0, 0, 0][..], &[0xee; 190]].concat();
     let ours = Build::of_this().to_string();
     let words = ["a rank at 127.0.0.1 runs an older nexar", &ours, "one build"];
-    let told = joined_by(&body, &words);
-    assert!(words.iter().all(|word| told.contains(word)), "{told}");
+    let refusal = joined_by(&body, &words);
+    assert!(words.iter().all(|word| refusal.contains(word)), "{refusal}");
 }
 
 /// A root that the test serves, for one rank.
@@ -136,11 +136,11 @@ fn older_root() {
         connection.close(0_u8.into(), b"");
         let ours = Build::of_this().to_string();
         let words = ["the root at 127.0.0.1", "an older nexar", &ours, "one build"];
-        let answer = rank.hear().failed(Code::InvalidUsage, &words).within(1000.0);
+        let answer = rank.answer().failed(Code::InvalidUsage, &words).within(1000.0);
         report(format!("after {:.0} ms: {}", answer.ms, answer.text));
         join
     });
-    // Every build looks for the fingerprint at the beginning.
+    // Every build expects the fingerprint at the beginning of a Join.
     let introduction = Introduction { rank: 1, build: Build::of_this() };
     assert!(join.starts_with(&introduction.encode()));
 }
@@ -151,7 +151,7 @@ fn foreign_table() {
         let mut root = Root::new();
         rank.tell(&format!("join {} 1 2", root.hex));
         let (_connection, mut send, _recv, join) = root.joined().await;
-        // The rank's own entry twice, but with keys whose private halves the root has.
+        // The rank's own entry twice, but with keys whose private halves the root knows.
         let mut table = join[ENTRY].repeat(2);
         for at in [0, ENTRY.len()] {
             let key = Identity::random().unwrap().public();
@@ -159,7 +159,7 @@ fn foreign_table() {
         }
         send.write_all(&frame(TABLE, &table)).await.unwrap();
         let answer =
-            rank.hear().failed(Code::RemoteError, &["does not have this process as rank 1"]);
+            rank.answer().failed(Code::RemoteError, &["does not have this process as rank 1"]);
         report(format!("after {:.0} ms: {}", answer.ms, answer.text));
     });
 }

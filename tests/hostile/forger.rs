@@ -18,7 +18,12 @@ const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0]
 
 /// Whether a service accepts a connection that presents `shown` and signs with the key of `seed`.
 /// The first stream that an accepting rank opens carries its Welcome.
-pub async fn taken(address: SocketAddr, service: &str, seed: [u8; 32], shown: PublicKey) -> bool {
+pub async fn is_accepted(
+    address: SocketAddr,
+    service: &str,
+    seed: [u8; 32],
+    shown: PublicKey,
+) -> bool {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let pkcs8 = [&PKCS8[..], &seed].concat();
     let private = rustls::crypto::ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(&pkcs8[..]));

@@ -1,4 +1,4 @@
-//! Garbage datagrams at every port: how much they slow down initialisation and all-reduce.
+//! Floods every port with garbage datagrams: how much they slow down initialisation and all-reduce.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub const CASES: [Case; 1] = [("garbage_at_every_port_does_not_slow_ranks_down",
 #[derive(Clone, Copy, PartialEq)]
 enum Flood {
     None,
-    /// A socket that no process reads: shows what sending costs the machine.
+    /// A socket that no process reads: shows the cost of sending alone.
     Elsewhere,
     AtRanks,
 }
@@ -64,7 +64,7 @@ fn garbage() {
     report(format!("to join, quiet, flooded elsewhere, flooded: {:.1?} ms", medians(&joins)));
     report(format!("4 MB all-reduce, as well: {:.1?} ms", medians(&reductions)));
     for (name, against) in [("the same flood elsewhere", 1), ("quiet", 0)] {
-        // The ratio is taken within each round, because other load of the machine changes slowly.
+        // The ratio is taken within each round, because other load on the machine changes slowly.
         let ratio = |values: &[Vec<f64>; 3]| {
             let pairs = values[2].iter().zip(&values[against]);
             median(pairs.map(|(flooded, other)| flooded / other).collect())
@@ -88,7 +88,7 @@ pub fn join_and_reduce(ranks: &mut [Process]) -> (f64, f64) {
     for (number, rank) in ranks.iter_mut().enumerate() {
         rank.tell(&format!("join {hex} {number} 3"));
     }
-    let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+    let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.answer().succeeded()).collect();
     let mut spans = Vec::new();
     for _ in 0..4 {
         let answers = ask_all(ranks, "allreduce 1000000");
@@ -139,7 +139,7 @@ impl Flooder {
 
 /// Random bytes, real packets of another communicator, and truncated packets of it.
 fn garbage_of_all_kinds() -> Vec<Vec<u8>> {
-    let relays = [(); 2].map(|()| Relay::watching());
+    let relays = [(); 2].map(|()| Relay::capturing());
     let (mut ranks, _) = behind(&relays);
     ask_all(&mut ranks, "allreduce 10000").into_iter().for_each(|answer| drop(answer.succeeded()));
     let mut dice = Dice::new(3);

@@ -1,6 +1,6 @@
-//! Handshakes that an unauthenticated host begins and never completes: well-formed QUIC Initials,
-//! each with the first bytes of a long ClientHello. They need no key, and each of them occupies one
-//! of the limited number of pending handshakes.
+//! Floods of half-open handshakes: an unauthenticated host sends well-formed QUIC Initials, each
+//! with the first bytes of a long ClientHello, and never completes them. They need no key, and each
+//! occupies one of the limited number of pending handshakes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -26,15 +26,15 @@ pub const CASES: [Case; 2] = [
 
 /// Initials per second, all to the port of the root.
 const FLOOD: f64 = 10_000.0;
-/// Set in the process that runs inside a network namespace with the addresses of the senders.
+/// Set in the process inside the network namespace that has the addresses of the senders.
 const SOURCES: &str = "HOSTILE_SOURCES";
 
 fn one_address() {
     flooded("Initials from the same host", &[Ipv4Addr::LOCALHOST.into()]);
 }
 
-/// As root, this program starts itself again in a network namespace that has 13 addresses: one for
-/// the ranks, the others for the senders of Initials.
+/// Needs root: starts this program again in a network namespace with 13 addresses, one for the
+/// ranks and the others for the senders of Initials.
 fn many_addresses() {
     const NAME: &str = "handshakes_of_many_addresses";
     if std::env::var_os(SOURCES).is_some() {
@@ -47,7 +47,7 @@ fn many_addresses() {
     command.args(["-n", "sh", "-c", network]).arg(std::env::current_exe().unwrap()).arg(NAME);
     let Some(ran) = command.env(SOURCES, "1").output().ok().filter(|ran| !ran.stdout.is_empty())
     else {
-        return report("skipped: only root can make a network".to_owned());
+        return report("skipped: only root can create a network".to_owned());
     };
     let text = String::from_utf8_lossy(&ran.stdout);
     text.lines()
@@ -85,13 +85,13 @@ fn flooded(name: &str, sources: &[IpAddr]) {
         median(joins[1].iter().zip(&joins[0]).map(|(flooded, quiet)| flooded / quiet).collect());
     row(&format!("{name}, 10,000 a second: time to join"), rounds, 200.0, "%", &[100.0 * ratio]);
     row(&format!("{name}, 10,000 a second: longest time to join"), rounds, 1000.0, "ms", &joins[1]);
-    // Generous, because a busy machine is slow. Without a bound on handshakes it was 20 s.
+    // Generous, because the machine may be busy. Without a limit of handshakes it was 20 s.
     assert!(longest < 5000.0, "{longest} ms to join");
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 
 /// Initials for two seconds, created in advance so that their encryption takes no CPU time from the
-/// ranks. The target forgets each of them before it is sent again.
+/// ranks. The target drops each before it is sent again.
 static INITIALS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let mut dice = Dice::new(7);
     (0..2 * FLOOD as usize).map(|_| initial(&mut dice, None)).collect()
@@ -104,7 +104,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Returns when 2,000 were sent: more than the limit of pending handshakes.
+    /// Returns when 2,000 Initials were sent: more than the limit of pending handshakes.
     fn start(target: SocketAddr, sources: &[IpAddr]) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
@@ -114,7 +114,7 @@ impl Flood {
             socket
         };
         let sockets: Vec<_> = sources.iter().map(socket).collect();
-        let (many, many_sent) = channel();
+        let (limit, limit_reached) = channel();
         let initials = &*INITIALS;
         let thread = std::thread::spawn(move || {
             let (began, mut sent, mut dice) = (Instant::now(), 0, Dice::new(8));
@@ -127,7 +127,7 @@ impl Flood {
                 }
                 sent = due;
                 if sent >= 2000 {
-                    let _ = many.send(());
+                    let _ = limit.send(());
                 }
                 for socket in &sockets {
                     prove_address(socket, target, &mut dice);
@@ -135,7 +135,7 @@ impl Flood {
             }
             sent
         });
-        many_sent.recv().unwrap();
+        limit_reached.recv().unwrap();
         Self { ended, thread }
     }
 
@@ -145,7 +145,7 @@ impl Flood {
     }
 }
 
-/// Answers the Retry packets that the target has sent, each with its token from the same address.
+/// Answers the Retry packets of the target: returns each token from the same address.
 fn prove_address(socket: &UdpSocket, target: SocketAddr, dice: &mut Dice) {
     let mut datagram = [0; 2048];
     while let Ok(length) = socket.recv(&mut datagram) {
@@ -155,7 +155,7 @@ fn prove_address(socket: &UdpSocket, target: SocketAddr, dice: &mut Dice) {
     }
 }
 
-/// RFC 9000, 17.2.5: the server's connection id, and the token that the client sends back.
+/// A Retry packet (RFC 9000, 17.2.5): the server's connection id, and the token to return.
 struct Retry<'a> {
     server: &'a [u8],
     token: &'a [u8],

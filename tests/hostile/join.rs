@@ -29,10 +29,10 @@ pub const CASES: [Case; 14] = [
     ("waiting_ranks_report_that_the_root_was_killed", root_killed),
 ];
 
-/// Sends each rank its order, then collects the answers.
-fn ask_each(ranks: &mut [Process], orders: &[String]) -> Vec<Answer> {
-    ranks.iter_mut().zip(orders).for_each(|(rank, order)| rank.tell(order));
-    ranks.iter_mut().map(Process::hear).collect()
+/// Sends each rank its own request, then waits for the answers.
+fn ask_each(ranks: &mut [Process], requests: &[String]) -> Vec<Answer> {
+    ranks.iter_mut().zip(requests).for_each(|(rank, request)| rank.tell(request));
+    ranks.iter_mut().map(Process::answer).collect()
 }
 
 fn start(count: usize, environment: &[(&str, &str)]) -> Vec<Process> {
@@ -63,7 +63,7 @@ fn wrong_secret() {
         report(format!("refused after {:.0} ms: {}", refused.ms, refused.text));
     }
     ranks[1].tell(&format!("join {id} 1 3"));
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
     for answer in ask_all(&mut ranks, "allreduce 1000") {
         assert_eq!(answer.succeeded().text, "exact");
     }
@@ -83,7 +83,7 @@ fn ignored_secret() {
     }
 }
 
-/// Address and secret are the same, as in a script that starts its job again.
+/// Both jobs have the same address and secret, as when a script restarts its job.
 fn another_job() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let rank = |number: &str, job: (&'static str, &'static str)| {
@@ -108,7 +108,7 @@ fn another_job() {
         report(format!("{:.0} ms: {}", answer.ms, answer.text));
     }
     ranks[1].tell("join_environment");
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
 }
 
 /// The last rank joins late and then does not answer the shared-memory handshake.
@@ -125,7 +125,7 @@ fn one_deadline() {
     runtime().block_on(async {
         let _silent = Member::join(&Id::parse(&hex), root).await;
         for rank in &mut ranks {
-            let answer = rank.hear().failed(Code::Timeout, &["whether it shares memory"]);
+            let answer = rank.answer().failed(Code::Timeout, &["whether it shares memory"]);
             report(format!("{:.0} ms: {}", answer.ms, answer.text));
             // With a deadline for each phase it would take 14 s.
             assert!(answer.ms < 12_000.0, "{} ms", answer.ms);
@@ -163,9 +163,9 @@ fn one_table() {
 fn duplicate() {
     let mut ranks = start(8, &[]);
     let id = ranks[0].id();
-    let orders = [0, 1, 2, 1, 3, 4, 5, 6].map(|rank| format!("join {id} {rank} 8"));
-    let answers = ask_each(&mut ranks, &orders);
-    report(format!("all told after {:.0} ms: {}", slowest(&answers), answers[0].text));
+    let requests = [0, 1, 2, 1, 3, 4, 5, 6].map(|rank| format!("join {id} {rank} 8"));
+    let answers = ask_each(&mut ranks, &requests);
+    report(format!("all ranks report it after {:.0} ms: {}", slowest(&answers), answers[0].text));
     for answer in answers {
         answer.failed(Code::InvalidUsage, &["rank 1 came twice"]).within(1000.0);
     }
@@ -174,9 +174,9 @@ fn duplicate() {
 fn different_nranks() {
     let mut ranks = start(3, &[]);
     let id = ranks[0].id();
-    let orders = [(0, 4), (1, 4), (2, 3)].map(|(rank, size)| format!("join {id} {rank} {size}"));
-    let answers = ask_each(&mut ranks, &orders);
-    report(format!("all told after {:.0} ms: {}", slowest(&answers), answers[0].text));
+    let requests = [(0, 4), (1, 4), (2, 3)].map(|(rank, size)| format!("join {id} {rank} {size}"));
+    let answers = ask_each(&mut ranks, &requests);
+    report(format!("all ranks report it after {:.0} ms: {}", slowest(&answers), answers[0].text));
     for answer in answers {
         answer.failed(Code::InvalidUsage, &["number of ranks", "says 4", "says 3"]).within(1000.0);
     }
@@ -186,20 +186,20 @@ fn different_algorithms() {
     let mut ranks = start(2, &[]);
     ranks.push(Process::start(&[("NEXAR_ALGO", "allreduce:ring")]));
     let id = ranks[0].id();
-    let orders = [0, 1, 2].map(|rank| format!("join {id} {rank} 4"));
-    let answers = ask_each(&mut ranks, &orders);
-    report(format!("all told after {:.0} ms: {}", slowest(&answers), answers[0].text));
+    let requests = [0, 1, 2].map(|rank| format!("join {id} {rank} 4"));
+    let answers = ask_each(&mut ranks, &requests);
+    report(format!("all ranks report it after {:.0} ms: {}", slowest(&answers), answers[0].text));
     for answer in answers {
         answer.failed(Code::InvalidUsage, &["rank 2", "NEXAR_ALGO"]).within(1000.0);
     }
 }
 
 fn missing() {
-    // Long enough for the ranks that do join.
+    // Long enough that the present ranks join.
     let mut ranks = start(3, &[("NEXAR_INIT_TIMEOUT_MS", "5000")]);
     let id = ranks[0].id();
-    let orders = [0, 2, 4].map(|rank| format!("join {id} {rank} 5"));
-    let answers = ask_each(&mut ranks, &orders);
+    let requests = [0, 2, 4].map(|rank| format!("join {id} {rank} 5"));
+    let answers = ask_each(&mut ranks, &requests);
     report(format!("{:.0} ms: {}", slowest(&answers), answers[0].text));
     for answer in answers {
         assert!(answer.ms > 4000.0, "{} ms is early", answer.ms);
@@ -215,8 +215,8 @@ fn missing() {
 fn reused_id() {
     let mut ranks = start(2, &[]);
     let id = ranks[0].id();
-    let orders = [0, 1].map(|rank| format!("join {id} {rank} 2"));
-    ask_each(&mut ranks, &orders).into_iter().for_each(|answer| drop(answer.succeeded()));
+    let requests = [0, 1].map(|rank| format!("join {id} {rank} 2"));
+    ask_each(&mut ranks, &requests).into_iter().for_each(|answer| drop(answer.succeeded()));
     let late = Process::start(&[]).ask(&format!("join {id} 1 2"));
     let late = late.failed(Code::InvalidUsage, &["used before"]).within(1000.0);
     report(format!("{:.0} ms: {}", late.ms, late.text));
@@ -251,7 +251,7 @@ fn environment() {
     report(format!("another secret, {:.0} ms: {}", wrong.ms, wrong.text));
     wrong.failed(Code::InvalidUsage, &[]).within(2000.0);
     ranks[2].tell("join_environment");
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
     ask_all(&mut ranks, "barrier").into_iter().for_each(|answer| drop(answer.succeeded()));
 }
 
@@ -280,7 +280,7 @@ fn root_killed() {
     }
     root.signal(9);
     for rank in &mut ranks {
-        let answer = rank.hear().failed(Code::RemoteError, &[]).within(6000.0);
+        let answer = rank.answer().failed(Code::RemoteError, &[]).within(6000.0);
         report(format!("{:.0} ms: {}", answer.ms, answer.text));
     }
 }

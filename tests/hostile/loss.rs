@@ -27,10 +27,10 @@ pub const CASES: [Case; 12] = [
 /// A peer timeout so long that a case which waits for it exceeds its time limit.
 const LONG_PEER_TIMEOUT: [(&str, &str); 1] = [("NEXAR_PEER_TIMEOUT_MS", "60000")];
 
-/// The answer that ends the order `rounds`: the first that is not a correct result.
+/// The last answer to the request `rounds`: the first that is not a correct result.
 fn last_round(rank: &mut Process) -> Answer {
     loop {
-        let answer = rank.hear();
+        let answer = rank.answer();
         if answer.code != Code::Success || answer.text != "exact" {
             return answer;
         }
@@ -46,7 +46,7 @@ fn killed() {
         ranks
             .iter_mut()
             .for_each(|rank| rank.tell(&format!("rounds {}", times(16 << 20, 64 << 20))));
-        ranks[victim].hear().succeeded();
+        ranks[victim].answer().succeeded();
         // Each repetition kills the rank at another point of the all-reduce.
         sleep(Duration::from_millis(40 * repetition as u64));
         ranks[victim].signal(9);
@@ -70,15 +70,15 @@ fn killed() {
     let shortest = spans.iter().copied().fold(f64::MAX, f64::min);
     report(format!("{} survivors: error after {shortest:.2} to {longest:.2} s", spans.len()));
     let abort = slowest(&aborts);
-    report(format!("abort then takes at most {abort:.2} ms, the end of the process {exits:.0?}"));
-    check_time("the end of a process", exits.as_secs_f64() * 1e3, 3000.0);
+    report(format!("then an abort takes at most {abort:.2} ms, an exit {exits:.0?}"));
+    check_time("the exit of a process", exits.as_secs_f64() * 1e3, 3000.0);
     check_time("the error", longest * 1e3, 6000.0);
 }
 
 fn stopped() {
     let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "3000")]);
     ranks.iter_mut().for_each(|rank| rank.tell("rounds 1000000"));
-    ranks[1].hear().succeeded();
+    ranks[1].answer().succeeded();
     ranks[1].signal(19); // SIGSTOP
     let began = Instant::now();
     for rank in [0, 2] {
@@ -95,13 +95,13 @@ fn stopped() {
 fn stopped_shortly() {
     let mut ranks = world(3, &[("NEXAR_PEER_TIMEOUT_MS", "5000")]);
     ranks.iter_mut().for_each(|rank| rank.tell("rounds 1000000"));
-    ranks[1].hear().succeeded();
+    ranks[1].answer().succeeded();
     ranks[1].signal(19);
     sleep(Duration::from_secs(2)); // shorter than the peer timeout
     ranks[1].signal(18);
     for _ in 0..10 {
         for rank in &mut ranks {
-            assert_eq!(rank.hear().succeeded().text, "exact");
+            assert_eq!(rank.answer().succeeded().text, "exact");
         }
     }
 }
@@ -113,7 +113,7 @@ fn aborted() {
     }
     ranks[1].ask("abort").succeeded().within(100.0);
     for rank in [0, 2, 3] {
-        let answer = ranks[rank].hear().failed(Code::RemoteError, &["rank 1 aborted"]);
+        let answer = ranks[rank].answer().failed(Code::RemoteError, &["rank 1 aborted"]);
         answer.within(1000.0);
     }
     for rank in ranks {
@@ -132,7 +132,7 @@ fn panicked() {
         }
         let words = format!("rank {culprit}, AllReduce(2 x int32, sum) #1: a panic inside nexar");
         for rank in &mut ranks {
-            times_of_all.push(rank.hear().failed(Code::InternalError, &[&words]).ms);
+            times_of_all.push(rank.answer().failed(Code::InternalError, &[&words]).ms);
         }
     }
     row("a panic inside an operation, 4 ranks", tries, 100.0, "ms", &times_of_all);
@@ -151,7 +151,7 @@ fn panicked_and_exited() {
             }
             let words = format!("rank {culprit}, AllReduce(2 x int32, sum) #1: a panic inside");
             for rank in &mut ranks {
-                let answer = rank.hear();
+                let answer = rank.answer();
                 if answer.code != Code::InternalError || !answer.text.contains(&words) {
                     *wrong += 1.0;
                     report(format!("rank {culprit} of {size} panicked: {}", answer.text));
@@ -172,7 +172,7 @@ fn left() {
         ranks[1..].iter_mut().for_each(|rank| rank.tell("allreduce 1000"));
         let destroyed = ranks[0].ask("destroy").succeeded();
         for rank in &mut ranks[1..] {
-            let answer = rank.hear().failed(Code::RemoteError, &["rank 0 "]).within(3000.0);
+            let answer = rank.answer().failed(Code::RemoteError, &["rank 0 "]).within(3000.0);
             report(format!("{size} ranks, {:.0} ms: {}", answer.ms, answer.text));
         }
         report(format!("destroy took {:.1} ms", destroyed.ms));
@@ -188,16 +188,16 @@ fn ended_together() {
             let count = [1, 1 << 17][repetition % 2];
             let farewell = repetition % 4 == 3;
             let mut ranks = world(size, &[]);
-            let order =
+            let request =
                 format!("allreduce {count}\n{}exit", if farewell { "destroy\n" } else { "" });
-            ranks.iter_mut().for_each(|rank| rank.tell(&order));
+            ranks.iter_mut().for_each(|rank| rank.tell(&request));
             for (number, rank) in ranks.iter_mut().enumerate() {
-                let answer = rank.hear();
+                let answer = rank.answer();
                 let name = format!("{size} ranks, {count} elements, repetition {repetition}");
                 assert_eq!(answer.code, Code::Success, "{name}, rank {number}: {}", answer.text);
                 assert_eq!(answer.text, "exact");
                 if farewell {
-                    rank.hear().succeeded();
+                    rank.answer().succeeded();
                 }
             }
             let began = Instant::now();
@@ -214,12 +214,12 @@ fn ended_first() {
             let mut ranks = world(size, &[]);
             // In the binomial tree the root only sends to its children.
             ranks[0].tell(&format!("broadcast {count} 0\nexit"));
-            ranks[0].hear().succeeded();
+            ranks[0].answer().succeeded();
             let root = ranks.remove(0);
             // The others call it while the root already exits.
             ranks.iter_mut().for_each(|rank| rank.tell(&format!("broadcast {count} 0")));
             for (number, rank) in ranks.iter_mut().enumerate() {
-                let answer = rank.hear();
+                let answer = rank.answer();
                 let name = format!("{size} ranks, {count} bytes, rank {}", number + 1);
                 assert_eq!(answer.code, Code::Success, "{name}: {}", answer.text);
                 assert_eq!(answer.text, "exact");
@@ -242,12 +242,12 @@ fn ended_early() {
     assert!(ranks.remove(0).end().success());
     report(format!("exit took {:.0?}", began.elapsed()));
     for rank in &mut ranks {
-        rank.hear().failed(Code::RemoteError, &["rank 0 "]).within(5000.0);
+        rank.answer().failed(Code::RemoteError, &["rank 0 "]).within(5000.0);
     }
 }
 
 fn ended_beside_a_stopped_peer() {
-    for order in ["exit", "destroy\nexit", "abort\nexit"] {
+    for request in ["exit", "destroy\nexit", "abort\nexit"] {
         let mut ranks = world(2, &LONG_PEER_TIMEOUT);
         ask_all(&mut ranks, "allreduce 1000")
             .into_iter()
@@ -255,13 +255,13 @@ fn ended_beside_a_stopped_peer() {
         ranks[1].signal(19); // SIGSTOP
         let mut rank = ranks.remove(0);
         let began = Instant::now();
-        rank.tell(order);
-        if order != "exit" {
-            rank.hear().succeeded().within(100.0);
+        rank.tell(request);
+        if request != "exit" {
+            rank.answer().succeeded().within(100.0);
         }
         assert!(rank.ended().success());
-        report(format!("{}: {:.1?}", order.replace('\n', " and "), began.elapsed()));
-        check_time(order, began.elapsed().as_secs_f64() * 1e3, 5000.0);
+        report(format!("{}: {:.1?}", request.replace('\n', " and "), began.elapsed()));
+        check_time(request, began.elapsed().as_secs_f64() * 1e3, 5000.0);
     }
 }
 
@@ -274,8 +274,8 @@ fn left_at_once() {
             process.tell(&format!("join {id} {rank} {SIZE}\ndestroy\nexit"));
         }
         for mut process in ranks {
-            process.hear().succeeded();
-            process.hear().succeeded();
+            process.answer().succeeded();
+            process.answer().succeeded();
             assert!(process.ended().success());
         }
     }

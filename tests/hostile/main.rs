@@ -1,15 +1,15 @@
 //! Communicators of real processes under attack and faults: unauthenticated peers, malicious
 //! members, lost ranks and a faulty network.
 //!
-//! Every rank is a process: a case starts this program again and sends it commands, one per line
+//! Every rank is a process: a case starts this program again and sends it requests, one per line
 //! (`rank.rs`, `process.rs`). Cases run one after another, because most of them check a time
 //! (`check_time`). A case waits for events; it sleeps only where elapsed time is the fault under
 //! test. Every case terminates.
 //!
 //! `cargo test --test hostile [-- words]` runs the cases whose name contains one of the words.
 //! `HOSTILE_FULL=1` repeats each case as often as `make fault` requires. `HOSTILE_ROWS=1` prints
-//! the lines that `capi-tests/fault/hostile.py` turns into rows of its table. `hostile relay` is a
-//! relay for processes that other tests start.
+//! the lines that `capi-tests/fault/hostile.py` turns into rows of its table. `hostile relay`
+//! starts relays for the processes of other tests.
 
 mod builds;
 mod forger;
@@ -38,7 +38,7 @@ type Case = (&'static str, fn());
 
 fn main() -> ExitCode {
     if std::env::var_os(process::ROLE).is_some() {
-        rank::obey();
+        rank::execute_requests();
         return ExitCode::SUCCESS;
     }
     if let Some("relay") = std::env::args().nth(1).as_deref() {
@@ -87,14 +87,14 @@ fn main() -> ExitCode {
 
 static FIGURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Records a measurement, which is printed below the name of the case.
+/// Records a measurement, to be printed below the name of the case.
 fn report(figure: String) {
     FIGURES.lock().unwrap().push(figure);
 }
 
-/// Reports a row of the table of `make fault`: the values of `tries` tries. Counts and memory are
-/// checked against `bound` in every run. Times (ms) and ratios (%) need many tries; `make fault`
-/// checks them.
+/// Reports a row of the table of `make fault`, with the values of `tries` tries. Counts and memory
+/// are checked against `bound` in every run. Times (ms) and ratios (%) need many tries; `make
+/// fault` checks them.
 fn row(name: &str, tries: usize, bound: f64, unit: &str, values: &[f64]) {
     let worst = values.iter().copied().fold(0.0, f64::max);
     report(format!("{name}: {tries} tries, at most {worst:.1} {unit}"));
@@ -105,15 +105,15 @@ fn row(name: &str, tries: usize, bound: f64, unit: &str, values: &[f64]) {
     assert!(matches!(unit, "ms" | "%") || worst <= bound, "{name}: {worst} {unit}, not {bound}");
 }
 
-/// Below the timeouts of the ranks, the shortest of which is 30 s.
-const NOBODY_GIVES_UP_MS: f64 = 25_000.0;
+/// Shorter than every timeout of a rank: the shortest is 30 s.
+const BELOW_TIMEOUTS_MS: f64 = 25_000.0;
 
-/// Asserts that `what` ended before any timeout of a rank. With `HOSTILE_TIMES` in the environment,
-/// as `make fault` sets it, asserts `promised_ms`: that needs an otherwise idle machine.
+/// Asserts that `what` ended before any timeout of a rank. With `HOSTILE_TIMES`, which `make fault`
+/// sets, asserts `promised_ms` instead, which needs an otherwise idle machine.
 #[track_caller]
 fn check_time(what: &str, ms: f64, promised_ms: f64) {
     let is_strict = std::env::var_os("HOSTILE_TIMES").is_some();
-    let most = if is_strict { promised_ms } else { promised_ms.max(NOBODY_GIVES_UP_MS) };
+    let most = if is_strict { promised_ms } else { promised_ms.max(BELOW_TIMEOUTS_MS) };
     assert!(ms <= most, "{ms} ms, not {most}: {what}");
 }
 

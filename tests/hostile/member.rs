@@ -30,17 +30,17 @@ pub const CASES: [Case; 3] = [
 
 /// Ranks besides the member. Each of them is its neighbour.
 pub const OTHERS: usize = 3;
-/// A rank in the table: its key, how many addresses it has, room for two, its process, its host,
-/// and whether it has CUDA.
+/// The entry of a rank in the table: its key, the number of its addresses, two addresses, its
+/// process, its host, and whether it has CUDA.
 pub const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28 + 16 + 1;
-/// What the others may have of one member unread: 8 streams of 4 MiB each, 64 KiB of notes and as
-/// much of the control stream, and a sixth more.
+/// How much a member may send that the others have not read: 8 streams of 4 MiB each, 64 KiB of
+/// control messages, 64 KiB of control frames, and a sixth more.
 const WINDOW_KIB: f64 = ((8 * 4096 + 2 * 64) * 7 / 6) as f64;
-/// The most that it may take, whatever it sends.
+/// The maximum memory of another rank that a member may use, whatever it sends.
 const MEMORY_KIB: f64 = WINDOW_KIB + 1024.0;
 
 pub struct Member {
-    /// By rank, beginning with rank 1. The peer's control stream is open, but not read.
+    /// By rank, beginning with rank 1.
     links: Vec<Link>,
     context: u64,
     dice: Dice,
@@ -50,7 +50,8 @@ pub struct Member {
 struct Link {
     connection: Connection,
     control: SendStream,
-    _theirs: RecvStream,
+    /// The control stream of the peer, open but not read.
+    _control_of_peer: RecvStream,
 }
 
 impl Member {
@@ -77,10 +78,10 @@ impl Member {
             let connection =
                 endpoint.dial(address, &service, &me, key, Some(PATIENCE)).await.unwrap();
             // The peer's first stream is its control stream, whose first frame is Welcome.
-            let mut theirs = connection.accept_uni().await.unwrap();
-            theirs.read_exact(&mut [0; 20]).await.unwrap();
+            let mut control_of_peer = connection.accept_uni().await.unwrap();
+            control_of_peer.read_exact(&mut [0; 20]).await.unwrap();
             let control = connection.open_uni().await.unwrap();
-            let mut link = Link { connection, control, _theirs: theirs };
+            let mut link = Link { connection, control, _control_of_peer: control_of_peer };
             link.control.write_all(&preamble(CONTROL, 0, 0)).await.unwrap();
             links.push(link);
         }
@@ -108,11 +109,11 @@ impl Member {
     }
 
     /// Writes to the control stream of a random other rank.
-    async fn say(&mut self, frame: &[u8]) {
+    async fn send_frame(&mut self, frame: &[u8]) {
         let _ = self.victim().control.write_all(frame).await;
     }
 
-    /// Sends `header` where the others expect that of a barrier's message.
+    /// Sends `header` in the place of the header of the barrier's message.
     async fn barrier(&mut self, header: Header) {
         let lane = (header.seq % 4) as u8;
         let bytes = [&preamble(DATA, lane, self.context)[..], &header.encode()].concat();
@@ -125,8 +126,8 @@ impl Member {
     }
 }
 
-/// Dials the root and says who wants in, as `src/bootstrap/message.rs` draws it. What follows is
-/// the table.
+/// Dials the root and sends the Join, whose layout `src/bootstrap/message.rs` draws. The root
+/// answers with the table.
 pub async fn present(
     endpoint: &Endpoint,
     me: &Identity,
@@ -193,9 +194,9 @@ fn sha256(bytes: &[u8]) -> Vec<u8> {
 /// The others' call before the one under attack. It sends no message.
 const FIRST: Call = Call::broadcast(0, DataType::Uint8, Rank(0));
 
-/// How the member breaks the protocol.
+/// A violation of the protocol by the member.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Violation {
     WrongLength,
     WrongStep,
     SequenceNumberOfThePast,
@@ -221,9 +222,9 @@ enum Deed {
     LeavesBehindATruncatedPreamble,
 }
 
-use Deed::*;
+use Violation::*;
 
-const KINDS: [(&str, &[Deed]); 4] = [
+const KINDS: [(&str, &[Violation]); 4] = [
     (
         "wrong lengths and numbers",
         &[WrongLength, WrongStep, SequenceNumberOfThePast, SequenceNumberOfTheFuture],
@@ -259,9 +260,9 @@ const KINDS: [(&str, &[Deed]); 4] = [
     ),
 ];
 
-impl Deed {
-    /// Executes the deed. The others are in a barrier, which is their second call.
-    async fn done_by(self, member: &mut Member) {
+impl Violation {
+    /// Commits the violation. The others are in a barrier, which is their second call.
+    async fn commit(self, member: &mut Member) {
         let context = member.context;
         let history = CallHistory::default().then(&FIRST);
         let right = Header { seq: 1, call: Call::barrier(), history, step: 0, bytes: 0 };
@@ -284,11 +285,11 @@ impl Deed {
             }
             GarbledFrame => {
                 let garbage = member.garbage(5000);
-                member.say(&garbage).await;
+                member.send_frame(&garbage).await;
             }
-            LongFrame => member.say(&[2, 0, 0xff, 0xff]).await,
-            ReservedBitOfAFrame => member.say(&[2, 1, 0, 0]).await,
-            SecondWelcome => member.say(&[1, 0, 0, 0]).await,
+            LongFrame => member.send_frame(&[2, 0, 0xff, 0xff]).await,
+            ReservedBitOfAFrame => member.send_frame(&[2, 1, 0, 0]).await,
+            SecondWelcome => member.send_frame(&[1, 0, 0, 0]).await,
             ReservedBitOfAStream => {
                 let mut lane = preamble(DATA, 1, context);
                 lane[5] = 0x40;
@@ -325,12 +326,12 @@ impl Deed {
             }
             LeavesOfManyCommunicators => {
                 let leaves: Vec<_> = (1..1 << 17).flat_map(|one| leave(context ^ one)).collect();
-                member.say(&leaves).await;
+                member.send_frame(&leaves).await;
             }
             LeavesBehindATruncatedPreamble => {
                 member.open(&preamble(DATA, 2, context)[..7]).await;
                 let leaves: Vec<_> = (1..1 << 20).flat_map(|one| leave(context ^ one)).collect();
-                member.say(&leaves).await;
+                member.send_frame(&leaves).await;
             }
         }
     }
@@ -353,7 +354,7 @@ async fn world(ranks: &mut [Process]) -> Member {
         process.tell(&format!("join {hex} {} {}", rank + 1, OTHERS + 1));
     }
     let member = timeout(PATIENCE, Member::join(&Id::parse(&hex), root)).await.expect("in time");
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
     member
 }
 
@@ -368,14 +369,14 @@ fn most_resident(ranks: &[Process]) -> Vec<f64> {
 fn expelled() {
     let mut ranks = others(&[]);
     runtime().block_on(async {
-        // Memory that a rank needs in any case must not count as the member's.
-        let _ = disturbed(&mut ranks, WrongLength).await;
-        for (kind, deeds) in KINDS {
-            let tries = deeds.len() * times(1, 100_usize.div_ceil(deeds.len()));
+        // A first violation allocates the memory that a rank needs in any case.
+        let _ = violate(&mut ranks, WrongLength).await;
+        for (kind, violations) in KINDS {
+            let tries = violations.len() * times(1, 100_usize.div_ceil(violations.len()));
             ranks.iter().for_each(Process::forget_most_resident);
             let (mut spans, before) = (Vec::new(), most_resident(&ranks));
-            for deed in deeds.iter().cycle().take(tries) {
-                spans.extend(disturbed(&mut ranks, *deed).await);
+            for violation in violations.iter().cycle().take(tries) {
+                spans.extend(violate(&mut ranks, *violation).await);
             }
             row(&format!("malicious member: {kind}"), tries, 100.0, "ms", &spans);
             let grown = most_resident(&ranks).into_iter().zip(before);
@@ -385,31 +386,31 @@ fn expelled() {
     });
 }
 
-/// Executes the deed. Returns how many milliseconds each other rank took to name the member.
-async fn disturbed(ranks: &mut [Process], deed: Deed) -> Vec<f64> {
+/// Lets a new member commit the violation. Returns after how many ms each other rank named it.
+async fn violate(ranks: &mut [Process], violation: Violation) -> Vec<f64> {
     let mut member = world(ranks).await;
     ask_all(ranks, "broadcast 0 0");
     ranks.iter_mut().for_each(|rank| rank.tell("barrier"));
     let began = Instant::now();
-    timeout(PATIENCE, deed.done_by(&mut member)).await.expect("in time");
+    timeout(PATIENCE, violation.commit(&mut member)).await.expect("in time");
     let mut spans = Vec::new();
-    for answer in ranks.iter_mut().map(Process::hear) {
+    for answer in ranks.iter_mut().map(Process::answer) {
         spans.push(began.elapsed().as_secs_f64() * 1e3);
         let named = answer.text.contains("rank 0 broke the protocol");
-        assert!(named && answer.code == Code::RemoteError, "{deed:?}: {answer:?}");
+        assert!(named && answer.code == Code::RemoteError, "{violation:?}: {answer:?}");
     }
     ask_all(ranks, "destroy");
     spans
 }
 
-/// The member fills as many streams as it may open, none of which the others read.
+/// The member fills all streams that it may open. The other ranks do not read them.
 fn memory() {
     let tries = times(1, 5);
     let mut grown = Vec::new();
     for _ in 0..tries {
         let mut ranks = others(&[]);
         runtime().block_on(async {
-            // Memory that a rank needs in any case must not count as the member's.
+            // A first communicator allocates the memory that a rank needs in any case.
             join_all(&mut ranks);
             ask_all(&mut ranks, "allreduce 4000000");
             let member = world(&mut ranks).await;
@@ -421,9 +422,9 @@ fn memory() {
             let now = most_resident(&ranks).into_iter();
             grown.extend(now.zip(before).map(|(now, before)| now - before));
         });
-        // The runtime has dropped the member and its endpoint.
+        // The end of the runtime has dropped the member and its endpoint.
         for rank in &mut ranks {
-            rank.hear().failed(Code::RemoteError, &["rank 0 "]);
+            rank.answer().failed(Code::RemoteError, &["rank 0 "]);
         }
     }
     row("malicious member: memory that its unread data takes", tries, MEMORY_KIB, "KiB", &grown);
@@ -460,7 +461,7 @@ fn never_reads() {
             let _member = world(&mut ranks).await;
             let before = ranks[0].most_resident();
             ranks.iter_mut().for_each(|rank| rank.tell(&format!("broadcast {BYTES} 1")));
-            let answers: Vec<_> = ranks.iter_mut().map(Process::hear).collect();
+            let answers: Vec<_> = ranks.iter_mut().map(Process::answer).collect();
             let blamed = answers.iter().filter(|answer| answer.code == Code::Timeout);
             assert!(blamed.clone().all(|answer| answer.text.contains("rank 0 ")), "{answers:?}");
             assert!(blamed.count() > 0, "{answers:?}");

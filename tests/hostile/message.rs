@@ -1,10 +1,10 @@
-//! Messages between two ranks one of which is lost, or over a faulty network.
+//! Messages between two ranks when one of them is lost, or over a faulty network.
 
 use nexar::error::Code;
 
 use super::Case;
 use super::process::{ask_all, world};
-use super::relay::Trouble;
+use super::relay::Impairments;
 use super::report;
 use super::wire::relayed;
 
@@ -22,15 +22,15 @@ fn killed_before() {
     ranks[2].tell("send 1000000 1");
     ranks[1].signal(9);
     for rank in [0, 2] {
-        let answer = ranks[rank].hear().failed(Code::RemoteError, &["rank 1 "]);
+        let answer = ranks[rank].answer().failed(Code::RemoteError, &["rank 1 "]);
         report(format!("rank {rank} after {:.0} ms: {}", answer.ms, answer.text));
     }
 }
 
 fn killed_inside() {
     for victim in [0, 1] {
-        let trouble = Trouble { bytes_per_ms: 4000, ..Trouble::default() };
-        let (mut ranks, relays, _) = relayed(trouble);
+        let impairments = Impairments { bytes_per_ms: 4000, ..Impairments::default() };
+        let (mut ranks, relays, _) = relayed(impairments);
         // Takes five seconds if nothing fails.
         ranks[0].tell("send 20000000 1");
         ranks[1].tell("recv 20000000 0");
@@ -40,7 +40,7 @@ fn killed_inside() {
         }
         ranks[victim].signal(9);
         let name = format!("rank {victim} ");
-        let answer = ranks[1 - victim].hear().failed(Code::RemoteError, &[&name]);
+        let answer = ranks[1 - victim].answer().failed(Code::RemoteError, &[&name]);
         report(format!("after {:.0} ms: {}", answer.ms, answer.text));
     }
 }
@@ -57,19 +57,25 @@ fn gone_unmet() {
             // Rank 0 has noticed the exit, or notices it while it waits.
             ranks[0].tell("recv 4 3");
         }
-        let answer = ranks[0].hear().failed(Code::RemoteError, &["rank 3 "]);
+        let answer = ranks[0].answer().failed(Code::RemoteError, &["rank 3 "]);
         report(format!("after {:.0} ms: {}", answer.ms, answer.text));
     }
 }
 
 fn bad_network() {
-    let trouble = Trouble { lost: 5, doubled: 5, late: 5, changed: 1, ..Trouble::default() };
-    let (mut ranks, _relays, _) = relayed(trouble);
+    let impairments = Impairments {
+        lost: 5,
+        duplicated: 5,
+        reordered: 5,
+        corrupted: 1,
+        ..Impairments::default()
+    };
+    let (mut ranks, _relays, _) = relayed(impairments);
     for length in [0, 1, 5000, 16384, 16385, 1_000_003] {
         ranks[0].tell(&format!("send {length} 1"));
         ranks[1].tell(&format!("recv {length} 0"));
         for rank in &mut ranks {
-            assert_eq!(rank.hear().succeeded().text, "exact", "{length}");
+            assert_eq!(rank.answer().succeeded().text, "exact", "{length}");
         }
     }
     // Unexpected messages of different lengths: one out of order would not fit its receive.
@@ -86,15 +92,18 @@ fn bad_network() {
 
 fn left_after() {
     for then in ["destroy", "exit"] {
-        let trouble = Trouble { bytes_per_ms: 1000, ..Trouble::default() };
-        let (mut ranks, relays, _) = relayed(trouble);
+        let impairments = Impairments { bytes_per_ms: 1000, ..Impairments::default() };
+        let (mut ranks, relays, _) = relayed(impairments);
         ranks[0].tell(&format!("send 9 1\nsend 3500000 1\n{then}"));
         assert_eq!(ranks[1].ask("recv 9 0").succeeded().text, "exact");
         let arrived = ranks[1].ask("recv 3500000 0").succeeded();
         assert_eq!(arrived.text, "exact");
-        ranks[0].hear().succeeded();
-        let sent = ranks[0].hear().succeeded();
-        report(format!("{then}: sent after {:.0} ms, there after {:.0} ms", sent.ms, arrived.ms));
+        ranks[0].answer().succeeded();
+        let sent = ranks[0].answer().succeeded();
+        report(format!(
+            "{then}: sent after {:.0} ms, received after {:.0} ms",
+            sent.ms, arrived.ms
+        ));
         ranks[1].ask("recv 1 0").failed(Code::RemoteError, &["rank 0 has left the communicator"]);
         drop(relays);
     }

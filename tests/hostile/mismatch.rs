@@ -34,7 +34,8 @@ fn count_of_zero() {
     disagree(&["allreduce 1000", "allreduce 0", "allreduce 1000"], 1500.0);
 }
 
-/// Empty calls, the first of which differs between the ranks, and then a call that sends data.
+/// The first of several empty calls differs between the ranks. Then they make a call that sends
+/// data.
 fn long_before() {
     let mut ranks = world(2, &[]);
     for (rank, odd) in ranks.iter_mut().zip(["allreduce 0", "broadcast 0 0"]) {
@@ -42,7 +43,7 @@ fn long_before() {
         rank.tell(&format!("{odd}\n{alike}allreduce 10\nbarrier"));
     }
     for rank in &mut ranks {
-        let answers: Vec<_> = (0..9).map(|_| rank.hear()).collect();
+        let answers: Vec<_> = (0..9).map(|_| rank.answer()).collect();
         let wrong = answers.iter().find(|answer| answer.code != Code::Success).unwrap();
         report(wrong.text.clone());
         let _ = wrong.clone().failed(Code::InvalidUsage, &["disagree on"]);
@@ -54,20 +55,20 @@ fn reductions() {
     disagree(&["reduce 1000 0", "reduce 1000 0", "reduce 1000 2", "reduce 1000 0"], 1500.0);
 }
 
-/// On every rank the call or the next one fails with a text that names two different calls. Two
-/// ranks report the same text. Among more, several ranks may detect it concurrently, each from
-/// another pair of calls.
-fn disagree(orders: &[&str], limit: f64) {
-    let mut ranks = world(orders.len(), &[]);
+/// Asserts that on every rank the call or the next one fails with a text that names two different
+/// calls. Two ranks must report the same text. Of more ranks, several may detect the mismatch
+/// concurrently, each from another pair of calls.
+fn disagree(requests: &[&str], limit: f64) {
+    let mut ranks = world(requests.len(), &[]);
     ranks.iter_mut().for_each(|rank| rank.tell("barrier"));
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
-    let asked = ranks.iter_mut().zip(orders);
-    asked.for_each(|(rank, order)| rank.tell(&format!("{order}\nbarrier")));
-    let told = |rank: &mut Process| {
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
+    let both = ranks.iter_mut().zip(requests);
+    both.for_each(|(rank, request)| rank.tell(&format!("{request}\nbarrier")));
+    let failure = |rank: &mut Process| {
         first_error(rank).failed(Code::InvalidUsage, &["ranks disagree on call #1"]).within(limit)
     };
-    let answers: Vec<_> = ranks.iter_mut().map(told).collect();
-    // The text begins with the function that the rank has called; the rest is the same on all.
+    let answers: Vec<_> = ranks.iter_mut().map(failure).collect();
+    // The text begins with the function that the rank called. The rest is the same on all ranks.
     let words = |answer: &Answer| answer.text.split_once(": ").unwrap().1.to_owned();
     report(format!("{:.0} ms: {}", slowest(&answers), words(&answers[0])));
     for answer in &answers {
@@ -77,11 +78,11 @@ fn disagree(orders: &[&str], limit: f64) {
         let call = |side: &str| side.split_once(" called ").unwrap().1.to_owned();
         assert_ne!(call(one), call(other), "{words}");
     }
-    assert!(orders.len() > 2 || words(&answers[0]) == words(&answers[1]));
+    assert!(requests.len() > 2 || words(&answers[0]) == words(&answers[1]));
 }
 
 fn first_error(rank: &mut Process) -> Answer {
-    let first = rank.hear();
-    let second = rank.hear();
+    let first = rank.answer();
+    let second = rank.answer();
     if first.code == Code::Success { second } else { first }
 }

@@ -1,4 +1,4 @@
-//! The handle of a case on a rank's process (`rank.rs`): sends orders, receives answers.
+//! A case's handle on a rank's process (`rank.rs`): sends requests and receives answers.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,10 +17,10 @@ pub const ROLE: &str = "HOSTILE_RANK";
 /// A process that prints nothing for this long is considered hung in every case.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A child process that executes the orders of `rank.rs`. Dropping it kills the process.
+/// A child process that executes the requests of `rank.rs`. Dropping the handle kills it.
 pub struct Process {
     child: Child,
-    orders: ChildStdin,
+    requests: ChildStdin,
     answers: Receiver<String>,
 }
 
@@ -37,18 +37,18 @@ impl Process {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), environment)
     }
 
-    /// Like `start`, with a command that executes this program in the end.
+    /// Like `start`, with a command that finally executes this program.
     pub fn start_by(mut command: Command, environment: &[(&str, &str)]) -> Self {
         for (name, _) in nexar::config::NAMES {
             command.env_remove(name);
         }
-        // Loopback is what all cases have in common; those about addresses say otherwise. And it is
-        // the network that is harmed.
+        // The default of all cases: loopback, and no shared memory, because the cases impair the
+        // network. A case about addresses or shared memory overrides it.
         command.env("NEXAR_SOCKET_IFNAME", "lo").env("NEXAR_SHM_DISABLE", "1").env(ROLE, "1");
         command.envs(environment.iter().copied());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process starts");
-        let orders = child.stdin.take().unwrap();
+        let requests = child.stdin.take().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (sender, answers) = channel();
         thread::spawn(move || {
@@ -58,19 +58,19 @@ impl Process {
                 }
             }
         });
-        Self { child, orders, answers }
+        Self { child, requests, answers }
     }
 
-    /// Sends an order and does not wait for the answer.
-    pub fn tell(&mut self, order: &str) {
-        let told = writeln!(self.orders, "{order}").and_then(|()| self.orders.flush());
-        assert!(told.is_ok(), "a rank exited before this order: {order}");
+    /// Sends a request and does not wait for the answer.
+    pub fn tell(&mut self, request: &str) {
+        let sent = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());
+        assert!(sent.is_ok(), "a rank exited before this request: {request}");
     }
 
     /// The next line that the process prints.
     pub fn line(&mut self) -> String {
         let line = self.answers.recv_timeout(PATIENCE);
-        line.unwrap_or_else(|why| panic!("process {} says nothing: {why}", self.child.id()))
+        line.unwrap_or_else(|why| panic!("process {} prints nothing: {why}", self.child.id()))
     }
 
     /// The next line that contains `words`; skips the lines before it.
@@ -84,7 +84,7 @@ impl Process {
     }
 
     /// Waits for the next answer.
-    pub fn hear(&mut self) -> Answer {
+    pub fn answer(&mut self) -> Answer {
         let line = self.line();
         let mut words = line.splitn(3, ' ');
         let mut word = || words.next().unwrap_or_default();
@@ -94,9 +94,10 @@ impl Process {
         Answer { code, ms, text: word().to_owned() }
     }
 
-    pub fn ask(&mut self, order: &str) -> Answer {
-        self.tell(order);
-        self.hear()
+    /// Sends a request and waits for the answer.
+    pub fn ask(&mut self, request: &str) -> Answer {
+        self.tell(request);
+        self.answer()
     }
 
     /// A unique id that this process creates and serves, in hexadecimal.
@@ -104,7 +105,7 @@ impl Process {
         self.ask("id").succeeded().text
     }
 
-    /// The process's resources at the moment: files, threads, KiB of memory, ports.
+    /// The current resources of the process: files, threads, KiB of memory, ports.
     pub fn measure(&mut self) -> HashMap<String, usize> {
         let text = self.ask("measure").succeeded().text;
         let pair = |word: &str| {
@@ -114,7 +115,7 @@ impl Process {
         text.split(' ').map(pair).collect()
     }
 
-    /// Resets the peak that `most_resident` returns to the present size.
+    /// Resets the peak that `most_resident` returns to the current size.
     pub fn forget_most_resident(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
@@ -142,13 +143,13 @@ impl Process {
         std::iter::from_fn(move || self.answers.recv_timeout(PATIENCE).ok())
     }
 
-    /// Orders the process to exit, and waits for it.
+    /// Requests the process to exit, and waits for the exit.
     pub fn end(mut self) -> ExitStatus {
         self.tell("exit");
         self.ended()
     }
 
-    /// Waits for the exit of a process that was ordered to exit.
+    /// Waits for the exit of a process that was requested to exit.
     pub fn ended(mut self) -> ExitStatus {
         // The kernel closes its output when it exits.
         match self.answers.recv_timeout(PATIENCE) {
@@ -206,14 +207,14 @@ pub fn join_all(ranks: &mut [Process]) {
         process.tell(&format!("join {id} {rank} {size}"));
     }
     for process in ranks {
-        process.hear().succeeded();
+        process.answer().succeeded();
     }
 }
 
-/// Sends all ranks the same order and returns their answers.
-pub fn ask_all(ranks: &mut [Process], order: &str) -> Vec<Answer> {
-    ranks.iter_mut().for_each(|rank| rank.tell(order));
-    ranks.iter_mut().map(Process::hear).collect()
+/// Sends all ranks the same request and returns their answers.
+pub fn ask_all(ranks: &mut [Process], request: &str) -> Vec<Answer> {
+    ranks.iter_mut().for_each(|rank| rank.tell(request));
+    ranks.iter_mut().map(Process::answer).collect()
 }
 
 /// The longest duration among the answers, in ms.

@@ -1,6 +1,6 @@
-//! A rank: obeys orders from its input through the C border, and answers each with one line:
-//! code, milliseconds, text.
-#![expect(unsafe_code, reason = "the functions of the C border take pointers")]
+//! The process of a rank: executes requests from its stdin through the C API, and answers each with
+//! one line: code, milliseconds, text.
+#![expect(unsafe_code, reason = "the functions of the C API take pointers")]
 
 use std::ffi::{CStr, c_char};
 use std::fs;
@@ -29,60 +29,60 @@ use nexar::error::Code;
 use nexar::op::{Fold, Op, RedOp, Reducer};
 use nexar::rank::Rank;
 
-/// What a broadcast carries, over and over: easy to find where it should not be.
+/// The payload of a broadcast or a message, repeated. Easy to find where it must not appear.
 pub const PATTERN: &[u8; 64] = b"I am the payload that nobody but the members of this world sees.";
 
 #[derive(Default)]
-struct Member {
+struct Executor {
     comms: Vec<nexarComm_t>,
     rank: u32,
     size: u32,
     seconds: f64,
-    /// A split that another thread makes: its code, its text and how long it took.
+    /// A split on another thread: its code, its text and its duration in seconds.
     splitting: Option<JoinHandle<(Code, String, f64)>>,
-    /// One that was joined without the C border.
+    /// A communicator that was joined through the Rust API.
     joined: Option<Arc<Communicator>>,
 }
 
-pub fn obey() {
-    let mut member = Member::default();
-    for order in std::io::stdin().lines().map_while(Result::ok) {
-        let words: Vec<_> = order.split(' ').collect();
+pub fn execute_requests() {
+    let mut executor = Executor::default();
+    for request in std::io::stdin().lines().map_while(Result::ok) {
+        let words: Vec<_> = request.split(' ').collect();
         if words == ["exit"] {
             return;
         }
-        member.seconds = 0.0;
-        let (code, text) = member.order(&words);
-        say(code, member.seconds, &text);
+        executor.seconds = 0.0;
+        let (code, text) = executor.execute(&words);
+        answer(code, executor.seconds, &text);
     }
 }
 
-fn say(code: Code, seconds: f64, text: &str) {
+fn answer(code: Code, seconds: f64, text: &str) {
     println!("{} {:.2} {text}", code as i32, seconds * 1e3);
     std::io::stdout().flush().unwrap();
 }
 
-impl Member {
-    fn order(&mut self, words: &[&str]) -> (Code, String) {
+impl Executor {
+    fn execute(&mut self, words: &[&str]) -> (Code, String) {
         let number = |index: usize| words[index].parse::<usize>().unwrap();
         let comm = self.comms.last().copied().unwrap_or(std::ptr::null_mut());
         match words[0] {
-            "id" => self.make_id(),
+            "id" => self.create_id(),
             "join" => self.join(words[1], number(2), number(3)),
             "join_environment" => {
                 let mut comm = std::ptr::null_mut();
-                // SAFETY: `comm` is a place for a handle.
+                // SAFETY: `comm` is valid for writes.
                 let code = self.timed(|| unsafe { nexarCommInitFromEnv(&mut comm) });
                 self.joined(code, comm)
             }
             "allreduce" => self.all_reduce(number(1)),
             "rounds" => loop {
-                // Until something goes wrong.
+                // Repeats until a call fails or its result is wrong.
                 let (code, text) = self.all_reduce(number(1));
                 if code != Code::Success || text != "exact" {
                     return (code, text);
                 }
-                say(code, self.seconds, &text);
+                answer(code, self.seconds, &text);
             },
             "reduce" => self.reduce(number(1), number(2)),
             "send" => self.send(number(1), number(2)),
@@ -109,11 +109,11 @@ impl Member {
             }
             "half_split" => self.half_split(words[1], number(2), number(3)),
             "measure" => (Code::Success, measure()),
-            other => panic!("{other} is not an order"),
+            other => panic!("{other} is not a request"),
         }
     }
 
-    /// Notes how long the call took.
+    /// Records the duration of the call.
     fn timed(&mut self, call: impl FnOnce() -> Code) -> Code {
         let began = Instant::now();
         let code = call();
@@ -126,9 +126,9 @@ impl Member {
         (code, last_error(code))
     }
 
-    fn make_id(&mut self) -> (Code, String) {
+    fn create_id(&mut self) -> (Code, String) {
         let mut id = nexarUniqueId { internal: [0; 128] };
-        // SAFETY: `id` is a place for an id.
+        // SAFETY: `id` is valid for writes.
         let code = self.timed(|| unsafe { nexarGetUniqueId(&mut id) });
         let hex = id.internal.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
         (code, if code == Code::Success { hex } else { last_error(code) })
@@ -137,13 +137,13 @@ impl Member {
     fn join(&mut self, id: &str, rank: usize, size: usize) -> (Code, String) {
         let id = nexarUniqueId { internal: id_of(id).map(|byte| byte as c_char) };
         let mut comm = std::ptr::null_mut();
-        // SAFETY: `comm` is a place for a handle.
+        // SAFETY: `comm` is valid for writes.
         let code =
             self.timed(|| unsafe { nexarCommInitRank(&mut comm, size as i32, id, rank as i32) });
         self.joined(code, comm)
     }
 
-    /// Joins a communicator, works with it once, and makes a call in which the culprit panics: its
+    /// Joins a communicator, executes a barrier, and then a call in which the culprit panics: its
     /// buffers break a rule that no C call can break. With `exits` the process answers, aborts and
     /// exits at once.
     fn panic(
@@ -154,7 +154,7 @@ impl Member {
         culprit: usize,
         exits: bool,
     ) -> (Code, String) {
-        std::panic::set_hook(Box::new(|_| ())); // the error tells it
+        std::panic::set_hook(Box::new(|_| ())); // the error has the text
         let world = World { rank: Rank(rank), size };
         let communicator =
             nexar::comm::join(&id_of(id), world, config::get().unwrap(), Ok(None)).unwrap();
@@ -162,7 +162,7 @@ impl Member {
         let buffers = Buffers::Apart { input: &input, output: &mut [0; 8] };
         let reducer = Reducer::Known(Fold::new(DataType::Int32, RedOp::Sum).unwrap());
         let mut began = Instant::now();
-        // A slow rank may still be inside the first call when it hears of the second.
+        // A slow rank may still be inside the barrier when another one reports the panic.
         let worked = communicator.run(Op::barrier());
         let panicked = worked.and_then(|()| {
             began = Instant::now();
@@ -172,7 +172,7 @@ impl Member {
         self.seconds = began.elapsed().as_secs_f64();
         let text = error.to_string().replace('\n', " ");
         if exits {
-            say(error.code(), self.seconds, &text);
+            answer(error.code(), self.seconds, &text);
             communicator.abort();
             // SAFETY: ends the process.
             unsafe { libc::_exit(0) };
@@ -181,44 +181,44 @@ impl Member {
         (error.code(), text)
     }
 
-    /// Has another thread split the communicator.
+    /// Splits the communicator on another thread.
     fn begin_split(&mut self) -> (Code, String) {
         let comm = self.comms.last().unwrap().addr();
         self.splitting = Some(std::thread::spawn(move || {
             let (mut split, began) = (std::ptr::null_mut(), Instant::now());
             let (comm, config) = (std::ptr::without_provenance_mut(comm), std::ptr::null());
-            // SAFETY: `split` is a place for a handle.
+            // SAFETY: `split` is valid for writes.
             let code = unsafe { nexarCommSplit(comm, 0, 0, &mut split, config) };
             (code, last_error(code), began.elapsed().as_secs_f64())
         }));
         (Code::Success, String::new())
     }
 
-    /// Joins a communicator and tells the others its color and key for a split, but never makes the
-    /// new communicator that they wait for.
+    /// Joins a communicator and sends its color and key for a split, but never creates the new
+    /// communicator, for which the other ranks wait.
     fn half_split(&mut self, id: &str, rank: usize, size: usize) -> (Code, String) {
         let world = World { rank: Rank(rank), size };
         let communicator =
             nexar::comm::join(&id_of(id), world, config::get().unwrap(), Ok(None)).unwrap();
         let own = ColorKey { color: Some(0), key: 0 }.encode();
-        let mut wishes = own.repeat(size);
-        let told = communicator.run(Op::split(&mut wishes, size));
+        let mut colors_and_keys = own.repeat(size);
+        let sent = communicator.run(Op::split(&mut colors_and_keys, size));
         self.joined = Some(communicator);
-        (told.as_ref().map_or_else(|error| error.code(), |()| Code::Success), String::new())
+        (sent.as_ref().map_or_else(|error| error.code(), |()| Code::Success), String::new())
     }
 
     fn joined(&mut self, code: Code, comm: nexarComm_t) -> (Code, String) {
         if code == Code::Success {
             self.comms.push(comm);
-            // SAFETY: `rank` is a place for a number.
+            // SAFETY: `rank` is valid for writes.
             unsafe { nexarCommUserRank(comm, (&raw mut self.rank).cast()) };
-            // SAFETY: `size` is a place for a number.
+            // SAFETY: `size` is valid for writes.
             unsafe { nexarCommCount(comm, (&raw mut self.size).cast()) };
         }
         (code, last_error(code))
     }
 
-    /// In place. "exact" if every element is what it must be.
+    /// An all-reduce in place. The text is "exact" if every element is correct.
     fn all_reduce(&mut self, count: usize) -> (Code, String) {
         let mine = |i: usize, rank: u32| (i as u32).wrapping_mul(0x9e37_79b9).wrapping_add(rank);
         let (rank, size, comm) = (self.rank, self.size, self.comms.last().copied());
@@ -301,7 +301,7 @@ impl Member {
     }
 }
 
-/// What is said of a call whose result was compared.
+/// The answer of a call whose result was compared.
 fn compared(code: Code, exact: bool) -> (Code, String) {
     match code {
         Code::Success => (code, if exact { "exact" } else { "wrong" }.to_owned()),
@@ -309,7 +309,7 @@ fn compared(code: Code, exact: bool) -> (Code, String) {
     }
 }
 
-/// From hexadecimal.
+/// Parses a unique id in hexadecimal.
 fn id_of(text: &str) -> [u8; 128] {
     std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
 }
@@ -318,11 +318,11 @@ fn last_error(code: Code) -> String {
     if code == Code::Success {
         return String::new();
     }
-    // SAFETY: the text lives until this thread asks again.
+    // SAFETY: the text lives until the next call of nexarGetLastError on this thread.
     unsafe { CStr::from_ptr(nexarGetLastError(std::ptr::null_mut())) }.to_str().unwrap().to_owned()
 }
 
-/// Open files, threads, memory in KiB, and the sockets of this process.
+/// The open files, threads, memory in KiB and sockets of this process.
 fn measure() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let field = |name: &str| {
@@ -336,7 +336,7 @@ fn measure() -> String {
         .filter_map(|path| path.to_str()?.strip_prefix("socket:[")?.strip_suffix(']'))
         .map(str::to_owned)
         .collect();
-    // Local port of each of this process's sockets in a table of the kernel.
+    // The local ports of this process's sockets in these tables of the kernel.
     let ports = |tables: [&str; 2]| -> Vec<u16> {
         let text = tables
             .map(|table| fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A relay between two processes that loses, doubles, delays, changes and writes down datagrams.
+//! A UDP relay between two processes that drops, duplicates, delays, corrupts or records datagrams.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-/// What happens to datagrams, in percent.
+/// Network impairments: the first four are percentages of datagrams.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Trouble {
+pub struct Impairments {
     pub lost: u64,
-    pub doubled: u64,
-    /// Overtaken by the next two.
-    pub late: u64,
-    pub changed: u64,
-    /// How many bytes come through in a millisecond each way; 0 for all.
+    pub duplicated: u64,
+    /// Delivered after the next two datagrams.
+    pub reordered: u64,
+    pub corrupted: u64,
+    /// The bandwidth each way; 0 is unlimited.
     pub bytes_per_ms: u64,
-    /// How long each is under way.
+    /// The latency each way.
     pub delay: Duration,
 }
 
-/// Forwards what comes to `address` to a target, and its answers back. Ends when dropped.
+/// Forwards datagrams from `address` to a target, and its answers back. Ends when dropped.
 pub struct Relay {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -32,14 +32,14 @@ pub struct Relay {
 struct Shared {
     front: UdpSocket,
     target: OnceLock<SocketAddr>,
-    trouble: Mutex<Trouble>,
-    /// For tests that inspect it.
+    impairments: Mutex<Impairments>,
+    /// Of a capturing relay only.
     captured: Option<Mutex<Captured>>,
     datagrams: AtomicUsize,
     ended: AtomicBool,
 }
 
-/// Datagrams in the order they came by.
+/// Datagrams in the order in which they arrived at the relay.
 #[derive(Clone, Default)]
 pub struct Captured {
     pub to_target: Vec<Vec<u8>>,
@@ -47,22 +47,22 @@ pub struct Captured {
 }
 
 impl Relay {
-    pub fn start(trouble: Trouble, seed: u64) -> Self {
-        Self::new(trouble, seed, None)
+    pub fn start(impairments: Impairments, seed: u64) -> Self {
+        Self::new(impairments, seed, None)
     }
 
-    /// One that changes nothing and writes down what it sees.
-    pub fn watching() -> Self {
-        Self::new(Trouble::default(), 0, Some(Mutex::default()))
+    /// A relay without impairments that records all datagrams.
+    pub fn capturing() -> Self {
+        Self::new(Impairments::default(), 0, Some(Mutex::default()))
     }
 
-    fn new(trouble: Trouble, seed: u64, captured: Option<Mutex<Captured>>) -> Self {
+    fn new(impairments: Impairments, seed: u64, captured: Option<Mutex<Captured>>) -> Self {
         let front = socket();
         let address = front.local_addr().unwrap();
         let shared = Arc::new(Shared {
             front,
             target: OnceLock::new(),
-            trouble: Mutex::new(trouble),
+            impairments: Mutex::new(impairments),
             captured,
             datagrams: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
@@ -72,17 +72,16 @@ impl Relay {
         Self { address, shared }
     }
 
-    pub fn lead_to(&self, target: SocketAddr) {
+    pub fn set_target(&self, target: SocketAddr) {
         self.shared.target.set(target).unwrap();
     }
 
-    /// From now on another trouble.
-    pub fn change(&self, trouble: Trouble) {
-        *self.shared.trouble.lock().unwrap() = trouble;
+    pub fn set_impairments(&self, impairments: Impairments) {
+        *self.shared.impairments.lock().unwrap() = impairments;
     }
 
     pub fn captured(&self) -> Captured {
-        let captured = self.shared.captured.as_ref().expect("it watches");
+        let captured = self.shared.captured.as_ref().expect("a capturing relay");
         captured.lock().unwrap().clone()
     }
 
@@ -97,43 +96,44 @@ impl Drop for Relay {
     }
 }
 
-/// Relays with ever changing trouble to the addresses among the arguments, which a seed precedes.
-/// Says where they are, and goes on until nobody listens any more.
+/// Starts a relay to each address in the arguments, which follow a seed, and changes impairments at
+/// random. Prints the addresses of the relays and runs until stdin is closed.
 pub fn serve(mut arguments: impl Iterator<Item = String>) {
     let seed: u64 = arguments.next().and_then(|seed| seed.parse().ok()).expect("a seed");
-    let lead = |(number, target): (u64, String)| {
-        let relay = Relay::start(Trouble::default(), seed + 100 * number);
-        relay.lead_to(target.parse().expect("an address"));
+    let start = |(number, target): (u64, String)| {
+        let relay = Relay::start(Impairments::default(), seed + 100 * number);
+        relay.set_target(target.parse().expect("an address"));
         relay
     };
-    let relays: Vec<_> = (0..).zip(arguments).map(lead).collect();
+    let relays: Vec<_> = (0..).zip(arguments).map(start).collect();
     let addresses: Vec<_> = relays.iter().map(|relay| relay.address.to_string()).collect();
     println!("{}", addresses.join(" "));
     let ended = Arc::new(AtomicBool::new(false));
-    let listening = Arc::clone(&ended);
+    let stdin_closed = Arc::clone(&ended);
     thread::spawn(move || {
         let _ = std::io::stdin().lines().count();
-        listening.store(true, Ordering::Relaxed);
+        stdin_closed.store(true, Ordering::Relaxed);
     });
     let mut dice = Dice::new(seed);
     while !ended.load(Ordering::Relaxed) {
-        relays[dice.below(relays.len() as u64) as usize].change(Trouble::drawn(&mut dice));
+        let relay = &relays[dice.below(relays.len() as u64) as usize];
+        relay.set_impairments(Impairments::random(&mut dice));
         thread::sleep(Duration::from_millis(50 + dice.below(200)));
     }
     println!("{} datagrams relayed", relays.iter().map(Relay::datagrams).sum::<usize>());
 }
 
-impl Trouble {
-    /// Half of the time none; now and then a moment in which nothing comes through.
-    fn drawn(dice: &mut Dice) -> Self {
+impl Impairments {
+    /// None in half of the cases, a black hole in 1 of 20.
+    fn random(dice: &mut Dice) -> Self {
         match dice.below(20) {
             0..10 => Self::default(),
             10 => Self { lost: 100, ..Self::default() },
             _ => Self {
                 lost: dice.below(6),
-                doubled: dice.below(6),
-                late: dice.below(11),
-                changed: dice.below(2),
+                duplicated: dice.below(6),
+                reordered: dice.below(11),
+                corrupted: dice.below(2),
                 bytes_per_ms: 0,
                 delay: Duration::from_millis(dice.below(6)),
             },
@@ -141,7 +141,7 @@ impl Trouble {
     }
 }
 
-/// A socket with room for bursts, whose reads give up now and then.
+/// A socket with a large receive buffer, whose reads time out after 2 ms.
 fn socket() -> UdpSocket {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 20).unwrap();
@@ -150,121 +150,126 @@ fn socket() -> UdpSocket {
     socket.into()
 }
 
-/// From those who dial the relay to its target; a way back is opened for each of them.
+/// Forwards datagrams from clients to the target. Each client gets a socket and a thread for the
+/// answers.
 fn forward(shared: &Arc<Shared>, seed: u64) {
-    let mut ways: HashMap<SocketAddr, (Arc<UdpSocket>, Fate)> = HashMap::new();
+    let mut clients: HashMap<SocketAddr, (Arc<UdpSocket>, Impairer)> = HashMap::new();
     let mut buffer = vec![0; 1 << 16];
     while !shared.ended.load(Ordering::Relaxed) {
         let received = shared.front.recv_from(&mut buffer);
-        for (back, fate) in ways.values_mut() {
-            fate.pass(received.is_err(), |datagram| drop(back.send(datagram)));
+        for (socket, impairer) in clients.values_mut() {
+            impairer.release(received.is_err(), |datagram| drop(socket.send(datagram)));
         }
         let (Ok((length, from)), Some(target)) = (received, shared.target.get()) else { continue };
-        let number = ways.len() as u64;
-        let (back, fate) = ways.entry(from).or_insert_with(|| {
-            let back = Arc::new(socket());
-            back.connect(target).unwrap();
-            let (answers, shared) = (Arc::clone(&back), Arc::clone(shared));
-            thread::spawn(move || answer(&shared, &answers, from, seed + 1000 + number));
-            (back, Fate::new(seed + number))
+        let number = clients.len() as u64;
+        let (to_target, impairer) = clients.entry(from).or_insert_with(|| {
+            let to_target = Arc::new(socket());
+            to_target.connect(target).unwrap();
+            let (answers, shared) = (Arc::clone(&to_target), Arc::clone(shared));
+            thread::spawn(move || forward_answers(&shared, &answers, from, seed + 1000 + number));
+            (to_target, Impairer::new(seed + number))
         });
-        let trouble = shared.note(&buffer[..length], |captured| &mut captured.to_target);
-        fate.meet(trouble, &buffer[..length], |datagram| drop(back.send(datagram)));
+        let impairments = shared.record(&buffer[..length], |captured| &mut captured.to_target);
+        let send = |datagram: &[u8]| drop(to_target.send(datagram));
+        impairer.impair(impairments, &buffer[..length], send);
     }
 }
 
-fn answer(shared: &Shared, back: &UdpSocket, to: SocketAddr, seed: u64) {
-    let mut fate = Fate::new(seed);
+fn forward_answers(shared: &Shared, target: &UdpSocket, to: SocketAddr, seed: u64) {
+    let mut impairer = Impairer::new(seed);
     let mut buffer = vec![0; 1 << 16];
     let send = |datagram: &[u8]| drop(shared.front.send_to(datagram, to));
     while !shared.ended.load(Ordering::Relaxed) {
-        let received = back.recv(&mut buffer);
-        fate.pass(received.is_err(), send);
+        let received = target.recv(&mut buffer);
+        impairer.release(received.is_err(), send);
         if let Ok(length) = received {
-            let trouble = shared.note(&buffer[..length], |captured| &mut captured.from_target);
-            fate.meet(trouble, &buffer[..length], send);
+            let impairments =
+                shared.record(&buffer[..length], |captured| &mut captured.from_target);
+            impairer.impair(impairments, &buffer[..length], send);
         }
     }
 }
 
 impl Shared {
-    /// Takes the time that a slow line takes, and says what happens to the datagram.
-    fn note(
+    /// Counts and captures a datagram, and sleeps for its transmission time. Returns the
+    /// impairments.
+    fn record(
         &self,
         datagram: &[u8],
         direction: impl Fn(&mut Captured) -> &mut Vec<Vec<u8>>,
-    ) -> Trouble {
+    ) -> Impairments {
         self.datagrams.fetch_add(1, Ordering::Relaxed);
         if let Some(captured) = &self.captured {
             direction(&mut captured.lock().unwrap()).push(datagram.to_vec());
         }
-        let trouble = *self.trouble.lock().unwrap();
-        if let Some(us) = (1000 * datagram.len() as u64).checked_div(trouble.bytes_per_ms) {
+        let impairments = *self.impairments.lock().unwrap();
+        if let Some(us) = (1000 * datagram.len() as u64).checked_div(impairments.bytes_per_ms) {
             thread::sleep(Duration::from_micros(us));
         }
-        trouble
+        impairments
     }
 }
 
-/// What becomes of the datagrams of one direction.
-struct Fate {
+/// Impairs the datagrams of one direction.
+struct Impairer {
     dice: Dice,
-    /// Datagrams held back, and how many may overtake them.
-    late: Vec<(usize, Vec<u8>)>,
-    /// Those under way, and when they arrive.
+    /// Datagrams held back, each with the number of datagrams that are still sent before it.
+    reordered: Vec<(usize, Vec<u8>)>,
+    /// Datagrams in flight, each with its time of arrival.
     delayed: VecDeque<(Instant, Vec<u8>)>,
 }
 
-impl Fate {
+impl Impairer {
     fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed), late: Vec::new(), delayed: VecDeque::new() }
+        Self { dice: Dice::new(seed), reordered: Vec::new(), delayed: VecDeque::new() }
     }
 
-    fn meet(&mut self, trouble: Trouble, datagram: &[u8], mut send: impl FnMut(&[u8])) {
+    fn impair(&mut self, impairments: Impairments, datagram: &[u8], mut send: impl FnMut(&[u8])) {
         let mut happens = |percent: u64| self.dice.below(100) < percent;
-        let (lost, doubled) = (happens(trouble.lost), happens(trouble.doubled));
-        let (late, changed) = (happens(trouble.late), happens(trouble.changed));
+        let (lost, duplicated) = (happens(impairments.lost), happens(impairments.duplicated));
+        let (reordered, corrupted) =
+            (happens(impairments.reordered), happens(impairments.corrupted));
         let mut datagram = datagram.to_vec();
-        if changed && !datagram.is_empty() {
+        if corrupted && !datagram.is_empty() {
             let at = self.dice.below(datagram.len() as u64) as usize;
             datagram[at] ^= 1 << self.dice.below(8);
         }
-        match (lost, late) {
+        match (lost, reordered) {
             (true, _) => {}
-            (_, true) => self.late.push((3, datagram)),
-            _ if !trouble.delay.is_zero() => {
-                let copies = if doubled { 2 } else { 1 };
-                let arrives = (Instant::now() + trouble.delay, datagram);
+            (_, true) => self.reordered.push((3, datagram)),
+            _ if !impairments.delay.is_zero() => {
+                let copies = if duplicated { 2 } else { 1 };
+                let arrives = (Instant::now() + impairments.delay, datagram);
                 self.delayed.extend(std::iter::repeat_n(arrives, copies));
             }
             _ => {
                 send(&datagram);
-                if doubled {
+                if duplicated {
                     send(&datagram);
                 }
             }
         }
-        self.late.iter_mut().for_each(|(overtaken, _)| *overtaken -= 1);
-        self.late.retain(|(overtaken, datagram)| {
-            if *overtaken == 0 {
+        self.reordered.iter_mut().for_each(|(before, _)| *before -= 1);
+        self.reordered.retain(|(before, datagram)| {
+            if *before == 0 {
                 send(datagram);
             }
-            *overtaken > 0
+            *before > 0
         });
     }
 
-    /// Time passes. If nothing comes that could overtake, the late ones arrive.
-    fn pass(&mut self, nothing_comes: bool, mut send: impl FnMut(&[u8])) {
+    /// Sends the delayed datagrams that are due, and on an idle line also those held back.
+    fn release(&mut self, is_idle: bool, mut send: impl FnMut(&[u8])) {
         while self.delayed.front().is_some_and(|(arrives, _)| *arrives <= Instant::now()) {
             self.delayed.pop_front().into_iter().for_each(|(_, datagram)| send(&datagram));
         }
-        if nothing_comes {
-            self.late.drain(..).for_each(|(_, datagram)| send(&datagram));
+        if is_idle {
+            self.reordered.drain(..).for_each(|(_, datagram)| send(&datagram));
         }
     }
 }
 
-/// The same numbers in every run: xorshift64*.
+/// A deterministic generator of random numbers: xorshift64*.
 pub struct Dice(u64);
 
 impl Dice {

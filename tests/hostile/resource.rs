@@ -1,4 +1,5 @@
-//! What a communicator costs: files, threads, memory, ports; and where its addresses lead.
+//! The resources of a communicator (files, threads, memory, ports), and connections over IPv6 and
+//! between network namespaces.
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
@@ -34,7 +35,7 @@ fn come_and_go() {
     let before = again(times(30, 100), &mut ranks);
     let count = times(100, 1000);
     let mut after = again(count, &mut ranks);
-    // The links of the last one end in the background.
+    // The links of the last communicator close in the background.
     let patience = Instant::now() + Duration::from_secs(30);
     let settled = |after: &[HashMap<String, usize>]| {
         let all = || before.iter().zip(after);
@@ -49,7 +50,7 @@ fn come_and_go() {
         let grown = |name: &str| after[name] as i64 - before[name] as i64;
         let (files, threads, rss) = (grown("files"), grown("threads"), grown("rss"));
         report(format!("{count} times: files {files:+}, threads {threads:+}, memory {rss:+} KiB"));
-        assert!(files <= 0 && threads <= 0 && rss <= 1024, "grown");
+        assert!(files <= 0 && threads <= 0 && rss <= 1024, "a resource leaks");
     }
 }
 
@@ -62,7 +63,7 @@ fn memory() {
     answers.into_iter().for_each(|answer| assert_eq!(answer.succeeded().text, "exact"));
     for (rank, before) in ranks.iter_mut().zip(before) {
         let own = rank.measure()["peak"] - before["rss"] - (MIB << 10);
-        report(format!("memory beside the user's: {own} KiB"));
+        report(format!("memory besides the user's buffer: {own} KiB"));
         assert!(own <= 32 << 10, "{own} KiB");
     }
 }
@@ -70,7 +71,7 @@ fn memory() {
 fn one_port() {
     let mut ranks = world(3, &[]);
     let first: Vec<_> = ranks.iter_mut().map(Process::measure).collect();
-    // A second communicator, whose id another process made, and an id for nothing.
+    // A second communicator, whose id another process creates, and an id that is not used.
     ranks.rotate_left(1);
     join_all(&mut ranks);
     drop(ranks[1].id());
@@ -107,7 +108,7 @@ fn many() {
         for (number, rank) in ranks.iter_mut().enumerate() {
             rank.tell(&format!("join {id} {number} {size}"));
         }
-        let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+        let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.answer().succeeded()).collect();
         report(format!("{size} processes: {:.0} ms", slowest(&joined)));
         for answer in joined {
             answer.within(5000.0);
@@ -140,13 +141,13 @@ fn all_sizes(ranks: &mut [Process]) {
     }
 }
 
-/// Two namespaces joined by a cable, gone when dropped.
+/// Two network namespaces joined by a veth pair. Dropping removes them.
 struct Cable {
     names: [String; 2],
 }
 
 impl Cable {
-    fn lay() -> Result<Self, String> {
+    fn create() -> Result<Self, String> {
         let names = ["a", "b"].map(|end| format!("nx{}{end}", std::process::id()));
         let [a, b] = &names;
         let cable = Self { names: names.clone() };
@@ -162,7 +163,7 @@ impl Cable {
         Ok(cable)
     }
 
-    /// A rank at one of the ends.
+    /// Starts a rank in one of the namespaces.
     fn start(&self, end: usize, family: &str) -> Process {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end]]).arg(std::env::current_exe().unwrap());
@@ -185,7 +186,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 fn namespaces() {
-    let cable = match Cable::lay() {
+    let cable = match Cable::create() {
         Ok(cable) => cable,
         Err(why) => return report(format!("skipped: {why}")),
     };
@@ -199,7 +200,7 @@ fn namespaces() {
         all_sizes(&mut ranks);
         ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
     }
-    // More ranks of one address than may shake hands at once.
+    // More ranks of one address than may handshake at once.
     let mut ranks: Vec<_> = (0..24).map(|rank| cable.start(rank.min(1), "AF_INET")).collect();
     let began = Instant::now();
     join_all(&mut ranks);

@@ -1,5 +1,5 @@
-//! Splits that do not come to an end by themselves: a rank tells its color and key and then makes
-//! nothing.
+//! Splits that never complete: a rank sends its color and key, but does not create the new
+//! communicator.
 
 use nexar::error::Code;
 
@@ -12,7 +12,7 @@ pub const CASES: [Case; 3] = [
     ("destroying_the_parent_waits_until_its_split_has_ended", destroy),
 ];
 
-/// Two ranks that are inside a split which the third does not complete.
+/// Starts two ranks inside a split that the third rank does not complete.
 fn stuck(init_timeout_ms: &str) -> Vec<Process> {
     let environment = [("NEXAR_SHM_DISABLE", "0"), ("NEXAR_INIT_TIMEOUT_MS", init_timeout_ms)];
     let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&environment)).collect();
@@ -21,10 +21,10 @@ fn stuck(init_timeout_ms: &str) -> Vec<Process> {
     ranks[1].tell(&format!("join {id} 1 3"));
     ranks[2].tell(&format!("half_split {id} 2 3"));
     for rank in &mut ranks[..2] {
-        rank.hear().succeeded();
+        rank.answer().succeeded();
         rank.ask("begin_split").succeeded();
     }
-    ranks[2].hear().succeeded();
+    ranks[2].answer().succeeded();
     ranks
 }
 
@@ -32,7 +32,7 @@ fn deadline() {
     let mut ranks = stuck("6000");
     let answers = ask_all(&mut ranks[..2], "end_split").into_iter();
     let answers = answers.map(|answer| answer.within(10_000.0));
-    // The other rank hears of it: its split fails too, or the new communicator has failed.
+    // On the other rank the split fails too, or the new communicator has failed.
     let late = answers.filter(|answer| answer.code != Code::Success);
     let late: Vec<_> = late.map(|answer| answer.failed(Code::Timeout, &["6000 ms"])).collect();
     assert!(!late.is_empty());
@@ -42,7 +42,7 @@ fn abort() {
     let mut ranks = stuck("60000");
     ranks[0].ask("abort").succeeded().within(2000.0);
     ranks[0].ask("end_split").failed(Code::InvalidUsage, &["abort"]).within(5000.0);
-    // The other rank hears of it: its split fails too, or the new communicator has failed.
+    // On the other rank the split fails too, or the new communicator has failed.
     ranks[1].ask("end_split").within(5000.0);
 }
 

@@ -1,5 +1,5 @@
-//! Strangers and liars: wrong keys in bulk, false roots, a member that poses as another, a join
-//! that is sent again.
+//! Unauthenticated peers and impersonation: wrong keys in bulk, false roots, a member that poses as
+//! another rank, a replayed join.
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -29,10 +29,10 @@ pub const CASES: [Case; 6] = [
     ("a_peer_that_is_said_to_be_gone_but_answers_stays", false_hints),
 ];
 
-/// How long a silent peer is believed alive.
+/// The peer timeout of the meshes, and the limit of each wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A unique id taken apart, as its 128 bytes are drawn in `src/bootstrap/id.rs`.
+/// The 128 bytes of a unique id; `src/bootstrap/id.rs` draws their layout.
 pub struct Id(Vec<u8>);
 
 impl Id {
@@ -57,13 +57,13 @@ impl Id {
         PublicKey::parse(self.0[48..80].try_into().unwrap()).unwrap()
     }
 
-    /// The key all ranks share until they show their own.
+    /// The key that all ranks of the id share until they present their own.
     pub fn join_identity(&self) -> Identity {
         let purpose: [&[u8]; 3] = [b"nexar/1 join ed25519", &self.nonce(), &self.0[48..80]];
         Identity::from_seed(&Secret::from_bytes(self.secret()).derive(&[], &purpose)).unwrap()
     }
 
-    /// The same id, but its root is said to be elsewhere on this host.
+    /// The same id in hexadecimal, with another port of the root.
     fn moved_to(&self, port: u16) -> String {
         let mut bytes = self.0.clone();
         bytes[96..98].copy_from_slice(&port.to_le_bytes());
@@ -94,7 +94,7 @@ fn strangers() {
     let control = runtime.block_on(async {
         let endpoint = open_endpoint();
         let service = id.service();
-        // The test can fail: the key of the id itself is greeted.
+        // Control: the key of the id itself is admitted.
         let control = admits(&endpoint, root, &service, &id.join_identity(), id.root()).await;
         let batches = (0..16).map(|_| {
             let (endpoint, service, admitted) =
@@ -116,25 +116,25 @@ fn strangers() {
     });
     let admitted = admitted.load(Ordering::Relaxed);
     report(format!("{tries} strangers in {:.1?}: {admitted} admitted", began.elapsed()));
-    row_of_none("strangers with a key of their own", tries, admitted);
+    row_admitted("strangers with a key of their own", tries, admitted);
     assert!(control, "not even the right key is admitted");
     assert_eq!(admitted, 0);
     ranks[2].tell(&format!("join {hex} 2 3"));
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
     for answer in ask_all(&mut ranks, "allreduce 1000") {
         assert_eq!(answer.succeeded().text, "exact");
     }
     report(format!("the root's memory: {} KiB at most", ranks[0].measure()["peak"]));
 }
 
-/// A row for tries none of which may be let in.
-fn row_of_none(name: &str, tries: usize, admitted: usize) {
+/// Reports a row for tries none of which may be admitted.
+fn row_admitted(name: &str, tries: usize, admitted: usize) {
     let mut values = vec![0.0; tries];
     values[0] = admitted as f64;
     row(name, tries, 0.0, "admitted", &values);
 }
 
-/// Whether a service greets us: its first stream is its word.
+/// Whether a service admits us: then it opens a stream.
 async fn admits(
     endpoint: &Endpoint,
     address: SocketAddr,
@@ -160,22 +160,22 @@ fn false_roots() {
     let tries = times(100, 1000);
     let mut answers = Vec::new();
     for _ in 0..tries {
-        // It knows all but the root's private key.
+        // The false root knows all but the true root's private key.
         let liar = Identity::random().unwrap();
         let _service = endpoint.serve(id.service(), &liar, expected.clone());
         let answer = ranks[1].ask(&format!("join {moved} 1 2"));
         answers.push(answer.failed(Code::RemoteError, &["is not the root"]).within(1000.0));
     }
     report(format!("at most {:.0} ms: {}", slowest(&answers), answers[0].text));
-    row_of_none("false roots", tries, 0);
-    // The same rank finds the true one.
+    row_admitted("false roots", tries, 0);
+    // The same rank then joins the true root.
     for (number, rank) in ranks.iter_mut().enumerate() {
         rank.tell(&format!("join {hex} {number} 2"));
     }
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
 }
 
-/// A mesh of three ranks made by hand, so that rank 2's key is in the hands of the test.
+/// A mesh of three ranks whose private keys the test knows.
 struct Trio {
     endpoints: Vec<Arc<Endpoint>>,
     roster: Vec<Member>,
@@ -218,7 +218,7 @@ impl Trio {
 fn forged_dialler() {
     let tries = times(50, 1000);
     let name = |rank: usize| format!("r{rank}.{NONCE:016x}.nexar");
-    // The forger has the private half of the key that rank 2 is known by.
+    // The forger knows the private key of rank 2.
     let (seed, other) = ([7; 32], [8; 32]);
     let from = |seed| Identity::from_seed(&Secret::from_bytes(seed)).unwrap();
     let trio = || {
@@ -233,22 +233,22 @@ fn forged_dialler() {
         let (zero, key_of_1) = (trio.roster[0].addresses[0], trio.roster[1].key);
         let mut admitted = 0;
         for _ in 0..tries {
-            // Another's public key, with a signature of its own.
-            admitted += usize::from(forger::taken(zero, &name(0), seed, key_of_1).await);
-            // A key of nobody.
+            // The public key of rank 1, signed with the forger's own key.
+            admitted += usize::from(forger::is_accepted(zero, &name(0), seed, key_of_1).await);
+            // A key that no rank has.
             let nobody = from(other).public();
-            admitted += usize::from(forger::taken(zero, &name(0), other, nobody).await);
-            // Its own key, at a service that is not there.
+            admitted += usize::from(forger::is_accepted(zero, &name(0), other, nobody).await);
+            // The forger's own key, at the service of rank 1 on rank 0's port.
             let own = from(seed).public();
-            admitted += usize::from(forger::taken(zero, &name(1), seed, own).await);
+            admitted += usize::from(forger::is_accepted(zero, &name(1), seed, own).await);
         }
-        row_of_none(
+        row_admitted(
             "a member that dials as another, as nobody, or where nobody is",
             3 * tries,
             admitted,
         );
         assert_eq!(admitted, 0);
-        // All three can still come as themselves.
+        // All three ranks can still connect as themselves.
         meshes.push(trio.open(2, FORMING));
         let formed = async {
             let [a, b, c] = [0, 1, 2].map(|rank| meshes[rank].connect_neighbours());
@@ -256,12 +256,12 @@ fn forged_dialler() {
         };
         tokio::time::timeout(FORMING, formed).await.expect("in time").unwrap();
     });
-    // The test can fail: in another such world its own key, as itself, is welcome.
+    // Control: in another such world the forger's own key is accepted.
     runtime().block_on(async {
         let mut trio = trio();
         let _zero = trio.open(0, FORMING);
         let (zero, own) = (trio.roster[0].addresses[0], from(seed).public());
-        let taken = forger::taken(zero, &name(0), seed, own).await;
+        let taken = forger::is_accepted(zero, &name(0), seed, own).await;
         assert!(taken, "the service refuses the right key");
     });
 }
@@ -270,7 +270,7 @@ fn forged_acceptor() {
     let runtime = runtime();
     runtime.block_on(async {
         let mut trio = Trio::new();
-        // Rank 1's packets come to rank 2, which serves under its name.
+        // Rank 1's packets are routed to rank 2, which serves under rank 1's name.
         trio.roster[1].addresses = trio.roster[2].addresses.clone();
         let liar = trio.identities[2].take().unwrap();
         let expected: HashSet<_> = trio.roster.iter().map(|member| member.key).collect();
@@ -286,17 +286,17 @@ fn forged_acceptor() {
             let dialled = trio.endpoints[0].dial(address, &name, me, key, Some(PATIENCE)).await;
             assert!(matches!(dialled, Err(DialError::Impostor)), "{:?}", dialled.err());
         }
-        row_of_none("a member that is dialled as another rank", tries, 0);
+        row_admitted("a member that is dialled as another rank", tries, 0);
         let zero = trio.open(0, Duration::from_secs(1));
         let error = zero.connect_neighbours().await.unwrap_err();
         report(format!("{error}"));
         assert_eq!(error.code(), Code::RemoteError);
         assert!(error.to_string().starts_with("rank 1 is not the process at"), "{error}");
-        assert!(as_1.arrivals.try_recv().is_err(), "rank 0 went through with it");
+        assert!(as_1.arrivals.try_recv().is_err(), "rank 0 completed the handshake");
     });
 }
 
-/// Hints that quote the right packets, as who reads them could make up.
+/// Forged ICMP hints that quote real packets, as an attacker who reads the network could send.
 fn false_hints() {
     runtime().block_on(async {
         let mut trio = Trio::new();
@@ -315,19 +315,19 @@ fn false_hints() {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        report(format!("{hints} false hints, nobody taken for dead"));
+        report(format!("{hints} false hints, no rank reported dead"));
         for mesh in &meshes {
             assert!(mesh.membership.fault().is_none(), "{}", mesh.membership.fault().unwrap());
         }
     });
 }
 
-/// What a rank sent to join, by somebody who saw it pass: while that rank waits, and when all are
-/// in.
+/// Replays the captured datagrams of a rank's join: while that rank waits, and when all ranks have
+/// joined.
 fn replayed_join() {
-    let relay = Relay::watching();
+    let relay = Relay::capturing();
     let address = relay.address.to_string();
-    // Its log on its output tells who has come.
+    // The root's log on stdout reports each rank that joins.
     let log = [("NEXAR_DEBUG", "TRACE"), ("NEXAR_DEBUG_FILE", "/dev/stdout")];
     let mut root = Process::start(&[&log[..], &[("NEXAR_ADVERTISE_ADDR", &address)]].concat());
     root.tell("id\nmeasure");
@@ -335,39 +335,39 @@ fn replayed_join() {
         let found = line.split(' ').find(|word| word.starts_with(beginning));
         found.unwrap().to_owned()
     };
-    let hex = word(root.line_with(" 4e585231"), "4e585231"); // NXR1, with which ids begin
+    let hex = word(root.line_with(" 4e585231"), "4e585231"); // an id begins with NXR1
     let port = word(root.line_with(" port="), "port=")["port=".len()..].parse().unwrap();
     let target = SocketAddr::from(([127, 0, 0, 1], port));
-    relay.lead_to(target);
+    relay.set_target(target);
     let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
     ranks[1].tell(&format!("join {hex} 1 3"));
     root.line_with("rank 1 is here");
     let seen = relay.captured().to_target;
     let tries = times(100, 1000);
-    let again = || {
+    let replay = || {
         for _ in 0..tries / 2 {
-            let thief = UdpSocket::bind("127.0.0.1:0").unwrap();
-            thief.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
+            attacker.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             for datagram in &seen {
-                thief.send_to(datagram, target).unwrap();
+                attacker.send_to(datagram, target).unwrap();
             }
-            // Whatever is answered; and so many at once would not all be looked at.
-            let _ = thief.recv(&mut [0; 2048]);
+            // Ignores the answer, but waits for it: sent faster, some datagrams would be dropped.
+            let _ = attacker.recv(&mut [0; 2048]);
         }
     };
-    again();
+    replay();
     for rank in [0, 2] {
         ranks[rank].tell(&format!("join {hex} {rank} 3"));
     }
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
-    again();
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
+    replay();
     for answer in ask_all(&mut ranks, "allreduce 1000") {
         assert_eq!(answer.succeeded().text, "exact");
     }
     root.tell("exit");
     let arrivals = root.last_lines().filter(|line| line.ends_with(" is here")).count();
     report(format!("{} datagrams each time", seen.len()));
-    // Two came after the first.
-    row_of_none("a join that is sent again", tries, arrivals - 2);
+    // Two ranks joined after the captured one.
+    row_admitted("a join that is sent again", tries, arrivals - 2);
     assert_eq!((arrivals, seen.len() > 3), (2, true));
 }

@@ -1,6 +1,7 @@
-//! Ranks of ordinary users: with the system's limits, and of different users on one host.
+//! Ranks of ordinary users: with the usual limits of the system, and of different users on one
+//! host.
 //!
-//! Where the tests do not run as root, the user is the one that runs them.
+//! If the tests do not run as root, the ordinary user is the one that runs them.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -16,14 +17,14 @@ pub const CASES: [Case; 4] = [
     ("other_cases_hold_for_an_ordinary_user", again),
 ];
 
-/// The user and the group "nobody" of most systems.
+/// The ids of the user and the group "nobody" on most systems.
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Has a command run as an ordinary user.
+/// Lets a command run as an ordinary user.
 fn as_user(mut command: Command) -> Command {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -38,7 +39,7 @@ fn can_start() -> bool {
     as_user(readable).status().is_ok_and(|status| status.success())
 }
 
-/// This program again, with the limits that most systems set.
+/// A command that starts this program as an ordinary user, with the limits of most systems.
 fn ordinary() -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 1024 && exec \"$0\""]).arg(std::env::current_exe().unwrap());
@@ -56,7 +57,7 @@ fn many() {
         let tries: Vec<_> = (0..times(1, 20)).map(|_| without_shared_memory(size)).collect();
         let lost: Vec<_> = tries.iter().map(|(lost, _)| *lost).collect();
         let in_time = tries.iter().all(|(_, joined)| *joined < SHARING_TIME);
-        // On a busy machine fewer ranks show it: the others had no time to open their memory.
+        // On a busy machine only fewer ranks open their memory in time.
         if in_time || is_full || size == 24 {
             let name =
                 format!("ranks of an ordinary user, {size} of one host: without shared memory");
@@ -68,10 +69,10 @@ fn many() {
     }
 }
 
-/// Ranks of a host wait so long for each other's memory, and then do without it.
+/// How long ranks of a host wait for each other's memory before they use QUIC instead.
 const SHARING_TIME: Duration = Duration::from_secs(10);
 
-/// Returns how many ranks do not share memory with all others, and how long the ranks took to join.
+/// Returns the number of ranks that do not share memory with all others, and the time to join.
 fn without_shared_memory(size: usize) -> (f64, Duration) {
     let start = |_| Process::start_by(ordinary(), &SHARING);
     let mut ranks: Vec<_> = (0..size).map(start).collect();
@@ -88,7 +89,7 @@ fn without_shared_memory(size: usize) -> (f64, Duration) {
 
 fn users() {
     if !is_root() || !can_start() {
-        return report("skipped: needs root, and a program that others can read".to_owned());
+        return report("skipped: needs root, and a program that other users can read".to_owned());
     }
     let own = || Command::new(std::env::current_exe().unwrap());
     let (tries, mut joins, mut splits) = (times(2, 100), Vec::new(), Vec::new());
@@ -109,7 +110,7 @@ fn users() {
     row("ranks of different users: time to join", tries, 1000.0, "ms", &joins);
     row("ranks of different users: time to split", tries, 1000.0, "ms", &splits);
     let slowest = joins.iter().chain(&splits).copied().fold(0.0, f64::max);
-    assert!(slowest < SHARING_TIME.as_secs_f64() * 1e3, "they have waited for shared memory");
+    assert!(slowest < SHARING_TIME.as_secs_f64() * 1e3, "they waited for shared memory");
     check_time("ranks of different users", slowest, 5000.0);
 }
 
@@ -125,7 +126,7 @@ fn unread_log() {
     };
     let mut ranks = vec![start(), start()];
     join_all(&mut ranks);
-    // Each call is a line or more, and a pipe has room for some hundred.
+    // Each call logs a line or more, and a pipe holds a few hundred.
     for _ in 0..2000 {
         for answer in ask_all(&mut ranks, "allreduce 10") {
             assert_eq!(answer.succeeded().text, "exact");
@@ -134,7 +135,7 @@ fn unread_log() {
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 
-/// Cases that take little time, of each kind.
+/// Short cases of each kind.
 const AGAIN: [&str; 6] = [
     "an_id_creates_one_communicator",
     "an_abort_of_the_parent_ends_a_split_at_once",
@@ -146,7 +147,7 @@ const AGAIN: [&str; 6] = [
 
 fn again() {
     if !is_root() || !can_start() {
-        return report("skipped: needs root, and a program that others can read".to_owned());
+        return report("skipped: needs root, and a program that other users can read".to_owned());
     }
     let mut command = as_user(Command::new(std::env::current_exe().unwrap()));
     let output = command.args(AGAIN).output().unwrap();

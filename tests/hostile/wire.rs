@@ -1,11 +1,11 @@
-//! A bad network, and what can be read on it or in a log.
+//! Results over an impaired network, and the confidentiality of the wire and of the log.
 
 use std::time::{Duration, Instant};
 
 use super::Case;
 use super::process::{Process, ask_all, slowest};
 use super::rank::PATTERN;
-use super::relay::{Dice, Relay, Trouble};
+use super::relay::{Dice, Impairments, Relay};
 use super::stranger::Id;
 use super::{report, row, seed, times};
 
@@ -21,14 +21,14 @@ pub const CASES: [Case; 7] = [
 
 const SECRET: &str = "correct horse battery staple, 32";
 
-/// Two ranks, each behind a relay of its own that makes the same trouble; and their id.
-pub fn relayed(trouble: Trouble) -> (Vec<Process>, Vec<Relay>, Id) {
-    let relays: Vec<_> = [1, 2].map(|seed| Relay::start(trouble, seed)).into();
+/// Starts two ranks, each behind a relay with these impairments. Returns ranks, relays and id.
+pub fn relayed(impairments: Impairments) -> (Vec<Process>, Vec<Relay>, Id) {
+    let relays: Vec<_> = [1, 2].map(|seed| Relay::start(impairments, seed)).into();
     let (ranks, id) = behind(&relays);
     (ranks, relays, id)
 }
 
-/// Ranks, each reachable through a relay of its own alone; and their id.
+/// Starts a rank for each relay, reachable only through it. Returns the ranks and their id.
 pub fn behind(relays: &[Relay]) -> (Vec<Process>, Id) {
     let mut ranks = Vec::new();
     let mut id = String::new();
@@ -36,38 +36,47 @@ pub fn behind(relays: &[Relay]) -> (Vec<Process>, Id) {
         let address = relay.address.to_string();
         let environment = [("NEXAR_ADVERTISE_ADDR", &*address), ("NEXAR_COMM_SECRET", SECRET)];
         let mut rank = Process::start(&environment);
-        // Making an id opens the socket; the first rank's is used.
-        let made = rank.id();
+        // Creating an id opens the socket. The id of the first rank is used.
+        let created = rank.id();
         if id.is_empty() {
-            id = made;
+            id = created;
         }
-        relay.lead_to(rank.address());
+        relay.set_target(rank.address());
         ranks.push(rank);
     }
     for (number, rank) in ranks.iter_mut().enumerate() {
         rank.tell(&format!("join {id} {number} {}", relays.len()));
     }
-    let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+    let joined: Vec<_> = ranks.iter_mut().map(|rank| rank.answer().succeeded()).collect();
     report(format!("joined after {:.0} ms", slowest(&joined)));
     (ranks, Id::parse(&id))
 }
 
-/// The sender goes on living, or ends, long before the last byte has arrived.
+/// The sender destroys its communicator or exits long before the last byte has arrived.
 fn slow_line() {
     for then in ["destroy", "exit"] {
-        let trouble = Trouble { bytes_per_ms: 1000, ..Trouble::default() };
-        let (mut ranks, _relays, _) = relayed(trouble);
+        let impairments = Impairments { bytes_per_ms: 1000, ..Impairments::default() };
+        let (mut ranks, _relays, _) = relayed(impairments);
         ranks[0].tell(&format!("broadcast 3500000 0\n{then}"));
-        let sent = ranks[0].hear().succeeded();
+        let sent = ranks[0].answer().succeeded();
         let arrived = ranks[1].ask("broadcast 3500000 0").succeeded();
         assert_eq!(arrived.text, "exact");
-        report(format!("{then}: sent after {:.0} ms, there after {:.0} ms", sent.ms, arrived.ms));
+        report(format!(
+            "{then}: sent after {:.0} ms, received after {:.0} ms",
+            sent.ms, arrived.ms
+        ));
     }
 }
 
 fn bad_network() {
-    let trouble = Trouble { lost: 5, doubled: 5, late: 5, changed: 1, ..Trouble::default() };
-    let (mut ranks, relays, _) = relayed(trouble);
+    let impairments = Impairments {
+        lost: 5,
+        duplicated: 5,
+        reordered: 5,
+        corrupted: 1,
+        ..Impairments::default()
+    };
+    let (mut ranks, relays, _) = relayed(impairments);
     for _ in 0..times(3, 20) {
         let answers = ask_all(&mut ranks, "allreduce 262147");
         report(format!("1 MB all-reduce in {:.0} ms", slowest(&answers)));
@@ -80,45 +89,52 @@ fn bad_network() {
     }
     let datagrams: usize = relays.iter().map(Relay::datagrams).sum();
     report(format!("{datagrams} datagrams; 5 % lost, 5 % doubled, 5 % late, 1 % changed"));
-    assert!(datagrams > 500, "the relays were not on the way");
+    assert!(datagrams > 500, "the relays were bypassed");
     ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
 }
 
-/// What is done to datagrams, and how many MB must come through that in a full run. A lossy line
-/// takes its time: most bytes come over others.
-const TROUBLES: [(&str, Trouble, usize); 6] = [
-    ("20 % loss", Trouble { lost: 20, ..NONE }, 50),
+/// The name of a row, its impairments, and how many MB a full run transfers. Fewer over lossy
+/// lines, which are slow.
+const IMPAIRMENTS: [(&str, Impairments, usize); 6] = [
+    ("20 % loss", Impairments { lost: 20, ..NONE }, 50),
     ("5 % loss, 5 % doubled, 10 % reordered, 1 % corrupted", ALL, 150),
-    ("1 % loss", Trouble { lost: 1, ..NONE }, 210),
-    ("5 % doubled", Trouble { doubled: 5, ..NONE }, 210),
-    ("10 % reordered", Trouble { late: 10, ..NONE }, 210),
-    ("1 % corrupted", Trouble { changed: 1, ..NONE }, 210),
+    ("1 % loss", Impairments { lost: 1, ..NONE }, 210),
+    ("5 % doubled", Impairments { duplicated: 5, ..NONE }, 210),
+    ("10 % reordered", Impairments { reordered: 10, ..NONE }, 210),
+    ("1 % corrupted", Impairments { corrupted: 1, ..NONE }, 210),
 ];
-const NONE: Trouble =
-    Trouble { lost: 0, doubled: 0, late: 0, changed: 0, bytes_per_ms: 0, delay: Duration::ZERO };
-const ALL: Trouble = Trouble { lost: 5, doubled: 5, late: 10, changed: 1, ..NONE };
+const NONE: Impairments = Impairments {
+    lost: 0,
+    duplicated: 0,
+    reordered: 0,
+    corrupted: 0,
+    bytes_per_ms: 0,
+    delay: Duration::ZERO,
+};
+const ALL: Impairments =
+    Impairments { lost: 5, duplicated: 5, reordered: 10, corrupted: 1, ..NONE };
 
 /// Random collectives of random sizes between three ranks; every byte of every result is compared.
 fn network() {
     let seed = seed();
-    for (index, (name, trouble, most)) in TROUBLES.into_iter().enumerate() {
+    for (index, (name, impairments, most)) in IMPAIRMENTS.into_iter().enumerate() {
         let seed = seed + 10_000 * index as u64;
-        let relays = [0, 100, 200].map(|more| Relay::start(trouble, seed + more));
+        let relays = [0, 100, 200].map(|more| Relay::start(impairments, seed + more));
         let (mut ranks, _) = behind(&relays);
         let (mut dice, began) = (Dice::new(seed), Instant::now());
         let (mut received, mut wrong) = (0, Vec::new());
         while received < times(100_000, most * 1_000_000) {
             // From 8 bytes to 4 MiB.
             let bytes = 8 << dice.below(20) as usize;
-            let order = match dice.below(4) {
+            let request = match dice.below(4) {
                 0 => format!("allreduce {}", bytes / 4),
                 1 => format!("broadcast {bytes} {}", dice.below(3)),
                 2 => format!("allgather {}", bytes / 2),
                 _ => format!("alltoall {}", bytes / 2),
             };
-            let answers = ask_all(&mut ranks, &order);
-            // Each rank gets so many from others; the root of a broadcast none.
-            received += bytes * if order.starts_with("broadcast") { 2 } else { 3 };
+            let answers = ask_all(&mut ranks, &request);
+            // Of three ranks, each receives this many bytes; the root of a broadcast receives none.
+            received += bytes * if request.starts_with("broadcast") { 2 } else { 3 };
             for answer in answers {
                 wrong.push(if answer.succeeded().text == "exact" { 0.0 } else { 1.0 });
             }
@@ -128,42 +144,42 @@ fn network() {
         let name = format!("network, {name}, {} MB", times(1, most));
         row(&name, wrong.len(), 0.0, "wrong", &wrong);
         let datagrams: usize = relays.iter().map(Relay::datagrams).sum();
-        // None is longer than that.
-        assert!(datagrams * 6500 > received, "the relays were not on the way");
+        // No datagram is longer.
+        assert!(datagrams * 6500 > received, "the relays were bypassed");
         ranks.into_iter().for_each(|rank| assert!(rank.end().success()));
     }
 }
 
 fn black_hole() {
-    let (mut ranks, relays, _) = relayed(Trouble::default());
+    let (mut ranks, relays, _) = relayed(Impairments::default());
     ranks.iter_mut().for_each(|rank| rank.tell("allreduce 10000000"));
-    relays.iter().for_each(|relay| relay.change(Trouble { lost: 100, ..NONE }));
+    relays.iter().for_each(|relay| relay.set_impairments(Impairments { lost: 100, ..NONE }));
     std::thread::sleep(Duration::from_secs(1));
-    relays.iter().for_each(|relay| relay.change(NONE));
-    let answers: Vec<_> = ranks.iter_mut().map(|rank| rank.hear().succeeded()).collect();
+    relays.iter().for_each(|relay| relay.set_impairments(NONE));
+    let answers: Vec<_> = ranks.iter_mut().map(|rank| rank.answer().succeeded()).collect();
     report(format!("40 MB all-reduce in {:.0} ms", slowest(&answers)));
     assert!(answers.iter().all(|answer| answer.text == "exact"));
-    assert!(slowest(&answers) > 900.0, "the relays were not on the way");
+    assert!(slowest(&answers) > 900.0, "the relays were bypassed");
 }
 
 fn delay() {
     let delay = Duration::from_millis(30);
-    let (mut ranks, _relays, _) = relayed(Trouble { delay, ..NONE });
-    for order in ["allreduce 2", "allreduce 1000000"] {
-        let answers = ask_all(&mut ranks, order);
-        report(format!("{order} in {:.0} ms", slowest(&answers)));
+    let (mut ranks, _relays, _) = relayed(Impairments { delay, ..NONE });
+    for request in ["allreduce 2", "allreduce 1000000"] {
+        let answers = ask_all(&mut ranks, request);
+        report(format!("{request} in {:.0} ms", slowest(&answers)));
         for answer in answers {
-            assert!(answer.ms > 25.0, "the relays were not on the way");
+            assert!(answer.ms > 25.0, "the relays were bypassed");
             assert_eq!(answer.succeeded().text, "exact");
         }
     }
 }
 
 fn wire_shows_nothing() {
-    let relays = [(); 2].map(|()| Relay::watching());
+    let relays = [(); 2].map(|()| Relay::capturing());
     let (mut ranks, id) = behind(&relays);
-    for order in ["broadcast 1000000 0", "broadcast 64 1"] {
-        for answer in ask_all(&mut ranks, order) {
+    for request in ["broadcast 1000000 0", "broadcast 64 1"] {
+        for answer in ask_all(&mut ranks, request) {
             assert_eq!(answer.succeeded().text, "exact");
         }
     }
@@ -172,7 +188,7 @@ fn wire_shows_nothing() {
     let both = captured.flat_map(|captured| [captured.to_target, captured.from_target].concat());
     let wire: Vec<u8> = both.flatten().collect();
     report(format!("{} bytes captured", wire.len()));
-    assert!(wire.len() > 1_000_000, "the relays were not on the way");
+    assert!(wire.len() > 1_000_000, "the relays were bypassed");
     for part in [&PATTERN[..16], &PATTERN[24..40], &PATTERN[48..]] {
         assert!(!contains(&wire, part), "the payload is on the wire");
     }
@@ -194,10 +210,10 @@ fn log_shows_nothing() {
     let hex = ranks[0].id();
     let changed = format!("{}00{}", &hex[..60], &hex[62..]);
     for (rank, number) in ranks.iter_mut().zip(["0", "1", "2"]) {
-        rank.ask(&format!("join {changed} {number} 3")); // an error is logged, too
+        rank.ask(&format!("join {changed} {number} 3")); // an error is logged as well
         rank.tell(&format!("join {hex} {number} 3"));
     }
-    ranks.iter_mut().for_each(|rank| drop(rank.hear().succeeded()));
+    ranks.iter_mut().for_each(|rank| drop(rank.answer().succeeded()));
     ask_all(&mut ranks, "allreduce 1000").into_iter().for_each(|answer| drop(answer.succeeded()));
     ranks[0].ask("abort").succeeded();
     ask_all(&mut ranks[1..], "barrier");
