@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs fuzz targets one after another: run.sh SECONDS [TARGET...], all of them if none is named. With 0
-# seconds only the corpus is run. Prints a line for each, and stops at the first finding. What a run
-# finds is kept below build/fuzz: inputs that reach something new in found/, findings in findings/.
+# Runs fuzz targets one after another: run.sh SECONDS [TARGET...]. Runs all targets if none is
+# named, and only their corpora if SECONDS is 0. Prints a line for each target, and stops at the
+# first finding. Results are kept below build/fuzz: inputs with new coverage in found/, findings in
+# findings/.
 set -eu
 
 seconds=$1
@@ -19,7 +20,7 @@ rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly -
 CXX=$("$root/cmake/ensure-tool.sh" c++)
 export CXX
 
-# With a target named, build scripts and macros are not instrumented.
+# With --target, build scripts and macros are not instrumented.
 host=$(rustup run nightly rustc -vV | sed -n 's/^host: //p')
 coverage=-sanitizer-coverage
 export RUSTFLAGS="--cfg=fuzzing -Zsanitizer=address -Cpasses=sancov-module \
@@ -28,7 +29,7 @@ export RUSTFLAGS="--cfg=fuzzing -Zsanitizer=address -Cpasses=sancov-module \
 rustup run nightly cargo build --release --locked --quiet --target "$host" --target-dir "$build" \
     --jobs "${JOBS:-2}"
 
-# Where a debugger is not allowed, a search for leaks fails; RSS has a limit instead.
+# Leak detection fails where ptrace is not allowed; -rss_limit_mb bounds leaks instead.
 export ASAN_OPTIONS=detect_leaks=0
 limit=-max_total_time=$seconds
 [ "$seconds" -gt 0 ] || limit=-runs=0
@@ -39,9 +40,9 @@ for target; do
     found=$build/found/$target findings=$build/findings/$target log=$build/$target.log
     mkdir -p "$found" "$findings"
     failed=0
-    "$build/$host/release/$target" "$found" "corpus/$target" "$limit" -artifact_prefix="$findings/" \
-        -malloc_limit_mb=8 -rss_limit_mb=2048 -timeout=60 -len_control=0 -detect_leaks=0 \
-        -print_final_stats=1 \
+    "$build/$host/release/$target" "$found" "corpus/$target" "$limit" \
+        -artifact_prefix="$findings/" -malloc_limit_mb=8 -rss_limit_mb=2048 -timeout=60 \
+        -len_control=0 -detect_leaks=0 -print_final_stats=1 \
         >"$log" 2>&1 || failed=1
     last() { sed -n "s/$1/\\1/p" "$log" | tail -n 1; }
     executions=$(last 'stat::number_of_executed_units: *\([0-9]*\).*')
@@ -53,7 +54,7 @@ for target; do
     if [ $failed = 1 ]; then
         input=$(last '.*Test unit written to \(.*\)')
         tail -n 40 "$log" >&2
-        echo "The input is ${input:-not known}, what was said of it ${log}." >&2
+        echo "The input is ${input:-not known}, its log ${log}." >&2
         exit 1
     fi
 done

@@ -1,4 +1,4 @@
-//! Memory to give to calls: buffers in the middle of bytes that must stay as they are.
+//! Buffers for calls, surrounded by guard bytes that must not change.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use arbitrary::Arbitrary;
 use nexar::dtype::DataType;
 
-/// Where a buffer begins.
+/// The start of a buffer: an offset in one of the two regions of an arena, or NULL.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum BufferStart {
     Left(u8),
@@ -15,16 +15,16 @@ pub enum BufferStart {
     Null,
 }
 
-/// How many elements.
+/// A number of elements.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Count {
     Small(u8),
-    /// More than there can be of any type.
+    /// More elements than memory can hold, of any type.
     Huge(u16),
 }
 
 impl Count {
-    /// With a displacement as large, and any offset, still inside one side of an arena.
+    /// A small count, even with a displacement as large and any offset, stays inside its region.
     pub fn get(self) -> usize {
         match self {
             Self::Small(count) => usize::from(count) % 28,
@@ -33,18 +33,18 @@ impl Count {
     }
 }
 
-/// Two sides for buffers, and what must not change around them.
+/// Two regions for buffers, each between guard bytes.
 pub struct Arena {
     bytes: Vec<u8>,
     before: Vec<u8>,
     may_change: Vec<Range<usize>>,
 }
 
-const SIDE: usize = 512;
+const REGION: usize = 512;
 const GUARD: usize = 256;
 const LEFT: usize = GUARD;
-const RIGHT: usize = LEFT + SIDE + GUARD;
-const WHOLE: usize = RIGHT + SIDE + GUARD;
+const RIGHT: usize = LEFT + REGION + GUARD;
+const WHOLE: usize = RIGHT + REGION + GUARD;
 
 impl Arena {
     pub fn new() -> Self {
@@ -64,7 +64,7 @@ impl Arena {
         Self::at(start).map_or(null_mut(), |at| self.bytes[at..].as_mut_ptr().cast())
     }
 
-    /// Elements of a buffer, from the first, that the call may write.
+    /// Allows the call to write `count` elements of a buffer, from the element `first`.
     pub fn may_write(&mut self, start: BufferStart, first: usize, count: usize, datatype: c_int) {
         let size = DataType::from_code(datatype).map_or(0, DataType::size);
         let range = |at: usize| {
@@ -75,12 +75,12 @@ impl Arena {
         self.may_change.extend(Self::at(start).and_then(range));
     }
 
-    /// The call was refused: it writes nothing.
+    /// Forbids all writes, because the call was refused.
     pub fn may_write_nothing(&mut self) {
         self.may_change.clear();
     }
 
-    /// Nothing may have changed but what the call may write.
+    /// Asserts that only bytes changed which the call may write.
     pub fn check(&self) {
         for at in 0..WHOLE {
             let may = self.may_change.iter().any(|range| range.contains(&at));

@@ -1,8 +1,9 @@
-//! Executes a target on its corpus, without a fuzzer: what `make test` does on a stable compiler.
+//! Executes a target on its corpus, without a fuzzer, as `make test` does on a stable compiler.
 
 use arbitrary::{Arbitrary, Unstructured};
 
-/// A target: under the fuzzer the fuzzer's own macro, else a `main` that executes the corpus.
+/// Defines a target as a `main` that executes the corpus. Under the fuzzer, libfuzzer's macro of
+/// the same name is used instead.
 #[cfg(not(fuzzing))]
 #[macro_export]
 macro_rules! fuzz_target {
@@ -23,7 +24,7 @@ macro_rules! fuzz_target {
     };
 }
 
-/// The input that a fuzzer would make of these bytes.
+/// Parses bytes to the input that the fuzzer derives from them.
 pub fn parse<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> Option<T> {
     T::arbitrary_take_rest(Unstructured::new(bytes)).ok()
 }
@@ -45,7 +46,7 @@ pub fn replay(target: &str, execute: impl Fn(&[u8])) {
     println!("{target}: {} inputs", inputs.len());
 }
 
-/// The input that is executed: named if the target panics.
+/// Prints the path of the current input if the target panics.
 struct Named(String);
 
 impl Drop for Named {

@@ -1,8 +1,8 @@
-//! Calls of the C API in any order, on a communicator of one rank, with handles, counts, codes and
-//! pointers that are right, wrong or NULL.
+//! Calls of the C API in any order, on a communicator of one rank, with valid and invalid handles,
+//! counts, codes and pointers.
 //!
-//! Memory that a call is given is as long as it says, or it says a length that must be refused. A
-//! finding is a panic, memory that was not the call's to write, or a text that is none.
+//! A buffer is as long as the call's arguments say, or they say a length that must be refused.
+//! Findings are a panic, a write outside the call's buffers, and a text that is not UTF-8.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -26,7 +26,7 @@ use nexar_fuzz::arena::{Arena, BufferStart, Count};
 use nexar_fuzz::fuzz_target;
 
 const MOST_CALLS: usize = 32;
-/// A receive for which nothing was sent ends soon.
+/// Short, because a receive without a send waits for this timeout.
 const OP_TIMEOUT_MS: c_int = 3;
 
 #[derive(Arbitrary, Debug)]
@@ -43,7 +43,7 @@ struct Step {
     op: Number,
     peer: Number,
     tag: Number,
-    /// Whether pointers to arrays and to results are NULL.
+    /// Which pointers to arrays and to results are NULL.
     nulls: [bool; 3],
     config: Option<Settings>,
 }
@@ -78,7 +78,7 @@ enum Call {
     InitRankConfig([u8; 16]),
     InitFromEnv,
     Split,
-    Ask,
+    Query,
     Finalize,
     Destroy,
     Abort,
@@ -98,10 +98,10 @@ enum Call {
     Texts,
 }
 
-/// One of those that were made in this run, also if it is dead by now; or a number.
+/// A handle that was created in this run, even if it is destroyed by now; or NULL; or a number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Handle {
-    Made(u8),
+    Created(u8),
     Null,
     Foreign(u64),
 }
@@ -124,7 +124,7 @@ struct Settings {
     is_named: bool,
 }
 
-/// What the run has made, and what is under way.
+/// The objects that the run has created, and its open group.
 #[derive(Default)]
 struct Run {
     comms: Vec<nexarComm_t>,
@@ -133,15 +133,15 @@ struct Run {
     memory: Vec<*mut c_void>,
     registrations: Vec<*mut c_void>,
     depth: usize,
-    /// The buffers of calls in a group, which end with the group.
+    /// The buffers of calls in the open group, which complete at its end.
     grouped: Vec<Box<Arena>>,
-    /// Where splits inside a group put their handles.
-    later: Vec<Box<nexarComm_t>>,
+    /// The handles of splits in the open group, which are written at its end.
+    pending_splits: Vec<Box<nexarComm_t>>,
 }
 
 fuzz_target!(
     init: {
-        // SAFETY: nothing else runs yet.
+        // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("NEXAR_OP_TIMEOUT_MS", OP_TIMEOUT_MS.to_string()) };
     },
     |steps: Vec<Step>| {
@@ -154,8 +154,8 @@ fuzz_target!(
     }
 );
 
-/// A panic inside is never an answer.
-fn fine(code: Code) -> Code {
+/// Asserts that the library did not panic.
+fn no_panic(code: Code) -> Code {
     if code == Code::InternalError {
         panic!("{}", text(nexarGetLastError(null_mut())));
     }
@@ -164,7 +164,7 @@ fn fine(code: Code) -> Code {
 
 fn text(text: *const c_char) -> String {
     assert!(!text.is_null());
-    // SAFETY: the library says that it is a text.
+    // SAFETY: the library returns a C string.
     unsafe { CStr::from_ptr(text) }.to_str().expect("in UTF-8").to_owned()
 }
 
@@ -176,68 +176,69 @@ unsafe extern "C" fn keep_left(
     _: *mut c_void,
 ) {
     let size = DataType::from_code(datatype).expect("a type").size();
-    // SAFETY: both have as many elements, and are apart.
+    // SAFETY: both have `count` elements and do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(left.cast::<u8>(), right.cast(), count * size) };
 }
 
 impl Run {
     fn begin(&mut self) {
         let mut comm = null_mut();
-        // SAFETY: a place for one handle.
+        // SAFETY: `comm` has room for one handle.
         assert_eq!(unsafe { nexarCommInitAll(&raw mut comm, 1, null()) }, Code::Success);
         self.comms.push(comm);
     }
 
-    /// Ends groups, waits for streams, and gives back all that is left.
+    /// Ends groups, and destroys or frees all that was created.
     fn end(&mut self) {
         while self.depth > 0 {
             self.group_end();
         }
         for stream in &self.streams {
-            fine(nexarStreamDestroy(*stream));
+            no_panic(nexarStreamDestroy(*stream));
         }
         for comm in &self.comms {
-            fine(nexarCommDestroy(*comm));
+            no_panic(nexarCommDestroy(*comm));
         }
         for memory in &self.memory {
-            // SAFETY: what is free already is refused.
-            fine(unsafe { nexarMemFree(*memory) });
+            // SAFETY: nothing uses the memory, and a second free is refused.
+            no_panic(unsafe { nexarMemFree(*memory) });
         }
         assert_eq!(nexarGroupEnd(), Code::InvalidUsage, "no group is open");
     }
 
     fn group_end(&mut self) -> Code {
-        let code = fine(nexarGroupEnd());
+        let code = no_panic(nexarGroupEnd());
         self.depth = self.depth.saturating_sub(1);
         if self.depth == 0 {
             self.settle();
             for arena in std::mem::take(&mut self.grouped) {
                 arena.check();
             }
-            self.comms.extend(std::mem::take(&mut self.later).into_iter().map(|comm| *comm));
+            self.comms
+                .extend(std::mem::take(&mut self.pending_splits).into_iter().map(|comm| *comm));
         }
         code
     }
 
-    /// Waits for what is queued.
+    /// Waits for the calls that are queued on streams.
     fn settle(&self) {
         for stream in &self.streams {
-            fine(nexarStreamSynchronize(*stream));
+            no_panic(nexarStreamSynchronize(*stream));
         }
     }
 
     fn comm(&self, handle: Handle) -> nexarComm_t {
         match handle {
-            Handle::Made(which) => made(&self.comms, which).unwrap_or(null_mut()),
+            Handle::Created(which) => created(&self.comms, which).unwrap_or(null_mut()),
             Handle::Null => null_mut(),
             Handle::Foreign(number) => without_provenance_mut(number as usize),
         }
     }
 
-    /// Most often none.
+    /// NULL most of the time, because a run creates few streams.
     fn stream(&self, handle: Handle) -> nexarStream_t {
         match handle {
-            Handle::Made(which) => made(&self.streams, which).unwrap_or(null_mut()),
+            Handle::Created(which) => created(&self.streams, which).unwrap_or(null_mut()),
             Handle::Null => null_mut(),
             Handle::Foreign(number) => without_provenance_mut(number as usize),
         }
@@ -268,7 +269,7 @@ impl Run {
             | Call::InitRankConfig(_)
             | Call::InitFromEnv
             | Call::Split
-            | Call::Ask
+            | Call::Query
             | Call::Finalize
             | Call::Destroy
             | Call::Abort => self.communicator(step),
@@ -285,14 +286,14 @@ impl Run {
             }
             Call::GroupEnd => self.group_end(),
             Call::MemAlloc | Call::MemFree | Call::Register | Call::Deregister => {
-                self.remember(step)
+                self.memory_and_registration(step)
             }
             Call::Texts => self.texts(step),
             _ => self.collective(step, &mut arena),
         };
-        fine(code);
+        no_panic(code);
         if self.depth > 0 {
-            // A created operator may read its scalar from it until the communicator ends.
+            // Calls in a group may use the arena until the group ends.
             self.grouped.push(arena);
             return;
         }
@@ -309,7 +310,7 @@ impl Run {
         let (count, root) = (step.count.get(), self.number(step.peer));
         let (send, recv) = (arena.pointer(step.send), arena.pointer(step.recv));
         arena.may_write(step.recv, 0, count, datatype);
-        // SAFETY: both buffers are as long as said, NULL, or must be refused.
+        // SAFETY: both buffers are as long as the arguments say, NULL, or must be refused.
         unsafe {
             match step.call {
                 Call::AllReduce => nexarAllReduce(send, recv, count, datatype, op, comm, stream),
@@ -338,7 +339,7 @@ impl Run {
         arena.may_write(step.send, 0, counts[0], datatype);
         arena.may_write(step.recv, 0, counts[1], datatype);
         let [no_buffs, no_counts, _] = step.nulls;
-        // So many that there cannot be only where there are none.
+        // A count of buffers that memory cannot hold, only with NULL for the counts.
         let nbuffs = match step.displacement {
             Count::Small(count) => usize::from(count) % 3,
             Count::Huge(_) if no_counts => step.displacement.get(),
@@ -364,7 +365,7 @@ impl Run {
         let recvcounts = pointer(no_counts, &counts);
         let displs = pointer(no_displacements, &displacements);
         let first = if no_displacements { 0 } else { displacements[0] };
-        // A scatter's own count is of what it receives, and its blocks are of what it sends.
+        // The own count of a scatter is that of its receive buffer; its blocks are those sent.
         match step.call {
             Call::ScatterV => arena.may_write(step.recv, 0, count, datatype),
             Call::ReduceScatterV => arena.may_write(step.recv, 0, counts[0], datatype),
@@ -403,7 +404,7 @@ impl Run {
         let (peer, tag) = (self.number(step.peer), self.number(step.tag));
         let (count, other) = (step.count.get(), step.other_count.get());
         let (send, recv) = (arena.pointer(step.send), arena.pointer(step.recv));
-        // SAFETY: both buffers are as long as said, NULL, or must be refused.
+        // SAFETY: both buffers are as long as the arguments say, NULL, or must be refused.
         unsafe {
             match step.call {
                 Call::Send => nexarSend(send, count, datatype, peer, comm, stream),
@@ -437,10 +438,10 @@ impl Run {
             internal[..16].copy_from_slice(&bytes.map(|byte| byte as c_char));
         }
         let id = nexarUniqueId { internal };
-        // SAFETY: places are NULL or there until the end of the group; an array has one element.
+        // SAFETY: results are NULL or valid until the end of the group; the array has one element.
         let code = unsafe {
             match step.call {
-                // One place, one device: more must not be asked for.
+                // There is room for one handle and one device, so a valid count must be 1.
                 Call::InitAll => {
                     let devices = [rank];
                     let count = if (2..=256).contains(&nranks) { 1 } else { nranks };
@@ -454,30 +455,30 @@ impl Run {
                 Call::Finalize => nexarCommFinalize(comm),
                 Call::Destroy => nexarCommDestroy(comm),
                 Call::Abort => nexarCommAbort(comm),
-                _ => return self.ask(comm, step.nulls[0]),
+                _ => return self.query(comm, step.nulls[0]),
             }
         };
         if matches!(step.call, Call::Split) && self.depth > 0 {
-            self.later.push(handle);
+            self.pending_splits.push(handle);
             return code;
         }
-        let made = matches!(code, Code::Success | Code::InProgress);
-        assert!(made || handle.is_null(), "written although it failed");
+        let created = matches!(code, Code::Success | Code::InProgress);
+        assert!(created || handle.is_null(), "written although it failed");
         self.comms.extend(Some(*handle).filter(|comm| !comm.is_null()));
         code
     }
 
-    fn ask(&self, comm: nexarComm_t, is_null: bool) -> Code {
+    fn query(&self, comm: nexarComm_t, is_null: bool) -> Code {
         let (mut number, mut state) = (c_int::MIN, Code::Success);
         let out: *mut c_int = if is_null { null_mut() } else { &raw mut number };
-        // SAFETY: NULL or a place for an int.
-        let asked = unsafe {
+        // SAFETY: `out` is NULL or valid for writes.
+        let codes = unsafe {
             [nexarCommCount(comm, out), nexarCommUserRank(comm, out), nexarCommCuDevice(comm, out)]
         };
-        let wrote = asked.contains(&Code::Success);
+        let wrote = codes.contains(&Code::Success);
         assert!(wrote || number == c_int::MIN, "written although it failed");
-        asked.iter().for_each(|code| _ = fine(*code));
-        // SAFETY: a place for a result.
+        codes.iter().for_each(|code| _ = no_panic(*code));
+        // SAFETY: the pointer is NULL or valid for writes.
         unsafe { nexarCommGetAsyncError(comm, if is_null { null_mut() } else { &raw mut state }) }
     }
 
@@ -503,7 +504,7 @@ impl Run {
         let (datatype, which) = (self.number(step.datatype), self.number(step.op));
         let mut op = 0;
         let out: *mut c_int = if step.nulls[0] { null_mut() } else { &raw mut op };
-        // SAFETY: a scalar that is read later is static; otherwise it is in the arena.
+        // SAFETY: a scalar that is read later is static; any other is in the arena.
         let code = unsafe {
             match step.call {
                 Call::PreMulSum => {
@@ -531,14 +532,14 @@ impl Run {
     fn streaming(&mut self, step: &Step) -> Code {
         let stream = self.stream(step.stream);
         match step.call {
-            // Each is a thread.
+            // Each stream is a thread, so there are few.
             Call::StreamCreate if self.streams.len() < 3 => {
-                let mut made = null_mut();
+                let mut created = null_mut();
                 let out: *mut nexarStream_t =
-                    if step.nulls[0] { null_mut() } else { &raw mut made };
-                // SAFETY: NULL or a place for a handle.
+                    if step.nulls[0] { null_mut() } else { &raw mut created };
+                // SAFETY: `out` is NULL or valid for writes.
                 let code = unsafe { nexarStreamCreate(out) };
-                self.streams.extend(Some(made).filter(|made| !made.is_null()));
+                self.streams.extend(Some(created).filter(|created| !created.is_null()));
                 code
             }
             Call::StreamSynchronize => nexarStreamSynchronize(stream),
@@ -547,28 +548,28 @@ impl Run {
         }
     }
 
-    fn remember(&mut self, step: &Step) -> Code {
+    fn memory_and_registration(&mut self, step: &Step) -> Code {
         let comm = self.comm(step.comm);
-        let mut made = null_mut();
-        let out: *mut *mut c_void = if step.nulls[0] { null_mut() } else { &raw mut made };
+        let mut created = null_mut();
+        let out: *mut *mut c_void = if step.nulls[0] { null_mut() } else { &raw mut created };
         let of = |all: &[*mut c_void]| match step.stream {
-            Handle::Made(which) => self::made(all, which).unwrap_or(null_mut()),
+            Handle::Created(which) => self::created(all, which).unwrap_or(null_mut()),
             Handle::Null => null_mut(),
             Handle::Foreign(number) => without_provenance_mut(number as usize),
         };
         let (memory, registration) = (of(&self.memory), of(&self.registrations));
-        // SAFETY: NULL or a place for a pointer; nothing uses the memory.
+        // SAFETY: `out` is NULL or valid for writes; nothing uses the memory.
         unsafe {
             match step.call {
                 Call::MemAlloc => {
                     let code = nexarMemAlloc(out, step.count.get());
-                    self.memory.extend(Some(made).filter(|made| !made.is_null()));
+                    self.memory.extend(Some(created).filter(|created| !created.is_null()));
                     code
                 }
                 Call::MemFree => nexarMemFree(memory),
                 Call::Register => {
                     let code = nexarCommRegister(comm, memory, step.count.get(), out);
-                    self.registrations.extend(Some(made).filter(|made| !made.is_null()));
+                    self.registrations.extend(Some(created).filter(|created| !created.is_null()));
                     code
                 }
                 _ => nexarCommDeregister(comm, registration),
@@ -580,12 +581,12 @@ impl Run {
         text(nexarGetLastError(self.comm(step.comm)));
         text(nexarGetErrorString(self.number(step.peer)));
         let mut version = 0;
-        // SAFETY: NULL or a place for an int.
+        // SAFETY: the pointer is NULL or valid for writes.
         unsafe { nexarGetVersion(if step.nulls[0] { null_mut() } else { &raw mut version }) }
     }
 }
 
-/// One of those that were made.
-fn made<T: Copy>(all: &[T], which: u8) -> Option<T> {
+/// One of the objects that were created, selected by `which`.
+fn created<T: Copy>(all: &[T], which: u8) -> Option<T> {
     all.get(usize::from(which) % all.len().max(1)).copied()
 }

@@ -1,4 +1,4 @@
-//! Frames of the control stream, one behind another.
+//! A sequence of frames of the control stream.
 #![cfg_attr(fuzzing, no_main)]
 
 use nexar::transport::quic::control::{Frame, HEAD_BYTES};

@@ -1,6 +1,7 @@
-//! Notes about messages, one behind another, and the inbox they arrive in.
+//! A sequence of control messages, and the message queues that they are delivered to.
 //!
-//! The first byte says how many receives are posted before, each for a message without a tag.
+//! The first byte is the number of receives, for messages without a tag, that are posted in
+//! advance.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::future::Future;
@@ -44,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
                     message_queues.settle(PEER, cost);
                     false
                 }
-                Poll::Ready(Err(error)) => panic!("nobody has gone: {error}"),
+                Poll::Ready(Err(error)) => panic!("no rank has left: {error}"),
                 Poll::Pending => true,
             }
         });

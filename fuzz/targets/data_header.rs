@@ -1,4 +1,4 @@
-//! The header of a message of a collective, and its comparison with the one that is expected.
+//! The header of a data message of a collective, and its comparison with the expected header.
 #![cfg_attr(fuzzing, no_main)]
 
 use nexar::error::Error;
@@ -28,7 +28,7 @@ fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
     Some(header)
 }
 
-/// The first call of a communicator has none before it.
+/// Whether a rank can expect this header: the first call of a communicator has no previous call.
 fn can_be_expected(header: &Header) -> bool {
     header.seq > 0 || header.history.previous().is_none()
 }

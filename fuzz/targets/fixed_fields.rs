@@ -1,5 +1,5 @@
-//! What has one length: the preamble of a stream, a raw public key as TLS carries it, and a color
-//! and key of a split. The first byte says which of them follows.
+//! Encodings of a fixed length: the preamble of a stream, a raw public key as TLS carries it, and
+//! the color and key of a split. The first byte selects one of them.
 #![cfg_attr(fuzzing, no_main)]
 
 use nexar::comm::ColorKey;
@@ -27,7 +27,7 @@ fn public_key(bytes: &[u8]) {
     if let Some(key) = watched(|| PublicKey::from_spki(bytes)) {
         assert_eq!(bytes.len(), 44);
         same_bytes(key.bytes(), &bytes[12..]);
-        assert!(!key.verify(b"anything", &[0; 64]), "a key that anybody can sign for");
+        assert!(!key.verify(b"anything", &[0; 64]), "a key that accepts a signature of zeros");
     }
 }
 
@@ -36,7 +36,7 @@ fn color_key(bytes: &[u8]) {
     let color_key = watched(|| ColorKey::decode(bytes));
     match color_key.color {
         Some(_) => same_bytes(&color_key.encode(), bytes),
-        // Every negative color is none.
+        // Every negative color decodes as no color.
         None => assert!(bytes[3] >= 0x80 && ColorKey::decode(&color_key.encode()) == color_key),
     }
 }

@@ -1,4 +1,4 @@
-//! What the root of an id reads of a rank, and a rank of the root, but for the table.
+//! The messages between a rank and the root of an id, except for the table.
 #![cfg_attr(fuzzing, no_main)]
 
 use nexar::bootstrap::fingerprint::{Build, INTRODUCTION_BYTES, Introduction};
@@ -16,13 +16,13 @@ fuzz_target!(|data: &[u8]| {
             assert!(is_failure(*code), "refused with code {code:?}");
         }
         match &message {
-            // What is signed is all that arrived.
+            // The signature covers all received fields.
             Message::Join(join) => {
                 let signed = join.signed(&[7; 32]);
                 assert!(signed.ends_with(&body[..body.len() - join.signature.len()]));
                 same_bytes(&message.encode(), &rest[..HEAD_BYTES + length]);
             }
-            // Only its own build knows what follows the introduction.
+            // Only that build knows the fields that follow its introduction.
             Message::OtherBuild(introduction) => {
                 let introduction = introduction.as_ref().map(|it| it.encode());
                 assert!(introduction.is_none_or(|bytes| body.starts_with(&bytes)));
@@ -37,7 +37,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A first Join without an introduction gets that of this build: no input can know its fingerprint.
+/// Fills in the introduction of this build if the first message is a Join with zeros in its place:
+/// no input can contain the fingerprint of this build.
 fn with_this_build(mut data: Vec<u8>) -> Vec<u8> {
     if let [2, rest @ ..] = &mut data[..]
         && let Some(place) = rest.get_mut(HEAD_BYTES - 1..HEAD_BYTES - 1 + INTRODUCTION_BYTES)

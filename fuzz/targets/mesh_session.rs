@@ -1,9 +1,9 @@
-//! A member of a communicator that sends what it likes, on streams it opens as it likes, while
-//! another makes calls.
+//! A member of a communicator that opens any streams and sends any bytes on them, while the other
+//! rank makes calls.
 //!
-//! Both are in this process, over real QUIC: rank 1 is a communicator, rank 0 the fuzzer with the
-//! key of rank 0. Every input has connections of its own. A finding is a panic, memory, or a call
-//! that does not end although its peer is gone.
+//! Both are in this process, over real QUIC: rank 1 is a communicator, rank 0 is the fuzzer with
+//! the key of rank 0. Every input has connections of its own. Findings are a panic, too much
+//! memory, and a call that does not end although its peer is lost.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::net::SocketAddr;
@@ -33,25 +33,25 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 const DTYPE: DataType = DataType::Int32;
-/// Much longer than any wait may last once the peer is gone.
+/// Much longer than any wait may last after the peer is lost.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What one member leaves behind goes soon; what stays would pile up.
+/// The tasks of an input end soon after it. More tasks than this are a leak.
 const MOST_TASKS: usize = 20_000;
 const MOST_CALLS: usize = 4;
-const MOST_ACTS: usize = 24;
-/// As many as a peer may open, and not so many that one must wait.
+const MOST_ACTIONS: usize = 24;
+/// Not more than a peer may open without waiting.
 const MOST_STREAMS: usize = 12;
 
-/// What rank 1 calls, and what rank 0 does meanwhile.
+/// The calls of rank 1, and the actions of rank 0 meanwhile.
 #[derive(Arbitrary, Debug)]
 struct Session {
-    asks: Vec<Ask>,
-    acts: Vec<Act>,
-    farewell: u8,
+    calls: Vec<ApiCall>,
+    actions: Vec<Action>,
+    close_code: u8,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
-enum Ask {
+enum ApiCall {
     Barrier,
     AllReduce { count: u16 },
     Broadcast { count: u16, from_peer: bool },
@@ -63,11 +63,11 @@ enum Ask {
 }
 
 #[derive(Arbitrary, Debug)]
-enum Act {
+enum Action {
     Open(Opening),
     Write {
         stream: u8,
-        what: What,
+        data: Data,
     },
     Finish {
         stream: u8,
@@ -83,12 +83,12 @@ enum Act {
 enum Opening {
     Control,
     Data { lane: u8, context: Named },
-    Notes { context: Named },
-    Body { context: Named, id: u8 },
+    ControlMessages { context: Named },
+    Payload { context: Named, id: u8 },
     Anything(Vec<u8>),
 }
 
-/// A context: the communicator's own, or a number.
+/// The id of a context: the communicator's own, or any number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Named {
     Ours,
@@ -96,10 +96,10 @@ enum Named {
 }
 
 #[derive(Arbitrary, Debug)]
-enum What {
+enum Data {
     Bytes(Vec<u8>),
     Zeros(u16),
-    /// A header for one of rank 1's calls, right or not.
+    /// A header for one of rank 1's calls, correct or not.
     Header {
         call: u8,
         seq: Option<u64>,
@@ -130,7 +130,7 @@ enum What {
         id: u8,
         count: u64,
     },
-    Ready {
+    ClearToSend {
         id: u8,
     },
     Credit {
@@ -140,7 +140,7 @@ enum What {
 
 struct World {
     runtime: Runtime,
-    /// Those of rank 0 and of rank 1.
+    /// The endpoints of rank 0 and rank 1.
     endpoints: [Arc<Endpoint>; 2],
 }
 
@@ -154,7 +154,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 
 fuzz_target!(
-    // Sockets have large buffers, which are not the input's.
+    // Allocates the large buffers of sockets before the first input, so that they do not count.
     init: { LazyLock::force(&WORLD); },
     |session: Session| {
         WORLD.runtime.block_on(run(session));
@@ -164,34 +164,34 @@ fuzz_target!(
 );
 
 async fn run(mut session: Session) {
-    session.asks.truncate(MOST_CALLS);
-    session.acts.truncate(MOST_ACTS);
-    let calls = session.asks.iter().filter_map(Ask::call).collect::<Vec<_>>();
-    let (honest, peer) = meet().await;
+    session.calls.truncate(MOST_CALLS);
+    session.actions.truncate(MOST_ACTIONS);
+    let calls = session.calls.iter().filter_map(ApiCall::call).collect::<Vec<_>>();
+    let (honest, peer) = connect().await;
     let context = peer.context;
-    let asking = ask_all(honest, session.asks);
-    let acting = async {
+    let calling = execute_calls(honest, session.calls);
+    let attacking = async {
         let Peer { connection, .. } = peer;
-        let mut acting = Acting { connection: &connection, context, calls, streams: Vec::new() };
-        for act in session.acts {
-            acting.act(act).await;
+        let mut attack = Attack { connection: &connection, context, calls, streams: Vec::new() };
+        for action in session.actions {
+            attack.execute(action).await;
         }
-        // What was written still goes out.
+        // Lets the written bytes be sent.
         sleep(Duration::from_millis(1)).await;
-        connection.close(VarInt::from_u32(session.farewell.into()), b"");
+        connection.close(VarInt::from_u32(session.close_code.into()), b"");
     };
-    let both = async { tokio::join!(asking, acting) };
-    timeout(PATIENCE, both).await.expect("a call waits for a peer that is gone");
+    let both = async { tokio::join!(calling, attacking) };
+    timeout(PATIENCE, both).await.expect("a call waits for a lost peer");
 }
 
-/// The fuzzer's end.
+/// The fuzzer's side of the connection.
 struct Peer {
     connection: Connection,
     context: ContextId,
 }
 
-/// A new communicator of two ranks, of which only rank 1 is one.
-async fn meet() -> (Arc<Communicator>, Peer) {
+/// Creates the communicator of rank 1 and connects the fuzzer to it as rank 0.
+async fn connect() -> (Arc<Communicator>, Peer) {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let nonce = NEXT.fetch_add(1, Ordering::Relaxed);
     let identity = |rank: u8| Identity::from_seed(&Secret::from_bytes([rank + 1; 32])).unwrap();
@@ -216,10 +216,10 @@ async fn meet() -> (Arc<Communicator>, Peer) {
     let name = format!("r1.{nonce:016x}.nexar");
     let me = identity(0);
     let dialled = WORLD.endpoints[0].dial(address(1), &name, &me, key, Some(PATIENCE));
-    let (connection, met) = tokio::join!(dialled, mesh.connect_neighbours());
+    let (connection, connected) = tokio::join!(dialled, mesh.connect_neighbours());
     let connection = connection.unwrap();
-    met.unwrap();
-    // Nothing that rank 1 sends has to wait.
+    connected.unwrap();
+    // Reads all that rank 1 sends, so that its sends do not block.
     let draining = connection.clone();
     tokio::spawn(async move {
         while let Ok(mut stream) = draining.accept_uni().await {
@@ -237,10 +237,10 @@ fn address(rank: u8) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], WORLD.endpoints[usize::from(rank)].port()))
 }
 
-/// Makes the calls of rank 1, until one fails.
-async fn ask_all(honest: Arc<Communicator>, asks: Vec<Ask>) {
-    for ask in asks {
-        if let Err(error) = ask.perform(&honest).await {
+/// Executes the calls of rank 1 until one fails.
+async fn execute_calls(honest: Arc<Communicator>, calls: Vec<ApiCall>) {
+    for call in calls {
+        if let Err(error) = call.execute(&honest).await {
             assert!(is_failure(error.code()), "{error}");
             return;
         }
@@ -255,8 +255,8 @@ fn tagged(tag: Option<u8>) -> Tag {
     tag.map_or(Tag::None, |tag| Tag::Number(tag.into()))
 }
 
-impl Ask {
-    /// As rank 1 tells others of it.
+impl ApiCall {
+    /// The call as the headers of rank 1 name it. `None` for a message.
     fn call(&self) -> Option<Call> {
         let reduction = Reduction::from(sum());
         Some(match *self {
@@ -274,7 +274,7 @@ impl Ask {
         })
     }
 
-    async fn perform(self, honest: &Arc<Communicator>) -> Result<()> {
+    async fn execute(self, honest: &Arc<Communicator>) -> Result<()> {
         let bytes = |count: usize| vec![1_u8; count * DTYPE.size()];
         let reducer = Reducer::Known(sum());
         match self {
@@ -306,9 +306,9 @@ impl Ask {
                 let color_key = ColorKey { color: Some(color.into()), key: 0 };
                 let config = honest.config().clone();
                 let request = SplitRequest { communicator: Arc::clone(honest), color_key, config };
-                let mut made =
+                let mut results =
                     tokio::task::spawn_blocking(move || split(&[request])).await.unwrap();
-                made.remove(0).map(drop)
+                results.remove(0).map(drop)
             }
             Self::Send { count, tag, synchronous } => {
                 let count = count.into();
@@ -330,39 +330,40 @@ impl Ask {
     }
 }
 
-struct Acting<'a> {
+/// The actions of rank 0 on its connection.
+struct Attack<'a> {
     connection: &'a Connection,
     context: ContextId,
-    /// What rank 1 calls, by number.
+    /// The calls of rank 1, by sequence number.
     calls: Vec<Call>,
     streams: Vec<SendStream>,
 }
 
-impl Acting<'_> {
-    async fn act(&mut self, act: Act) {
-        match act {
-            Act::Open(opening) if self.streams.len() < MOST_STREAMS => {
+impl Attack<'_> {
+    async fn execute(&mut self, action: Action) {
+        match action {
+            Action::Open(opening) if self.streams.len() < MOST_STREAMS => {
                 let bytes = self.opening(opening);
                 if let Ok(mut stream) = self.connection.open_uni().await {
                     let _ = stream.write_all(&bytes).await;
                     self.streams.push(stream);
                 }
             }
-            Act::Open(_) => {}
-            Act::Write { stream, what } => {
-                let bytes = self.bytes(what);
+            Action::Open(_) => {}
+            Action::Write { stream, data } => {
+                let bytes = self.bytes(data);
                 if let Some(stream) = self.stream(stream) {
-                    // All that is written fits the window of a stream.
+                    // Does not block: an input's bytes fit the window of a stream.
                     let _ = stream.write_all(&bytes).await;
                 }
             }
-            Act::Finish { stream } => {
+            Action::Finish { stream } => {
                 self.stream(stream).map(SendStream::finish);
             }
-            Act::Reset { stream } => {
+            Action::Reset { stream } => {
                 self.stream(stream).map(|stream| stream.reset(VarInt::from_u32(0)));
             }
-            Act::Pause => sleep(Duration::from_millis(1)).await,
+            Action::Pause => sleep(Duration::from_millis(1)).await,
         }
     }
 
@@ -384,8 +385,8 @@ impl Acting<'_> {
             Opening::Data { lane, context } => {
                 Preamble::Data(self.named(context), Lane(usize::from(lane) % LANES))
             }
-            Opening::Notes { context } => Preamble::ControlMessages(self.named(context)),
-            Opening::Body { context, id } => {
+            Opening::ControlMessages { context } => Preamble::ControlMessages(self.named(context)),
+            Opening::Payload { context, id } => {
                 let preamble = Preamble::Payload(self.named(context)).encode();
                 return [&preamble[..], &u64::from(id).to_le_bytes()].concat();
             }
@@ -394,28 +395,28 @@ impl Acting<'_> {
         preamble.encode().to_vec()
     }
 
-    fn bytes(&self, what: What) -> Vec<u8> {
+    fn bytes(&self, data: Data) -> Vec<u8> {
         let message = |id: u8, tag, count, protocol| {
             let envelope = Envelope { tag, dtype: DTYPE, count };
             ControlMessage::Message { id: id.into(), envelope, protocol }.encode()
         };
-        match what {
-            What::Bytes(bytes) => bytes,
-            What::Zeros(count) => vec![0; count.into()],
-            What::Header { call, seq, step, bytes } => self.header(call, seq, step, bytes),
-            What::Heartbeat { context, call, seq } => {
+        match data {
+            Data::Bytes(bytes) => bytes,
+            Data::Zeros(count) => vec![0; count.into()],
+            Data::Header { call, seq, step, bytes } => self.header(call, seq, step, bytes),
+            Data::Heartbeat { context, call, seq } => {
                 let (_, call) = self.call(call);
                 let context = self.named(context);
                 Frame::Heartbeat(vec![EnteredCall { context, seq, call }]).encode()
             }
-            What::Fault { context, text } => {
+            Data::Fault { context, text } => {
                 let context = self.named(context);
                 Frame::Fault { context, code: Code::RemoteError, text }.encode()
             }
-            What::Leave { context } => Frame::Leave(self.named(context)).encode(),
-            What::Bye => Frame::Bye.encode(),
-            What::Welcome => Frame::Welcome.encode(),
-            What::Message { id, tag, count, protocol } => {
+            Data::Leave { context } => Frame::Leave(self.named(context)).encode(),
+            Data::Bye => Frame::Bye.encode(),
+            Data::Welcome => Frame::Welcome.encode(),
+            Data::Message { id, tag, count, protocol } => {
                 let count = usize::from(count) % 4096;
                 let payload = vec![0; count * DTYPE.size()];
                 let protocol = match protocol % 3 {
@@ -424,15 +425,15 @@ impl Acting<'_> {
                 };
                 message(id, tagged(tag), count, protocol)
             }
-            What::Rendezvous { id, count } => {
+            Data::Rendezvous { id, count } => {
                 message(id, Tag::None, count as usize, Protocol::Rendezvous)
             }
-            What::Ready { id } => ControlMessage::ClearToSend { id: id.into() }.encode(),
-            What::Credit { bytes } => ControlMessage::Credit { bytes: bytes as usize }.encode(),
+            Data::ClearToSend { id } => ControlMessage::ClearToSend { id: id.into() }.encode(),
+            Data::Credit { bytes } => ControlMessage::Credit { bytes: bytes as usize }.encode(),
         }
     }
 
-    /// A call of rank 1 by its number, and all before it.
+    /// A call of rank 1 by its sequence number, and the history of the calls before it.
     fn call(&self, number: u8) -> (CallHistory, Call) {
         let number = usize::from(number) % self.calls.len().max(1);
         let history =

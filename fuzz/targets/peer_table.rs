@@ -1,4 +1,4 @@
-//! The table of all ranks, which a rank gets of the root.
+//! The table of all ranks, which a rank receives from the root.
 #![cfg_attr(fuzzing, no_main)]
 
 use nexar::bootstrap::message::{HEAD_BYTES, Message};
@@ -9,7 +9,7 @@ const TABLE: u8 = 4;
 fuzz_target!(|body: &[u8]| {
     let length = (body.len() as u32).to_le_bytes();
     let head = [TABLE, 0, 0, 0, length[0], length[1], length[2], length[3]];
-    // As many entries as a rank waits for, and no byte more.
+    // The number of entries that the rank expects.
     let ranks = body.len() / ENTRY_BYTES;
     assert_eq!(Message::head(head, ranks).is_some(), ranks * ENTRY_BYTES == body.len());
     if let Some(message) = watched(|| Message::decode(TABLE, body)) {
@@ -19,5 +19,5 @@ fuzz_target!(|body: &[u8]| {
     }
 });
 
-/// A key, the number of addresses, two addresses, and a process.
+/// The length of a key, the number of addresses, two addresses and a process.
 const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28;

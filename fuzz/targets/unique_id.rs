@@ -1,5 +1,5 @@
-//! A unique id: any 128 bytes, and the same with the magic and the checksum put right, which no
-//! fuzzer would guess.
+//! A unique id: any 128 bytes, and the same with the correct magic and checksum, which no fuzzer
+//! guesses.
 #![cfg_attr(fuzzing, no_main)]
 
 use nexar::bootstrap::id::{BYTES, UniqueId};
