@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the dynamic linker is told about the library.
+# Checks the library's dynamic section: soname, flags, no relocations of code, no rpath.
 set -eu
 
 readelf=$1 library=$2 soname=$3
@@ -16,6 +16,6 @@ must_not() {
 must "(SONAME).*\[$soname\]" "soname $soname"
 must 'FLAGS_1.* NODELETE' 'NODELETE, as thread-local destructors may run after dlclose'
 must 'FLAGS).* BIND_NOW' 'BIND_NOW, so that a missing symbol shows at load'
-must_not 'TEXTREL' 'TEXTREL: code that must be made writable'
+must_not 'TEXTREL' 'TEXTREL: relocations that make code writable'
 must_not 'RPATH\|RUNPATH' 'RPATH: a path of the build machine'
 exit $status

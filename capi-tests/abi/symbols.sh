@@ -1,6 +1,5 @@
 #!/bin/sh
-# The library exports exactly the functions that the header declares: nothing of Rust's leaks, and
-# nothing declared is missing.
+# The library exports exactly the functions that the header declares, and no symbol of Rust.
 set -eu
 
 nm=$1 library=$2 header=$3

@@ -1,4 +1,4 @@
-# What a compiled program relies on: the header in every language, values, layout and symbols.
+# The ABI that a compiled program relies on: the header in C and C++, values, layout and symbols.
 
 set(header ${PROJECT_SOURCE_DIR}/include/nexar.h)
 set(strict -Wall -Wextra -Wpedantic -Werror)
@@ -7,7 +7,8 @@ nexar_program(abi values abi/values.c)
 target_link_libraries(abi.values PRIVATE nexar::nexar)
 nexar_unwatched_test(abi values abi.values)
 
-nexar_unwatched_test(abi header-c99 ${CMAKE_C_COMPILER} -std=c99 ${strict} -fsyntax-only -x c ${header})
+nexar_unwatched_test(abi header-c99
+  ${CMAKE_C_COMPILER} -std=c99 ${strict} -fsyntax-only -x c ${header})
 nexar_program(abi twice-c99 abi/twice.c abi/twice_other.c)
 set_target_properties(abi.twice-c99 PROPERTIES C_STANDARD 99)
 target_compile_options(abi.twice-c99 PRIVATE ${strict})

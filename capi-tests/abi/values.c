@@ -1,6 +1,6 @@
 /*
- * Numbers that are compiled into programs and so can never change. Where NCCL has a value it is
- * NCCL's; nexar's own begin at 32.
+ * Values that are compiled into programs and so can never change. They equal NCCL's where NCCL has
+ * the value; nexar's own begin at 32.
  */
 #include <nexar.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ SAME(nexarMaxRedOp, 0x7fffffff);
 SAME(nexarScalarDevice, 0);
 SAME(nexarScalarHostImmediate, 1);
 
-/* Enums travel as ints. */
+/* Enums are passed as ints. */
 SAME(sizeof(nexarResult_t), sizeof(int));
 SAME(sizeof(nexarDataType_t), sizeof(int));
 SAME(sizeof(nexarRedOp_t), sizeof(int));
@@ -64,7 +64,7 @@ SAME(NEXAR_API_MAGIC, 0xcafebeef);
 SAME(NEXAR_VERSION(1, 2, 3), 10203);
 SAME(NEXAR_VERSION_CODE, NEXAR_VERSION(NEXAR_MAJOR, NEXAR_MINOR, NEXAR_PATCH));
 
-/* On 64-bit targets. Later fields come after name; those before it stay. */
+/* Offsets on 64-bit targets. New fields are added at the end. */
 SAME(offsetof(nexarConfig_t, size), 0);
 SAME(offsetof(nexarConfig_t, magic), 8);
 SAME(offsetof(nexarConfig_t, version), 12);

@@ -1,4 +1,4 @@
-# The watch that ends a test which hangs: see progress.h.
+# The watchdog that ends a test that hangs: see progress.h.
 
 nexar_program(check watch check/watch.c)
 target_link_libraries(check.watch PRIVATE nexar::nexar Threads::Threads)

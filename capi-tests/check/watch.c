@@ -1,8 +1,9 @@
 /*
- * The watch of progress.h: what hangs is ended and says where it was; what is slow, or was stopped, is
- * not. Each case watches a child with a patience of a few seconds. That time passes is the subject here.
+ * The watchdog of progress.h: it ends a program that hangs and prints where, but not a program that
+ * is slow or was stopped. Each case watches a child with a patience of a few seconds, so the test
+ * has to sleep.
  *
- * With nexar-run it is a rank of a job that hangs: see hanging_rank.sh.
+ * With nexar-run the program is a rank of a job that hangs: see hanging_rank.sh.
  */
 #define _GNU_SOURCE
 #include "cuda/processes.h"
@@ -12,8 +13,8 @@ enum { SHORT_PATIENCE_S = 3 };
 
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); }
 
-/* Children that are started from now on are ended soon. This program is not. */
-static void be_impatient(void) {
+/* Shortens the patience of children that start from now on; not of this program. */
+static void shorten_patience(void) {
   char patience[12];
   snprintf(patience, sizeof patience, "%d", SHORT_PATIENCE_S);
   CHECK_EQ(0, setenv("CHECK_PATIENCE_S", patience, 1));
@@ -22,7 +23,7 @@ static void be_impatient(void) {
 static void is_ended(void (*function)(void), const char *where) {
   char text[100];
   snprintf(text, sizeof text, "no progress for %d s in %s\n", SHORT_PATIENCE_S, where);
-  be_impatient();
+  shorten_patience();
   struct ended ended = run_child("", function);
   CHECK(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == WITHOUT_PROGRESS);
   CHECK_TEXT(ended.stderr_text, text);
@@ -33,7 +34,7 @@ static void hang(void) {
   flockfile(stderr);
   for (;;) pause();
 }
-static void a_program_that_hangs_is_ended_and_says_where_it_was(void) {
+static void a_program_that_hangs_is_ended_and_prints_where(void) {
   is_ended(hang, "a call that does not return");
 }
 
@@ -47,21 +48,22 @@ static void check_in_vain(void) {
 static void a_check_is_no_progress(void) { is_ended(check_in_vain, "a loop that waits in vain"); }
 
 static void go_on_slowly(void) {
-  for (double until = seconds_now() + 2 * SHORT_PATIENCE_S; seconds_now() < until; nap()) progress();
+  for (double until = seconds_now() + 2 * SHORT_PATIENCE_S; seconds_now() < until; nap())
+    progress();
 }
 static void a_program_that_is_slow_goes_on(void) {
-  be_impatient();
+  shorten_patience();
   in_a_process("", go_on_slowly);
 }
 
 static void wait_for_a_slow_child(void) { in_a_process("", go_on_slowly); }
-static void the_progress_of_a_child_is_that_of_its_parent(void) {
-  be_impatient();
+static void the_progress_of_a_child_counts_for_its_parent(void) {
+  shorten_patience();
   in_a_process("", wait_for_a_slow_child);
 }
 
 static void time_in_which_a_program_does_not_run_does_not_count(void) {
-  be_impatient();
+  shorten_patience();
   pid_t child = fork();
   if (child == 0) {
     begin_watch();
@@ -77,14 +79,14 @@ static void time_in_which_a_program_does_not_run_does_not_count(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(a_program_that_hangs_is_ended_and_says_where_it_was),
+    CASE(a_program_that_hangs_is_ended_and_prints_where),
     CASE(a_check_is_no_progress),
     CASE(a_program_that_is_slow_goes_on),
-    CASE(the_progress_of_a_child_is_that_of_its_parent),
+    CASE(the_progress_of_a_child_counts_for_its_parent),
     CASE(time_in_which_a_program_does_not_run_does_not_count),
 };
 
-/* Ranks of a job, of which one hangs. */
+/* Cases of a job's ranks. */
 
 static void hang_as_rank_1(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n, (void)arg;
@@ -100,7 +102,9 @@ static void hang_later_as_rank_1(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n, (void)comm, (void)arg;
   if (rank == 1) atexit(hang_at_exit);
 }
-static void one_rank_hangs_at_its_end(void) { run_ranks(size_of_job(3), hang_later_as_rank_1, NULL); }
+static void one_rank_hangs_at_its_end(void) {
+  run_ranks(size_of_job(3), hang_later_as_rank_1, NULL);
+}
 
 static const struct test_case cases_of_ranks[] = {
     CASE(one_rank_hangs),

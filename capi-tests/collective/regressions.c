@@ -1,6 +1,6 @@
 /*
- * Regression tests for known defects of the crate nexar 0.2.0, an earlier implementation. Each
- * comment names the defect there; each case is named after the required behaviour.
+ * Regression tests for known defects of the crate nexar 0.2.0, another implementation. A comment
+ * names the defect there; each case is named after the required behaviour.
  */
 #define _GNU_SOURCE
 #include "support/collectives.h"

@@ -1,6 +1,6 @@
 /*
- * Loads, uses and unloads the library again and again. Each round has a thread of its own, which
- * ends after dlclose: what the library left in the thread must not reach into code that is gone.
+ * Loads, uses and unloads the library six times. Each round has its own thread, which ends after
+ * dlclose: the library's thread-local destructors must not run unmapped code.
  */
 #include <dlfcn.h>
 #include <nexar.h>
@@ -20,7 +20,7 @@
     }                                                                                              \
   } while (0)
 
-/* The function of that name in the library, with the type the header gives it. */
+/* The library's function of that name, with its type in the header. */
 #define FUNCTION(library, name) ((__typeof__(&name))symbol(library, #name))
 
 static void *symbol(void *library, const char *name) {
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
   begin_watch();
   for (int i = 0; i < 5; i++) {
     run((struct round){argv[1], RTLD_NOW | RTLD_LOCAL});
-    REQUIRE(dlsym(RTLD_DEFAULT, "nexarAllReduce") == NULL, "RTLD_LOCAL showed the symbol to all");
+    REQUIRE(dlsym(RTLD_DEFAULT, "nexarAllReduce") == NULL, "RTLD_LOCAL made the symbol global");
   }
   run((struct round){argv[1], RTLD_LAZY | RTLD_GLOBAL});
   return 0;

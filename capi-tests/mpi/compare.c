@@ -1,6 +1,6 @@
 /*
- * Compares the results of MPI and nexar: compare <directory> <ranks>. Integers must be equal, floats
- * must agree within the bound in the record.
+ * Compares the results of MPI and nexar: compare <directory> <ranks>. Integers must be equal,
+ * floats must agree within the bound in the record.
  */
 #include "operations.h"
 

@@ -1,6 +1,6 @@
 /*
- * Every operation that both MPI and nexar have, on the same data. A library is a table of functions.
- * Each rank writes its results to a file of records.
+ * Every operation that both MPI and nexar have, on the same data. A library is a table of
+ * functions. Each rank writes its results to a file of records.
  */
 #ifndef OPERATIONS_H
 #define OPERATIONS_H

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs nexar, then builds and runs the project in foreign/ in every way a user may: pkg-config,
-# static library, find_package; in C and, where CXX is set, in C++. Then all again after the
-# installed tree was moved to another place.
+# Installs nexar, then builds and runs the project in foreign/ with pkg-config, with the static
+# library and with find_package; in C and, where CXX is set, in C++. Repeats that after moving the
+# installed tree.
 #
 # usage: foreign.sh BUILD LIBDIR VERSION, with CMAKE PKG_CONFIG READELF CC CXX in the environment
 set -eu
 
 build=$1 libdir=$2 version=$3
 project=$(dirname "$0")/foreign
-# Nothing of the caller's may lead to another nexar, or this one elsewhere.
+# The caller's environment must not lead to another installed nexar.
 unset DESTDIR LD_LIBRARY_PATH PKG_CONFIG_PATH CMAKE_PREFIX_PATH
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -18,7 +18,7 @@ fail() {
     exit 1
 }
 
-# step WHAT COMMAND...: runs it, and shows what it said only if it failed.
+# step WHAT COMMAND...: runs the command and prints its output only if it fails.
 step() {
     what=$1
     shift
@@ -57,7 +57,7 @@ from_find_package() {
 use_from() {
     prefix=$1
     echo "== installed in $prefix"
-    # Instead of the system's directories, not in front of them.
+    # LIBDIR replaces the system's directories; PATH would only precede them.
     export PKG_CONFIG_LIBDIR="$prefix/$libdir/pkgconfig"
     from_pkg_config "$CC" program.c
     [ -z "$CXX" ] || from_pkg_config "$CXX" program.cc
@@ -79,4 +79,4 @@ use_from "$installed"
 mv "$installed" "$scratch/moved"
 use_from "$scratch/moved"
 
-! configure 99.0 >/dev/null 2>&1 || fail "find_package(nexar 99.0) was content with $version"
+! configure 99.0 >/dev/null 2>&1 || fail "find_package(nexar 99.0) accepted $version"

@@ -1,12 +1,12 @@
 #!/bin/sh
-# nexar.pc names the system libraries that libnexar.a needs as rustc lists them. A static link alone
-# would not tell: recent C libraries have most of them built in.
+# nexar.pc names the system libraries that rustc lists for libnexar.a. Linking statically would not
+# find a missing one, because recent C libraries contain most of them.
 #
 # usage: native_libs.sh CARGO NEXAR_PC, in the source directory
 set -eu
 
-# Of the stand-in, a static library too, which has nothing but nexar inside: nexar itself would have to
-# be compiled for this.
+# Asks for the stand-in, which needs the same libraries: for nexar itself the whole library would be
+# compiled again.
 needed=$("$1" rustc --quiet --color never --locked --release --package nexar-nccl --lib \
     --crate-type staticlib -- -C lto=off --print native-static-libs 2>&1 |
     sed -n 's/^note: native-static-libs: //p')

@@ -1,8 +1,8 @@
-# What is installed, seen by projects that know nothing else.
+# The installed package, used by projects outside the source tree.
 
 nexar_test(package native-libs sh ${CMAKE_CURRENT_SOURCE_DIR}/package/native_libs.sh
   ${CARGO} ${PROJECT_BINARY_DIR}/nexar.pc)
-# It may compile the library and all it depends on.
+# The test may compile the library and its dependencies.
 set_tests_properties(package.native-libs PROPERTIES
   WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 

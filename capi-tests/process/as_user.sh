@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a program as an ordinary user, with the limits that most systems set. Root becomes nobody. Skipped
-# (77) where nobody cannot read the program.
+# Runs a program as an ordinary user with the usual limits; root becomes the user "nobody". Exits
+# with 77 (skipped) where that user cannot read the program.
 ulimit -n 1024
 if [ "$(id -u)" -ne 0 ]; then
   exec "$@"

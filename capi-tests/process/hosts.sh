@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the programs given as arguments on two ranks of two hosts, which are network namespaces joined
-# by a cable: over IPv4, over IPv6, and over the loopback address of IPv6. Making namespaces takes
-# root; without it the test is skipped.
+# Runs the programs given as arguments on two ranks of two hosts, which are network namespaces
+# joined by a veth pair: over IPv4 and IPv6, and with both ranks on one host over the loopback
+# address of IPv6. Without root, which namespaces need, the test is skipped.
 set -eu
 
 skip() {
@@ -9,11 +9,12 @@ skip() {
     exit 77
 }
 
-[ "$(id -u)" = 0 ] || skip "only root can make network namespaces"
+[ "$(id -u)" = 0 ] || skip "only root can create network namespaces"
 command -v ip >/dev/null || skip "there is no ip command"
 a=nexar-a-$$ b=nexar-b-$$
 trap 'ip netns del $a 2>/dev/null || true; ip netns del $b 2>/dev/null || true' EXIT
-ip netns add "$a" 2>/dev/null && ip netns add "$b" || skip "network namespaces cannot be made here"
+ip netns add "$a" 2>/dev/null && ip netns add "$b" ||
+    skip "network namespaces cannot be created here"
 ip link add cable netns "$a" type veth peer name cable netns "$b"
 for host in "$a 1" "$b 2"; do
     name=${host% *} number=${host#* }

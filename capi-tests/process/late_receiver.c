@@ -1,6 +1,6 @@
 /*
- * A gigabyte that its receiver wants two seconds late waits where it is: neither the sender's nor the
- * receiver's process grows by more than a little. That time passes is the subject here.
+ * A message of 1 GiB whose receive is posted two seconds late: neither the sender's nor the
+ * receiver's process buffers it.
  */
 #define _GNU_SOURCE
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ static long peak_kib(void) {
 
 static unsigned char byte_number(size_t i) { return (unsigned char)(i * 31 + (i >> 12)); }
 
-static void send_or_come_late(int rank, int n, nexarComm_t comm, void *arg) {
+static void send_or_receive_late(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n, (void)arg;
   unsigned char *data = malloc(bytes);
   for (size_t i = 0; i < bytes; i++) data[i] = rank == 0 ? byte_number(i) : 0xaa;
@@ -36,13 +36,13 @@ static void send_or_come_late(int rank, int n, nexarComm_t comm, void *arg) {
     CHECK_EQ(0, wrong);
   }
   long more = peak_kib() - before;
-  printf("rank %d: %ld KiB more\n", rank, more);
+  printf("rank %d grew by %ld KiB\n", rank, more);
   CHECK(more < MOST_KIB);
   CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
   free(data);
 }
 
-static void a_late_receiver_costs_no_memory(void) { run_ranks(2, send_or_come_late, NULL); }
+static void a_late_receiver_costs_no_memory(void) { run_ranks(2, send_or_receive_late, NULL); }
 
 static const struct test_case cases[] = {CASE(a_late_receiver_costs_no_memory)};
 

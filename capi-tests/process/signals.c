@@ -1,7 +1,7 @@
 /*
- * Time in which a thread or a process does not run is held against nobody. A program may stop the
- * thread that waits in a call, in a signal handler: the others go on to hear of its rank, also that it
- * aborts or exits there. And ranks that were all stopped have lost nobody.
+ * Time in which a thread or a process does not run does not count as silence of a rank. A long
+ * signal handler on the thread that waits in a call does not lose the rank; peers learn of an abort
+ * or exit inside the handler. Ranks that were all stopped lose no peer.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,22 +12,22 @@
 
 #include "support/check.h"
 
-/* A handler takes longer than peers are silent before they are lost. The least that is promised to
-   work is 1000 ms; on a busy machine a rank may be silent for longer. */
+/* The handler takes longer than the peer timeout. The shortest supported timeout is 1000 ms; on a
+   busy machine a rank may be silent for longer. */
 enum { HANDLER_S = 6, PEER_TIMEOUT_MS = 2500, LEAST_PEER_TIMEOUT_MS = 1000, EXIT_CODE = 7 };
 
-/* What is promised, in seconds, and what is not even reached on a busy machine. */
+/* Promised times in seconds, and times that are not reached even on a busy machine. */
 static const double PROMISED_S = 2.2, EXIT_PROMISED_S = 1.5, EXIT_GIVES_UP_S = 30;
 
 static nexarComm_t comm;
-static int begun[2]; /* a pipe: when the handler has begun */
+static int begun[2]; /* a pipe for the time at which the handler begins */
 
-static void tell_that_it_has_begun(void) {
+static void write_time_of_handler(void) {
   double now = seconds_now();
   if (write(begun[1], &now, sizeof now) != sizeof now) _exit(99);
 }
 
-static double when_it_has_begun(void) {
+static double read_time_of_handler(void) {
   double at = 0;
   while (read(begun[0], &at, sizeof at) != sizeof at)
     if (errno != EINTR) return 0;
@@ -36,18 +36,18 @@ static double when_it_has_begun(void) {
 
 static void take_long(int signal) {
   (void)signal;
-  tell_that_it_has_begun();
+  write_time_of_handler();
   struct timespec left = {.tv_sec = HANDLER_S};
   while (nanosleep(&left, &left) != 0) continue;
 }
 
 static void leave(int signal) {
   (void)signal;
-  tell_that_it_has_begun();
+  write_time_of_handler();
   exit(EXIT_CODE);
 }
 
-/* Decides whether this thread may run the handler. */
+/* Blocks or unblocks the handler on this thread. */
 static void mask_alarm(int how) {
   sigset_t alarm_only;
   sigemptyset(&alarm_only);
@@ -55,7 +55,7 @@ static void mask_alarm(int how) {
   CHECK_EQ(0, pthread_sigmask(how, &alarm_only, NULL));
 }
 
-/* Has the handler run on this thread when it waits. */
+/* Makes the handler run in `soon_us`, when this thread waits in its call. */
 static int soon_us = 100000;
 static void interrupt_soon(void (*handler)(int)) {
   struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
@@ -70,7 +70,7 @@ static void join(const nexarUniqueId *id, int rank) {
 
 static pid_t ranks[2];
 
-/* Runs each rank in a process of its own, and `meanwhile`. Returns the exit code of rank 0. */
+/* Runs each rank in its own process, and `meanwhile` here. Returns the exit code of rank 0. */
 static int run_both(void (*first)(void), void (*second)(void), void (*meanwhile)(void)) {
   int id_pipe[2];
   nexarUniqueId id;
@@ -113,9 +113,9 @@ static void be_interrupted_in_a_receive(void) {
   CHECK_CODE(nexarSuccess, nexarCommDestroy(comm));
 }
 
-static void wait_for_the_interrupted(void) {
+static void exchange_with_the_interrupted_rank(void) {
   int data = 41;
-  CHECK(when_it_has_begun() != 0);
+  CHECK(read_time_of_handler() != 0);
   CHECK_CODE(nexarSuccess, nexarSend(&data, 1, nexarInt32, 0, comm, NULL));
   CHECK_CODE(nexarSuccess, nexarRecv(&data, 1, nexarInt32, 0, comm, NULL));
   CHECK_EQ(42, data);
@@ -124,11 +124,11 @@ static void wait_for_the_interrupted(void) {
 }
 
 static void a_rank_in_a_long_signal_handler_is_not_lost(void) {
-  CHECK_EQ(0, run_both(be_interrupted_in_a_receive, wait_for_the_interrupted, NULL));
+  CHECK_EQ(0, run_both(be_interrupted_in_a_receive, exchange_with_the_interrupted_rank, NULL));
 }
 
 static void *abort_during_the_handler(void *unused) {
-  double begin = when_it_has_begun();
+  double begin = read_time_of_handler();
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
   CHECK_TIME(PROMISED_S, HANDLER_S, seconds_now() - begin);
   return unused;
@@ -145,7 +145,7 @@ static void be_interrupted_and_aborted(void) {
   CHECK_EQ(0, pthread_join(other, NULL));
 }
 
-static void hear_of_the_abort(void) {
+static void expect_the_abort(void) {
   int data = 0;
   double begin = seconds_now();
   CHECK_CODE(nexarRemoteError, nexarRecv(&data, 1, nexarInt32, 0, comm, NULL));
@@ -154,8 +154,8 @@ static void hear_of_the_abort(void) {
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
 }
 
-static void an_abort_is_heard_while_a_handler_holds_up_the_thread_that_drives(void) {
-  CHECK_EQ(0, run_both(be_interrupted_and_aborted, hear_of_the_abort, NULL));
+static void an_abort_is_reported_while_a_handler_blocks_the_driving_thread(void) {
+  CHECK_EQ(0, run_both(be_interrupted_and_aborted, expect_the_abort, NULL));
 }
 
 static void be_interrupted_by_an_exit(void) {
@@ -165,21 +165,21 @@ static void be_interrupted_by_an_exit(void) {
   CHECK(!"the handler exits");
 }
 
-static void hear_of_the_exit(void) {
+static void expect_the_exit(void) {
   int data = 0;
   CHECK_CODE(nexarRemoteError, nexarRecv(&data, 1, nexarInt32, 0, comm, NULL));
   CHECK_TEXT(nexarGetLastError(comm), "rank 0 has left the communicator");
-  CHECK_TIME(EXIT_PROMISED_S, EXIT_GIVES_UP_S, seconds_now() - when_it_has_begun());
+  CHECK_TIME(EXIT_PROMISED_S, EXIT_GIVES_UP_S, seconds_now() - read_time_of_handler());
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
 }
 
-static void an_exit_in_a_signal_handler_is_quick_and_heard_of(void) {
+static void an_exit_in_a_signal_handler_is_quick_and_reported(void) {
   double begin = seconds_now();
-  CHECK_EQ(EXIT_CODE, run_both(be_interrupted_by_an_exit, hear_of_the_exit, NULL));
+  CHECK_EQ(EXIT_CODE, run_both(be_interrupted_by_an_exit, expect_the_exit, NULL));
   CHECK_TIME(2 * EXIT_PROMISED_S, EXIT_GIVES_UP_S, seconds_now() - begin);
 }
 
-/* Calls in shared memory, wherever the signal finds them. */
+/* Calls in shared memory, which the signal interrupts at any point. */
 static void be_interrupted_in_collectives(void) {
   float data[2] = {1, 2}, sum[2];
   interrupt_soon(leave);
@@ -190,11 +190,11 @@ static void be_interrupted_in_collectives(void) {
 static void go_on_until_the_exit(void) {
   float data[2] = {1, 2}, sum[2];
   while (nexarAllReduce(data, sum, 2, nexarFloat32, nexarSum, comm, NULL) == nexarSuccess) continue;
-  CHECK_TEXT(nexarGetLastError(comm), "rank 0 has "); /* left or, if nobody could say so, died */
+  CHECK_TEXT(nexarGetLastError(comm), "rank 0 has "); /* "left", or "died" without a last message */
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
 }
 
-static void an_exit_in_a_handler_is_quick_wherever_it_interrupts_a_collective(void) {
+static void an_exit_in_a_handler_is_quick_at_any_point_of_a_collective(void) {
   for (int i = 0; i < 8; i++) {
     double begin = seconds_now();
     soon_us = 20000 + 7919 * i;
@@ -216,20 +216,20 @@ static void exit_while_a_handler_runs(void) {
   pthread_t other;
   mask_alarm(SIG_BLOCK);
   CHECK_EQ(0, pthread_create(&other, NULL, be_interrupted_in_a_thread, NULL));
-  when_it_has_begun();
+  read_time_of_handler();
   exit(EXIT_CODE);
 }
 
-static void hear_of_an_exit(void) {
+static void expect_an_exit(void) {
   int data = 0;
   CHECK_CODE(nexarRemoteError, nexarRecv(&data, 1, nexarInt32, 0, comm, NULL));
   CHECK_TEXT(nexarGetLastError(comm), "rank 0 has left the communicator");
   CHECK_CODE(nexarSuccess, nexarCommAbort(comm));
 }
 
-static void an_exit_is_quick_while_a_handler_holds_up_the_thread_that_drives(void) {
+static void an_exit_is_quick_while_a_handler_blocks_the_driving_thread(void) {
   double begin = seconds_now();
-  CHECK_EQ(EXIT_CODE, run_both(exit_while_a_handler_runs, hear_of_an_exit, NULL));
+  CHECK_EQ(EXIT_CODE, run_both(exit_while_a_handler_runs, expect_an_exit, NULL));
   CHECK_TIME(PROMISED_S, HANDLER_S, seconds_now() - begin);
 }
 
@@ -238,7 +238,7 @@ static int go_on[2]; /* a pipe: a byte for each rank when both run again */
 static void be_stopped(void) {
   char byte;
   CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
-  tell_that_it_has_begun();
+  write_time_of_handler();
   CHECK_EQ(1, read(go_on[0], &byte, 1));
   for (int i = 0; i < 20; i++) {
     CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
@@ -248,7 +248,7 @@ static void be_stopped(void) {
 }
 
 static void stop_both(void) {
-  for (int rank = 0; rank < 2; rank++) CHECK(when_it_has_begun() != 0);
+  for (int rank = 0; rank < 2; rank++) CHECK(read_time_of_handler() != 0);
   for (int rank = 0; rank < 2; rank++) CHECK_EQ(0, kill(ranks[rank], SIGSTOP));
   struct timespec left = {.tv_sec = HANDLER_S};
   while (nanosleep(&left, &left) != 0) continue;
@@ -256,19 +256,19 @@ static void stop_both(void) {
   CHECK_EQ(2, write(go_on[1], "go", 2));
 }
 
-static void ranks_that_were_all_stopped_have_lost_nobody(void) {
+static void ranks_that_were_all_stopped_lose_no_peer(void) {
   CHECK_EQ(0, pipe(go_on));
   CHECK_EQ(0, run_both(be_stopped, be_stopped, stop_both));
   for (int end = 0; end < 2; end++) close(go_on[end]);
 }
 
 static const struct test_case cases[] = {
-    CASE(ranks_that_were_all_stopped_have_lost_nobody),
+    CASE(ranks_that_were_all_stopped_lose_no_peer),
     CASE(a_rank_in_a_long_signal_handler_is_not_lost),
-    CASE(an_abort_is_heard_while_a_handler_holds_up_the_thread_that_drives),
-    CASE(an_exit_in_a_signal_handler_is_quick_and_heard_of),
-    CASE(an_exit_in_a_handler_is_quick_wherever_it_interrupts_a_collective),
-    CASE(an_exit_is_quick_while_a_handler_holds_up_the_thread_that_drives),
+    CASE(an_abort_is_reported_while_a_handler_blocks_the_driving_thread),
+    CASE(an_exit_in_a_signal_handler_is_quick_and_reported),
+    CASE(an_exit_in_a_handler_is_quick_at_any_point_of_a_collective),
+    CASE(an_exit_is_quick_while_a_handler_blocks_the_driving_thread),
 };
 
 int main(void) {

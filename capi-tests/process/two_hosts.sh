@@ -1,3 +1,3 @@
 #!/bin/sh
-# Runs a rank so that it shares memory with every second one only.
+# Runs a rank as on one of two hosts: even and odd ranks do not share memory.
 NEXAR_HOSTID=$((NEXAR_RANK % 2)) exec "$@"

@@ -1,4 +1,4 @@
-/* What a communicator costs that nobody uses, heartbeats on: processor time of all ranks together. */
+/* The processor time that all ranks of an idle communicator use together, heartbeats included. */
 #define _GNU_SOURCE
 #include <sys/resource.h>
 #include <time.h>
@@ -19,15 +19,15 @@ static void be_idle(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
   int64_t before = processor_microseconds();
   struct timespec time = {.tv_sec = IDLE_S};
-  nanosleep(&time, NULL); /* the subject */
+  nanosleep(&time, NULL);
   int64_t spent = processor_microseconds() - before;
   CHECK_CODE(nexarSuccess, nexarAllReduce(&spent, &spent, 1, nexarInt64, nexarSum, comm, NULL));
   if (rank == 0) printf("%d ranks, %d s: %.3f s\n", n, IDLE_S, (double)spent / 1e6);
   CHECK(spent <= MOST_MICROSECONDS);
 }
 
-static void idle_communicators_cost_next_to_nothing(void) { run_ranks(8, be_idle, NULL); }
+static void idle_communicators_use_little_processor_time(void) { run_ranks(8, be_idle, NULL); }
 
-static const struct test_case cases[] = {CASE(idle_communicators_cost_next_to_nothing)};
+static const struct test_case cases[] = {CASE(idle_communicators_use_little_processor_time)};
 
 int main(void) { return RUN(cases); }

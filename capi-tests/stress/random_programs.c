@@ -1,11 +1,10 @@
 /*
- * Programs drawn at random: collectives, messages, groups, streams, splits over several
- * communicators. Every rank draws the same program from the same seed and does its part of it; every
- * result is compared.
+ * Random programs: collectives, messages, groups, streams and splits on several communicators.
+ * Every rank draws the same program from the same seed and runs its part; every result is compared.
  *
  *     random_programs [seconds [seed]]
  *
- * Ranks are threads, or the processes of nexar-run. Memory must not grow with time.
+ * Ranks are threads, or processes of nexar-run. Memory must not grow with time.
  */
 #define _GNU_SOURCE
 #include <time.h>
@@ -16,15 +15,15 @@
 enum {
   MOST_COMMS = 6,
   MOST_STREAMS = 3,
-  MOST_OPS = 24, /* begun before any is compared */
-  ROUNDS_BETWEEN_LOOKS = 16,
-  GROWTH_KIB = 16 << 10, /* of memory, between the first third and the end */
+  MOST_OPS = 24, /* that are started before any is compared */
+  ROUNDS_BETWEEN_CHECKS = 16,
+  GROWTH_KIB = 16 << 10, /* of memory, between the first third of the time and the end */
 };
 
 static int seconds = 5;
 static uint64_t seed = 1;
 
-/* Element i of what a rank of its communicator passes to operation number id. */
+/* Element i of the input of a rank in operation number id. */
 static int32_t element(uint64_t id, int rank, size_t i) {
   uint64_t state = id * 1000003u + (uint64_t)rank * 7919u + i;
   return (int32_t)draw(&state);
@@ -32,12 +31,12 @@ static int32_t element(uint64_t id, int rank, size_t i) {
 
 enum kind {
   ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, GATHER, SCATTER, SCAN, BARRIER,
-  SHIFT,       /* every rank sends to the one `distance` behind it */
-  TO_ANYBODY,  /* the root receives from whoever comes */
+  SHIFT,       /* every rank sends to the rank at `distance` */
+  ANY_SOURCE,  /* the root receives from any source */
   KINDS,
 };
 
-/* A communicator as all ranks know it: also those that are no members. */
+/* A communicator, known to all ranks, members or not. */
 struct part {
   bool exists;
   int members[MOST_RANKS], size; /* ranks of the world, by rank */
@@ -75,7 +74,7 @@ static size_t draw_count(uint64_t *random) {
   }
 }
 
-/* Every rank draws the operation; members make its buffers. */
+/* Every rank draws the operation; members allocate its buffers. */
 static void draw_op(struct program *program, nexarStream_t stream) {
   uint64_t *random = &program->random;
   int index;
@@ -100,13 +99,13 @@ static void draw_op(struct program *program, nexarStream_t stream) {
   case GATHER: op.received *= at_root ? n : 0; break;
   case SCATTER: sent *= at_root ? n : 0; break;
   case BARRIER: sent = op.received = 0; break;
-  case TO_ANYBODY: op.received = at_root ? (op.count + 1) * (n - 1) : 0; sent++; break;
+  case ANY_SOURCE: op.received = at_root ? (op.count + 1) * (n - 1) : 0; sent++; break;
   default: break;
   }
   op.send = malloc(sent * sizeof *op.send + 1);
   op.recv = malloc(op.received * sizeof *op.recv + 1);
   for (size_t i = 0; i < sent; i++) op.send[i] = element(op.id, part->rank, i);
-  if (op.kind == TO_ANYBODY) op.send[op.count] = part->rank;
+  if (op.kind == ANY_SOURCE) op.send[op.count] = part->rank;
   for (size_t i = 0; i < op.received; i++) op.recv[i] = 0x55555555;
   program->ops[program->op_count++] = op;
 }
@@ -158,7 +157,7 @@ static void begin(const struct op *op) {
                                           (rank - op->distance + n) % n, op->tag, comm, stream));
     CHECK_CODE(nexarSuccess, nexarGroupEnd());
     break;
-  case TO_ANYBODY:
+  case ANY_SOURCE:
     CHECK_CODE(nexarSuccess, nexarGroupStart());
     if (rank != op->root)
       CHECK_CODE(nexarSuccess, nexarSendTag(op->send, op->count + 1, nexarInt32, op->root, op->tag,
@@ -196,8 +195,8 @@ static int32_t expected(const struct op *op, size_t i) {
   }
 }
 
-/* Messages from anybody tell at their end who sent them. */
-static void check_messages_of_all(const struct op *op) {
+/* The last element of a message to any source is its sender. */
+static void check_any_source(const struct op *op) {
   bool seen[MOST_RANKS] = {0};
   for (int m = 0; op->received && m < op->part->size - 1; m++) {
     const int32_t *message = op->recv + (size_t)m * (op->count + 1);
@@ -210,11 +209,11 @@ static void check_messages_of_all(const struct op *op) {
   }
 }
 
-static void check_and_forget(struct program *program) {
+static void check_and_free(struct program *program) {
   for (int o = 0; o < program->op_count; o++) {
     struct op *op = &program->ops[o];
-    if (op->kind == TO_ANYBODY)
-      check_messages_of_all(op);
+    if (op->kind == ANY_SOURCE)
+      check_any_source(op);
     else
       for (size_t i = 0; i < op->received; i++) CHECK_EQ(expected(op, i), op->recv[i]);
     free(op->send);
@@ -229,7 +228,7 @@ static void one_by_one(struct program *program) {
   for (int i = 0; i < program->op_count; i++) begin(&program->ops[i]);
 }
 
-/* Operations of different communicators stand in another order on every rank. */
+/* The order of operations of different communicators differs between ranks. */
 static void in_a_group(struct program *program) {
   int count = 1 + below(&program->random, MOST_OPS - 1);
   bool queued = below(&program->random, 3) == 0;
@@ -261,7 +260,7 @@ static void synchronize(struct program *program) {
     CHECK_CODE(nexarSuccess, nexarStreamSynchronize(program->streams[s]));
 }
 
-/* Splits one of the communicators; its ranks are ordered anew, some stay out. */
+/* Splits one of the communicators by random colors and keys; some ranks have no color. */
 static void split(struct program *program) {
   uint64_t *random = &program->random;
   int from, to = 1 + below(random, MOST_COMMS - 1);
@@ -276,9 +275,9 @@ static void split(struct program *program) {
   }
   int chosen = below(random, 2); /* which of the two parts is kept */
   if (child->exists) return;
-  nexarComm_t made = NULL;
+  nexarComm_t created = NULL;
   if (own >= 0)
-    CHECK_CODE(nexarSuccess, nexarCommSplit(parent->comm, colors[own], keys[own], &made, NULL));
+    CHECK_CODE(nexarSuccess, nexarCommSplit(parent->comm, colors[own], keys[own], &created, NULL));
   struct part new = {.exists = true, .rank = -1};
   for (int key = -2; key <= 2; key++)
     for (int r = 0; r < parent->size; r++)
@@ -288,14 +287,14 @@ static void split(struct program *program) {
       }
   if (new.size == 0) new.exists = false;
   if (new.rank >= 0) {
-    new.comm = made;
+    new.comm = created;
     int rank = -1, size = -1;
-    CHECK_CODE(nexarSuccess, nexarCommUserRank(made, &rank));
-    CHECK_CODE(nexarSuccess, nexarCommCount(made, &size));
+    CHECK_CODE(nexarSuccess, nexarCommUserRank(created, &rank));
+    CHECK_CODE(nexarSuccess, nexarCommCount(created, &size));
     CHECK_EQ(new.rank, rank);
     CHECK_EQ(new.size, size);
   } else {
-    CHECK_CODE(nexarSuccess, nexarCommDestroy(made));
+    CHECK_CODE(nexarSuccess, nexarCommDestroy(created));
   }
   *child = new;
 }
@@ -313,14 +312,14 @@ static void one_round(struct program *program) {
   case 4: case 5: in_a_group(program); break;
   default: on_streams(program); break;
   }
-  /* A blocking call after streamed ones waits for them too, so sometimes it does. */
+  /* Sometimes a blocking call follows the streamed ones, for which it must wait. */
   if (below(&program->random, 2) && program->op_count < MOST_OPS) {
     int before = program->op_count;
     draw_op(program, NULL);
     if (program->op_count > before) begin(&program->ops[before]);
   }
   synchronize(program);
-  check_and_forget(program);
+  check_and_free(program);
 }
 
 static long resident_kib(void) {
@@ -346,7 +345,7 @@ static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
   long rounds = 0, early = 0;
   int32_t go_on = 1;
   while (go_on && !check_failures) {
-    for (int i = 0; i < ROUNDS_BETWEEN_LOOKS && !check_failures; i++, rounds++) {
+    for (int i = 0; i < ROUNDS_BETWEEN_CHECKS && !check_failures; i++, rounds++) {
       one_round(program);
       progress();
     }
@@ -368,7 +367,9 @@ static void run_program(int rank, int n, nexarComm_t comm, void *arg) {
   free(program);
 }
 
-static void random_programs_give_right_results(void) { run_ranks(size_of_job(4), run_program, NULL); }
+static void random_programs_give_right_results(void) {
+  run_ranks(size_of_job(4), run_program, NULL);
+}
 
 static const struct test_case cases[] = {CASE(random_programs_give_right_results)};
 

@@ -1,5 +1,5 @@
-# Programs drawn at random, for a few seconds each: `make stress` takes its time. And what nothing
-# costs.
+# Random programs for a few seconds each (`make stress` runs them longer), and the cost of idle
+# ranks.
 foreach(name IN ITEMS random_programs idle)
   nexar_program(stress ${name} stress/${name}.c)
   target_link_libraries(stress.${name} PRIVATE nexar::nexar Threads::Threads)
@@ -12,7 +12,7 @@ foreach(n IN ITEMS 2 3 4 6)
   set_tests_properties(stress.random_programs.${n} PROPERTIES PROCESSORS ${n})
 endforeach()
 
-# Without shared memory, and with it between some of the ranks.
+# Without shared memory, and with shared memory between some of the ranks.
 nexar_test(quic random_programs.3
   nexar::run -n 3 $<TARGET_FILE:stress.random_programs> 4 13)
 set_tests_properties(quic.random_programs.3 PROPERTIES

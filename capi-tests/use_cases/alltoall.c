@@ -1,6 +1,6 @@
 /*
- * Seed: all-to-all. Rank i's block j becomes rank j's block i; its own is copied. The seed is
- * staged, so that one buffer for both happens to work; here that is promised.
+ * Use case: all-to-all. Rank i's block j becomes rank j's block i. Equal send and receive buffers,
+ * which work in other libraries if their algorithm is staged, are part of the API here.
  */
 #define _GNU_SOURCE
 #include "support/elements.h"
@@ -8,7 +8,7 @@
 
 enum { COUNT = 3 };
 
-/* Element k of the block that rank `from` has for rank `to`. */
+/* Element k of the block that rank `from` sends to rank `to`. */
 static int32_t element(int from, int to, int k) { return 10000 * from + 100 * to + k; }
 
 static void exchange(int rank, int n, nexarComm_t comm, void *arg) {
@@ -29,7 +29,7 @@ static void in_every_world(bool in_place) {
 
 static void block_j_of_rank_i_becomes_block_i_of_rank_j(void) { in_every_world(false); }
 
-static void one_buffer_may_be_both(void) { in_every_world(true); }
+static void send_and_receive_buffer_may_be_equal(void) { in_every_world(true); }
 
 static void exchange_twice(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
@@ -40,14 +40,14 @@ static void exchange_twice(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK(memcmp(before, data, (size_t)(n * COUNT) * sizeof *data) == 0);
 }
 
-static void twice_is_nothing(void) {
+static void two_exchanges_restore_the_data(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], exchange_twice, NULL);
 }
 
 static const struct test_case cases[] = {
     CASE(block_j_of_rank_i_becomes_block_i_of_rank_j),
-    CASE(one_buffer_may_be_both),
-    CASE(twice_is_nothing),
+    CASE(send_and_receive_buffer_may_be_equal),
+    CASE(two_exchanges_restore_the_data),
 };
 
 int main(void) { return RUN(cases); }

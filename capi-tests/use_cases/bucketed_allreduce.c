@@ -1,6 +1,6 @@
 /*
- * Seed: all-reduce of a list of buffers, each in place, as if they were one. An empty list is done
- * at once.
+ * Use case: all-reduce of the buffers of a model as one list, each in place. An empty list is
+ * valid.
  */
 #define _GNU_SOURCE
 #include "support/elements.h"
@@ -22,7 +22,7 @@ static void every_buffer_of_the_list_is_reduced_in_place(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], reduce_a_list, NULL);
 }
 
-/* The buffers of a model, 1000 elements together, in another order than in memory. */
+/* Buffers of 1000 elements together, listed in another order than they have in memory. */
 static void compare_with_the_concatenation(int rank, int n, nexarComm_t comm, void *arg) {
   (void)n;
   const nexarRedOp_t op = *(const nexarRedOp_t *)arg;
@@ -44,10 +44,10 @@ static void compare_with_the_concatenation(int rank, int n, nexarComm_t comm, vo
 }
 
 static void a_list_equals_the_all_reduce_of_its_concatenation(void) {
-  nexarRedOp_t ops_of_the_seed[] = {nexarSum, nexarProd, nexarMin, nexarMax};
+  nexarRedOp_t operators[] = {nexarSum, nexarProd, nexarMin, nexarMax};
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
-    for (size_t o = 0; o < COUNT_OF(ops_of_the_seed); o++)
-      run_ranks(sizes[i], compare_with_the_concatenation, &ops_of_the_seed[o]);
+    for (size_t o = 0; o < COUNT_OF(operators); o++)
+      run_ranks(sizes[i], compare_with_the_concatenation, &operators[o]);
 }
 
 static void reduce_an_empty_list(int rank, int n, nexarComm_t comm, void *arg) {
@@ -59,14 +59,14 @@ static void reduce_an_empty_list(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void an_empty_list_is_done_at_once(void) {
+static void an_empty_list_is_valid(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], reduce_an_empty_list, NULL);
 }
 
 static const struct test_case cases[] = {
     CASE(every_buffer_of_the_list_is_reduced_in_place),
     CASE(a_list_equals_the_all_reduce_of_its_concatenation),
-    CASE(an_empty_list_is_done_at_once),
+    CASE(an_empty_list_is_valid),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,6 +1,6 @@
 /*
- * Seed: what numr's Communicator asks of a library. Its send and recv do not wait before its sync:
- * they are a group, and sync is its end.
+ * Use case: numr's Communicator. Its send and recv do not wait before its sync: they map to a
+ * group, and sync to the end of the group.
  */
 #define _GNU_SOURCE
 #include "support/elements.h"
@@ -8,7 +8,7 @@
 
 enum { COUNT = 5 };
 
-static void ask_who_it_is(int rank, int n, nexarComm_t comm, void *arg) {
+static void query_rank_and_size(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int world_size = -1, own = -1;
   CHECK_CODE(nexarSuccess, nexarCommCount(comm, &world_size));
@@ -17,28 +17,28 @@ static void ask_who_it_is(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_EQ(rank, own);
 }
 
-/* numr's types that nexar has, each in place, as ptr and count. */
+/* All-reduce in place, with each of numr's types that nexar has. */
 static void all_reduce(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   const nexarDataType_t types[] = {nexarFloat32, nexarFloat64,  nexarFloat16, nexarBfloat16,
                                    nexarInt8,    nexarInt32,    nexarInt64,   nexarUint8,
                                    nexarUint32,  nexarUint64};
-  const struct { nexarRedOp_t op; int result; } folds[] = {
+  const struct { nexarRedOp_t op; int result; } operators[] = {
       {nexarSum, n * (n + 1) / 2}, {nexarMin, 1}, {nexarMax, n}};
   for (size_t t = 0; t < COUNT_OF(types); t++)
-    for (size_t f = 0; f < COUNT_OF(folds); f++) {
+    for (size_t f = 0; f < COUNT_OF(operators); f++) {
       const struct dtype *dtype = dtype_of(types[t]);
       unsigned char data[8 * COUNT], expected[8 * COUNT];
       for (size_t i = 0; i < COUNT; i++)
         if (dtype->kind == REAL) {
           put_real(dtype, data, i, rank + 1);
-          put_real(dtype, expected, i, folds[f].result);
+          put_real(dtype, expected, i, operators[f].result);
         } else {
           put_integer(dtype, data, i, (uint64_t)(rank + 1));
-          put_integer(dtype, expected, i, (uint64_t)folds[f].result);
+          put_integer(dtype, expected, i, (uint64_t)operators[f].result);
         }
       CHECK_CODE(nexarSuccess,
-                 nexarAllReduce(data, data, COUNT, types[t], folds[f].op, comm, NULL));
+                 nexarAllReduce(data, data, COUNT, types[t], operators[f].op, comm, NULL));
       CHECK_SAME(expected, data, COUNT * dtype->size, dtype->name);
     }
   float product[COUNT] = {2, 2, 2, 2, 2};
@@ -47,7 +47,7 @@ static void all_reduce(int rank, int n, nexarComm_t comm, void *arg) {
   for (int i = 0; i < COUNT; i++) CHECK(product[i] == (float)(1 << n));
 }
 
-/* ptr, count, type, peer and tag: by tag, not in the order sent. */
+/* Messages match by tag, not in the order sent. */
 static void send_and_recv(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int next = (rank + 1) % n, before = (rank + n - 1) % n;
@@ -81,7 +81,7 @@ static void broadcast(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-/* count is that of one rank. */
+/* `count` is one rank's. */
 static void all_gather(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   float send[COUNT], recv[MOST_RANKS * COUNT];
@@ -90,7 +90,7 @@ static void all_gather(int rank, int n, nexarComm_t comm, void *arg) {
   for (int i = 0; i < n * COUNT; i++) CHECK(recv[i] == (float)(10 * (i / COUNT) + i % COUNT));
 }
 
-/* count is that of one rank, and rank i gets chunk i. */
+/* `count` is one rank's, and rank i receives chunk i. */
 static void reduce_scatter(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   float send[MOST_RANKS * COUNT] = {0}, recv[COUNT];
@@ -107,7 +107,7 @@ static void barrier(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-/* Ranks of one color, in the order of their keys: here, the even and the odd ones, last one first. */
+/* Splits even and odd ranks; the keys order the last rank first. */
 static void split(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t part = NULL;
@@ -127,24 +127,24 @@ static void in_every_world(rank_function *function) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], function, NULL);
 }
 
-static void world_size_and_rank_are_known(void) { in_every_world(ask_who_it_is); }
-static void all_reduce_folds_every_type_in_place(void) { in_every_world(all_reduce); }
-static void broadcast_gives_everybody_what_the_root_has(void) { in_every_world(broadcast); }
+static void world_size_and_rank_are_known(void) { in_every_world(query_rank_and_size); }
+static void all_reduce_takes_every_type_in_place(void) { in_every_world(all_reduce); }
+static void broadcast_copies_the_data_of_the_root(void) { in_every_world(broadcast); }
 static void all_gather_collects_in_rank_order(void) { in_every_world(all_gather); }
 static void reduce_scatter_gives_rank_i_chunk_i(void) { in_every_world(reduce_scatter); }
 static void messages_are_received_by_peer_and_tag(void) { in_every_world(send_and_recv); }
-static void split_makes_a_communicator_of_each_color(void) { in_every_world(split); }
-static void barrier_lets_everybody_through(void) { in_every_world(barrier); }
+static void split_creates_a_communicator_of_each_color(void) { in_every_world(split); }
+static void all_ranks_leave_a_barrier(void) { in_every_world(barrier); }
 
 static const struct test_case cases[] = {
     CASE(world_size_and_rank_are_known),
-    CASE(all_reduce_folds_every_type_in_place),
-    CASE(broadcast_gives_everybody_what_the_root_has),
+    CASE(all_reduce_takes_every_type_in_place),
+    CASE(broadcast_copies_the_data_of_the_root),
     CASE(all_gather_collects_in_rank_order),
     CASE(reduce_scatter_gives_rank_i_chunk_i),
     CASE(messages_are_received_by_peer_and_tag),
-    CASE(split_makes_a_communicator_of_each_color),
-    CASE(barrier_lets_everybody_through),
+    CASE(split_creates_a_communicator_of_each_color),
+    CASE(all_ranks_leave_a_barrier),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,8 +1,8 @@
 /*
- * Seed: all-reduce as a reduce-scatter of chunks and an all-gather of them. Chunk i has count / n
- * elements, one more if i < count % n. The halves alone are nexarReduceScatterV and nexarAllGatherV
- * with those counts. It runs with the library's choice of algorithm and again with rs_ag, by
- * NEXAR_ALGO.
+ * Use case: all-reduce as a reduce-scatter of chunks and an all-gather of them. Chunk i has
+ * count / n elements, one more if i < count % n. The halves are nexarReduceScatterV and
+ * nexarAllGatherV with those counts. The program runs with the library's choice of algorithm and
+ * again with NEXAR_ALGO=rs_ag.
  */
 #define _GNU_SOURCE
 #include "support/elements.h"
@@ -24,7 +24,7 @@ static void sum(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_CODE(nexarSuccess, nexarAllReduce(data, data, count, nexarFloat32, nexarSum, comm, NULL));
   for (size_t i = 0; i < count; i++)
     CHECK(data[i] == (float)(500 * n * (n - 1)) + (float)n * (float)i);
-  CHECK(data[count] == (float)((size_t)rank * 1000 + count)); /* nothing behind it was touched */
+  CHECK(data[count] == (float)((size_t)rank * 1000 + count)); /* behind the buffer: not written */
 }
 
 static void every_count_is_reduced_however_uneven_its_chunks_are(void) {
@@ -33,8 +33,8 @@ static void every_count_is_reduced_however_uneven_its_chunks_are(void) {
       run_ranks(sizes[i], sum, (void *)&all_counts[c]);
 }
 
-/* Each rank has its chunk to itself between the halves: here it takes the root of it. */
-static void do_something_in_between(int rank, int n, nexarComm_t comm, void *arg) {
+/* Between the halves each rank modifies its own chunk: here it takes square roots. */
+static void modify_between_the_halves(int rank, int n, nexarComm_t comm, void *arg) {
   const size_t count = *(const size_t *)arg;
   double data[MOST] = {0};
   size_t counts[MOST_RANKS], before = 0;
@@ -57,10 +57,10 @@ static void do_something_in_between(int rank, int n, nexarComm_t comm, void *arg
 static void the_halves_work_alone(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     for (size_t c = 0; c < COUNT_OF(all_counts); c++)
-      run_ranks(sizes[i], do_something_in_between, (void *)&all_counts[c]);
+      run_ranks(sizes[i], modify_between_the_halves, (void *)&all_counts[c]);
 }
 
-/* Sums that depend on the order of folding. */
+/* Sums that depend on the order of reduction. */
 static void compare_with_the_halves(int rank, int n, nexarComm_t comm, void *arg) {
   const size_t count = *(const size_t *)arg;
   float whole[MOST] = {0}, data[MOST] = {0}, own[MOST];
@@ -77,7 +77,7 @@ static void compare_with_the_halves(int rank, int n, nexarComm_t comm, void *arg
   CHECK_SAME(whole, data, count * sizeof *data, "the halves");
 }
 
-/* Where the algorithm is named. Other algorithms fold in another order, and would be found out. */
+/* Runs only with NEXAR_ALGO=rs_ag: other algorithms reduce in another order. */
 static void the_halves_have_the_bits_of_the_whole(void) {
   const char *algorithms = getenv("NEXAR_ALGO");
   if (!algorithms || !strstr(algorithms, "rs_ag")) {
@@ -101,7 +101,7 @@ static void all_ranks_get_the_same_bits(int rank, int n, nexarComm_t comm, void 
   free(all);
 }
 
-static void each_chunk_is_folded_once_and_then_copied(void) {
+static void each_chunk_is_reduced_once_and_then_copied(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     run_ranks(sizes[i], all_ranks_get_the_same_bits, NULL);
 }
@@ -110,7 +110,7 @@ static const struct test_case cases[] = {
     CASE(every_count_is_reduced_however_uneven_its_chunks_are),
     CASE(the_halves_work_alone),
     CASE(the_halves_have_the_bits_of_the_whole),
-    CASE(each_chunk_is_folded_once_and_then_copied),
+    CASE(each_chunk_is_reduced_once_and_then_copied),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,6 +1,6 @@
 /*
- * Seed: scan and exclusive scan, in place and element by element. Rank i ends with x0 op ... op xi,
- * or without its own xi. Rank 0 of an exclusive scan, and a world of one, get the identity.
+ * Use case: scan and exclusive scan, in place and element by element. Rank i receives x0 op ... op
+ * xi, or without its own xi in an exclusive scan, where rank 0 receives the identity.
  */
 #define _GNU_SOURCE
 #include <float.h>
@@ -28,7 +28,7 @@ static void scan_in_place(int rank, int n, nexarComm_t comm, void *arg) {
   check_it_works(rank, n, comm);
 }
 
-static void rank_i_gets_the_fold_of_ranks_0_to_i(void) {
+static void rank_i_receives_the_reduction_over_ranks_0_to_i(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], scan_in_place, NULL);
 }
 
@@ -47,12 +47,13 @@ static void scan_exclusively_in_place(int rank, int n, nexarComm_t comm, void *a
   check_it_works(rank, n, comm);
 }
 
-static void rank_i_gets_the_fold_of_the_ranks_before_it(void) {
+static void rank_i_receives_the_reduction_over_ranks_before_it(void) {
   for (size_t i = 0; i < COUNT_OF(sizes); i++)
     run_ranks(sizes[i], scan_exclusively_in_place, NULL);
 }
 
-/* A type, and its identities as bits. For floats those of the seed are finite, ours infinite. */
+/* A type and its identities as bits. Those of float min and max are infinite where the type has
+   infinity. */
 struct identities {
   nexarDataType_t datatype;
   uint64_t zero, one, of_min, of_max;
@@ -103,11 +104,13 @@ static void find_the_identities(int rank, int n, nexarComm_t comm, void *arg) {
   }
 }
 
-static void rank_0_gets_the_identity_of_every_type_and_operator(void) {
+static void rank_0_receives_the_identity_of_every_type_and_operator(void) {
   for (size_t i = 1; i < COUNT_OF(sizes); i++) run_ranks(sizes[i], find_the_identities, NULL);
 }
 
-static void a_world_of_one_gets_the_identity_too(void) { run_ranks(1, find_the_identities, NULL); }
+static void a_single_rank_receives_the_identity_too(void) {
+  run_ranks(1, find_the_identities, NULL);
+}
 
 static void scan_alone(int rank, int n, nexarComm_t comm, void *arg) {
   (void)rank, (void)n, (void)arg;
@@ -117,14 +120,14 @@ static void scan_alone(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK(memcmp(before, data, sizeof data) == 0);
 }
 
-static void a_scan_in_a_world_of_one_changes_nothing(void) { run_ranks(1, scan_alone, NULL); }
+static void a_scan_of_a_single_rank_changes_nothing(void) { run_ranks(1, scan_alone, NULL); }
 
 static const struct test_case cases[] = {
-    CASE(rank_i_gets_the_fold_of_ranks_0_to_i),
-    CASE(rank_i_gets_the_fold_of_the_ranks_before_it),
-    CASE(rank_0_gets_the_identity_of_every_type_and_operator),
-    CASE(a_world_of_one_gets_the_identity_too),
-    CASE(a_scan_in_a_world_of_one_changes_nothing),
+    CASE(rank_i_receives_the_reduction_over_ranks_0_to_i),
+    CASE(rank_i_receives_the_reduction_over_ranks_before_it),
+    CASE(rank_0_receives_the_identity_of_every_type_and_operator),
+    CASE(a_single_rank_receives_the_identity_too),
+    CASE(a_scan_of_a_single_rank_changes_nothing),
 };
 
 int main(void) { return RUN(cases); }
