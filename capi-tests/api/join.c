@@ -46,7 +46,7 @@ static void a_corrupt_id_is_refused_at_once(void) {
   memset(cut.internal + 64, 0, 64);
   changed.internal[100] ^= 1;
   for (int nranks = 1; nranks <= 2; nranks++) {
-    refuse(nexarInvalidArgument, nranks, zero, 0, "does not begin as one");
+    refuse(nexarInvalidArgument, nranks, zero, 0, "its first bytes are wrong");
     refuse(nexarInvalidArgument, nranks, cut, 0, "checksum");
     refuse(nexarInvalidArgument, nranks, changed, 0, "checksum");
   }
@@ -121,7 +121,7 @@ static void join_in_vain(int rank, int n, nexarComm_t none, void *arg) {
   struct join *join = arg;
   nexarComm_t comm = UNWRITTEN;
   CHECK_CODE(nexarTimeout, nexarCommInitRankConfig(&comm, 4, join->id, rank, &join->config));
-  CHECK_TEXT(nexarGetLastError(NULL), "ranks 2, 3 of 4 have not come");
+  CHECK_TEXT(nexarGetLastError(NULL), "ranks 2, 3 of 4 have not joined");
   CHECK(comm == UNWRITTEN);
 }
 
@@ -141,7 +141,7 @@ static void join_as_rank_0(int rank, int n, nexarComm_t none, void *arg) {
   (void)rank, (void)n, (void)none;
   nexarComm_t comm = UNWRITTEN;
   CHECK_CODE(nexarInvalidUsage, nexarCommInitRank(&comm, 3, *(nexarUniqueId *)arg, 0));
-  CHECK_TEXT(nexarGetLastError(NULL), "rank 0 came twice");
+  CHECK_TEXT(nexarGetLastError(NULL), "rank 0 joined twice");
 }
 
 static void a_rank_that_joins_twice_fails_both_calls(void) {

@@ -44,7 +44,7 @@ def missing(options):
     absent = random.randrange(1, 4)
     own = numbered([rank for rank in range(4) if rank != absent], 4)
     settings = {"NEXAR_INIT_TIMEOUT_MS": str(patience_ms(options))}
-    times = refused(options, (TIMEOUT, [f"rank {absent} of 4 has not come"]), own, settings)
+    times = refused(options, (TIMEOUT, [f"rank {absent} of 4 has not joined"]), own, settings)
     return [ms - patience_ms(options) for ms in times]
 
 
@@ -52,7 +52,7 @@ def duplicate(options):
     # A second rank 0 could not listen where the first one does.
     twice = random.randrange(1, 4)
     own = numbered([0, 1, 2, 3, twice], 5)
-    return refused(options, (INVALID_USAGE, [f"rank {twice} came twice"]), own)
+    return refused(options, (INVALID_USAGE, [f"rank {twice} joined twice"]), own)
 
 
 def different_size(options):

@@ -1,7 +1,7 @@
-//! Which of this host's addresses others should use.
+//! Chooses the addresses of this host that other ranks use.
 //!
-//! `NEXAR_SOCKET_IFNAME` has NCCL's grammar: a list of prefixes, `^` before it to exclude, `=` for
-//! exact names.
+//! `NEXAR_SOCKET_IFNAME` has NCCL's grammar: a list of prefixes; `^` before it excludes them, `=`
+//! means exact names.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use crate::config::{Config, Family};
 use crate::error::{Error, Result};
 use crate::runtime;
 
-/// Where a root listening on `port` can be reached: up to two addresses, best first.
+/// The addresses of a root that listens on `port`: at most two, best first.
 pub fn of_root(
     config: &Config,
     advertised: Option<SocketAddr>,
@@ -22,19 +22,19 @@ pub fn of_root(
     }
     let addresses = candidates(config)?;
     let first = addresses.first().copied();
-    // The other family, for ranks that do not have the first.
+    // An address of the other family, for ranks that do not have the first family.
     let other = first.and_then(|first| {
         addresses.iter().copied().find(|ip| ip.is_ipv4() != first.is_ipv4() && !ip.is_loopback())
     });
     let found: Vec<_> =
         first.into_iter().chain(other).map(|ip| SocketAddr::new(ip, port)).collect();
     if found.is_empty() {
-        return Err(Error::System(format!("no network interface fits {}", wish(config))));
+        return Err(Error::System(format!("no network interface matches {}", filter(config))));
     }
     Ok(found)
 }
 
-/// Where this rank, listening on `port`, can be reached by those who reach the root.
+/// The address of this rank, which listens on `port`, for ranks that can reach the root.
 pub fn of_rank(
     config: &Config,
     advertised: Option<SocketAddr>,
@@ -53,23 +53,24 @@ pub fn of_rank(
     }
     let unusable = |error: std::io::Error| Error::System(format!("no route to {root}: {error}"));
     let any: IpAddr = if root.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
-    // Connecting a UDP socket sends nothing; the kernel only says which address it would use.
+    // Connecting a UDP socket sends nothing; the kernel only chooses the local address.
     let socket = UdpSocket::bind((any, 0)).map_err(unusable)?;
     socket.connect(root).map_err(unusable)?;
     let ip = socket.local_addr().map_err(unusable)?.ip();
     Ok(vec![SocketAddr::new(ip, port)])
 }
 
-/// Resolves `host:port`, `[v6]:port`. Blocks until the deadline: not for a task of the runtime.
+/// Resolves `host:port` or `[v6]:port`. May block until the deadline: not for a task of the
+/// runtime.
 pub fn resolve(text: &str, config: &Config, deadline: Instant) -> Result<Vec<SocketAddr>> {
     let name = text.to_owned();
-    let ask = move || name.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    let query = move || name.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
     let found = match text.parse() {
         Ok(address) => vec![address],
-        Err(_) => answer_until(deadline, ask)?
+        Err(_) => answer_until(deadline, query)?
             .ok_or_else(|| Error::Timeout {
                 limit_ms: config.init_timeout.as_millis(),
-                blame: format!("{text} was not resolved: no answer from a name server"),
+                blame: format!("{text} was not resolved: no name server answered"),
             })?
             .map_err(|error| Error::System(format!("{text} cannot be resolved: {error}")))?,
     };
@@ -77,23 +78,23 @@ pub fn resolve(text: &str, config: &Config, deadline: Instant) -> Result<Vec<Soc
         return Err(Error::System(format!("{text} has no address")));
     }
     if found[0].port() == 0 {
-        return Err(Error::Argument(format!("{text} has no port")));
+        return Err(Error::Argument(format!("{text} has no port: expected host:port")));
     }
     Ok(found)
 }
 
-/// What `ask` returns, if it does in time. getaddrinfo may wait for name servers as long as it
-/// likes, so a thread of its own asks.
+/// Executes `query` on a thread of its own, because getaddrinfo may wait for name servers without
+/// limit. `None` if it has not returned by the deadline.
 fn answer_until<T: Send + 'static>(
     deadline: Instant,
-    ask: impl FnOnce() -> T + Send + 'static,
+    query: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>> {
     let (sender, answer) = channel();
-    runtime::start_thread("nexar-resolve", move || drop(sender.send(ask())))?;
+    runtime::start_thread("nexar-resolve", move || drop(sender.send(query())))?;
     Ok(answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok())
 }
 
-/// Where `NEXAR_ADVERTISE_ADDR` says that others reach this process. Blocks until the deadline.
+/// The address in `NEXAR_ADVERTISE_ADDR`, with `port` if it has none. May block until the deadline.
 pub fn advertised(config: &Config, port: u16, deadline: Instant) -> Result<Option<SocketAddr>> {
     let Some(text) = &config.advertise_addr else { return Ok(None) };
     let bare: std::result::Result<IpAddr, _> = text.trim_matches(['[', ']']).parse();
@@ -104,13 +105,13 @@ pub fn advertised(config: &Config, port: u16, deadline: Instant) -> Result<Optio
     resolve(&with_port, config, deadline).map(|found| found.first().copied())
 }
 
-/// Addresses of interfaces that fit the settings, best first.
+/// The addresses of the best class of interfaces that match the settings, IPv4 first.
 fn candidates(config: &Config) -> Result<Vec<IpAddr>> {
     let interfaces = if_addrs::get_if_addrs()
         .map_err(|error| Error::System(format!("network interfaces cannot be listed: {error}")))?;
     let mut found: Vec<(u8, bool, IpAddr)> = interfaces
         .iter()
-        .filter(|interface| fits(&interface.name, &config.socket_ifname))
+        .filter(|interface| matches(&interface.name, &config.socket_ifname))
         .filter(|interface| match config.socket_family {
             Family::Any => true,
             Family::V4 => interface.ip().is_ipv4(),
@@ -124,7 +125,8 @@ fn candidates(config: &Config) -> Result<Vec<IpAddr>> {
     Ok(found.into_iter().filter(|(class, ..)| Some(*class) == best).map(|(.., ip)| ip).collect())
 }
 
-/// Real interfaces first, then bridges of containers, then loopback.
+/// The class of an interface, best first: physical, bridge of containers, loopback, bridge of
+/// virtual machines.
 fn class(name: &str) -> u8 {
     match name {
         _ if name.starts_with("docker") => 1,
@@ -134,7 +136,7 @@ fn class(name: &str) -> u8 {
     }
 }
 
-/// An address that means another host on each interface.
+/// Whether the address names different hosts on different interfaces.
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(_) => false,
@@ -142,8 +144,9 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-fn fits(name: &str, wish: &str) -> bool {
-    let (exclude, rest) = wish.strip_prefix('^').map_or((false, wish), |rest| (true, rest));
+/// Whether an interface name matches a filter in the grammar of `NEXAR_SOCKET_IFNAME`.
+fn matches(name: &str, filter: &str) -> bool {
+    let (exclude, rest) = filter.strip_prefix('^').map_or((false, filter), |rest| (true, rest));
     let (exact, list) = rest.strip_prefix('=').map_or((false, rest), |rest| (true, rest));
     let mut words = list.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
     if words.peek().is_none() {
@@ -153,7 +156,8 @@ fn fits(name: &str, wish: &str) -> bool {
     named != exclude
 }
 
-fn wish(config: &Config) -> String {
+/// The settings that restrict the interfaces, for error texts.
+fn filter(config: &Config) -> String {
     let name = if config.socket_ifname.is_empty() { "any" } else { &config.socket_ifname };
     format!("NEXAR_SOCKET_IFNAME={name}, NEXAR_SOCKET_FAMILY={:?}", config.socket_family)
 }
@@ -166,7 +170,7 @@ mod tests {
 
     #[test]
     fn interface_names_follow_nccls_grammar() {
-        for (wish, yes, no) in [
+        for (filter, yes, no) in [
             ("", "eth0", ""),
             ("eth", "eth0", "ib0"),
             ("eth,ib", "ib0", "lo"),
@@ -174,8 +178,8 @@ mod tests {
             ("^docker,lo", "eth0", "docker0"),
             ("^=eth1", "eth10", "eth1"),
         ] {
-            assert!(fits(yes, wish), "{wish:?} takes {yes}");
-            assert!(no.is_empty() || !fits(no, wish), "{wish:?} leaves {no}");
+            assert!(matches(yes, filter), "{filter:?} matches {yes}");
+            assert!(no.is_empty() || !matches(no, filter), "{filter:?} does not match {no}");
         }
     }
 
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advertised_address_goes_before_all() {
+    fn an_advertised_address_takes_precedence_over_all_others() {
         for (text, expected) in
             [("203.0.113.5", "203.0.113.5:77"), ("[2001:db8::5]:88", "[2001:db8::5]:88")]
         {
@@ -198,11 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_server_that_does_not_answer_is_waited_for_until_the_deadline() {
-        let (answer, asked) = channel::<()>();
+    fn a_query_that_does_not_return_ends_at_the_deadline() {
+        let (answer, query) = channel::<()>();
         let began = Instant::now();
         let limit = Duration::from_millis(50);
-        let found = answer_until(began + limit, move || asked.recv().is_ok()).unwrap();
+        let found = answer_until(began + limit, move || query.recv().is_ok()).unwrap();
         assert_eq!(found, None);
         assert!(began.elapsed() >= limit);
         drop(answer);

@@ -1,8 +1,8 @@
-//! Which build of nexar a process runs.
+//! The build of nexar that a process runs.
 //!
-//! Ranks exchange bytes whose meaning the sources define, so all ranks of a communicator must run
-//! one build. A Join begins with an `Introduction`, whose layout is the same in every build, now
-//! and later. A root of any build can therefore name the build of any rank:
+//! The sources define the meaning of the bytes that ranks exchange, so all ranks of a communicator
+//! must run the same build. A Join begins with an `Introduction`, whose layout never changes from
+//! build to build. A root of any build can therefore name the build of any rank:
 //!
 //! ```text
 //! 0    4 magic "NXJ1"
@@ -19,7 +19,7 @@ pub const INTRODUCTION_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"NXJ1";
 const VERSION_BYTES: usize = 16;
 
-/// Version and fingerprint of this library, as it stands in the binary and in the log.
+/// Version and fingerprint of this library, as a string of the binary and in the log.
 pub const THIS_BUILD: &str =
     concat!("nexar build ", env!("CARGO_PKG_VERSION"), "/", env!("PROTOCOL_FINGERPRINT"));
 
@@ -29,7 +29,7 @@ pub struct Build {
     pub version: String,
 }
 
-/// The rank and the build that a Join begins with.
+/// The rank and the build at the beginning of a Join.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Introduction {
     pub rank: usize,
@@ -45,7 +45,7 @@ impl Build {
         Self { fingerprint: FINGERPRINT, version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 
-    /// Whether its ranks may be in one communicator with this process.
+    /// Whether ranks of this build may join a communicator with this process.
     pub fn fits(&self) -> bool {
         self.fingerprint == Self::of_this().fingerprint
     }

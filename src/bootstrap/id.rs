@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The id is a bearer credential: any process that has it can join. With `NEXAR_COMM_SECRET` set,
-//! the secret in the id is worth nothing without that one, and an id without the flag is refused.
-//! Never logged; logs name the nonce.
+//! joining needs that secret too, and an id without the flag is refused. An id is never logged;
+//! the log names its nonce.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -23,7 +23,7 @@ pub const BYTES: usize = 128;
 const MAGIC: [u8; 4] = *b"NXR1";
 /// The ranks must also know `NEXAR_COMM_SECRET`.
 const WITH_SECRET: u8 = 1;
-/// Nobody serves the id until rank 0 joins.
+/// No process serves the id until rank 0 joins.
 const SERVED_BY_RANK_0: u8 = 2;
 
 #[derive(Clone)]
@@ -59,12 +59,13 @@ impl UniqueId {
     pub fn decode(bytes: &[u8; BYTES]) -> Result<Self> {
         let corrupt = |what| Error::Argument(format!("commId is not a nexarUniqueId: {what}"));
         if bytes[0..4] != MAGIC {
-            return Err(corrupt("it does not begin as one"));
+            return Err(corrupt("its first bytes are wrong; pass all bytes of nexarGetUniqueId"));
         }
         if crc32c::crc32c(&bytes[..124]).to_le_bytes() != bytes[124..] {
-            return Err(corrupt("its checksum is wrong; it was cut or changed on its way"));
+            return Err(corrupt("its checksum is wrong; it was truncated or changed in transit"));
         }
-        Self::decode_fields(&bytes[4..124]).ok_or_else(|| corrupt("another version made it"))
+        Self::decode_fields(&bytes[4..124])
+            .ok_or_else(|| corrupt("another version of nexar created it"))
     }
 
     fn decode_fields(fields: &[u8]) -> Option<Self> {
@@ -89,33 +90,36 @@ impl UniqueId {
         Some(Self { nonce, secret, root, addresses, with_secret, served_by_rank_0 })
     }
 
-    /// Fails if a secret of the environment is needed and missing, or set and not needed: an id
-    /// that was exchanged on its way could ask for no secret.
+    /// Fails if the id needs `NEXAR_COMM_SECRET` and it is not set, or the reverse: an attacker who
+    /// replaced the id in transit could otherwise drop the need for a secret.
     pub fn check_secret(&self, is_set: bool) -> Result<()> {
         let what = match (self.with_secret, is_set) {
-            (true, false) => "this unique id needs NEXAR_COMM_SECRET, which is not set",
+            (true, false) => {
+                "this unique id needs NEXAR_COMM_SECRET: set it as in the process that created the \
+                 id"
+            }
             (false, true) => {
-                "NEXAR_COMM_SECRET is set, but this unique id was made without it: set it for the \
-                 process that makes the id too"
+                "NEXAR_COMM_SECRET is set, but this unique id was created without it: set it in \
+                 the process that calls nexarGetUniqueId too"
             }
             _ => return Ok(()),
         };
         Err(Error::Usage(what.to_owned()))
     }
 
-    /// The identity every legitimate rank can derive, and nobody else.
+    /// The identity that only the legitimate ranks can derive.
     pub fn join_identity(&self, comm_key: Option<&Secret>) -> Result<Identity> {
         Identity::from_seed(&self.derive(comm_key, b"nexar/1 join ed25519"))
     }
 
-    /// A secret that every legitimate rank can derive, and nobody else.
+    /// A secret that only the legitimate ranks can derive.
     pub fn derive(&self, comm_key: Option<&Secret>, purpose: &[u8]) -> Secret {
         let salt = comm_key.map(|key| &key.bytes()[..]).unwrap_or_default();
         let nonce = self.nonce.to_le_bytes();
         self.secret.derive(salt, &[purpose, &nonce, self.root.bytes()])
     }
 
-    /// The name of the root's service.
+    /// The TLS server name of the root.
     pub fn service(&self) -> String {
         format!("root.{:016x}.nexar", self.nonce)
     }
@@ -132,7 +136,7 @@ pub fn encode_address(address: SocketAddr) -> [u8; 18] {
     out
 }
 
-/// `None` for an address nobody can be reached at.
+/// `None` for an address that is not that of one host: unspecified, multicast, or port 0.
 pub fn decode_address(bytes: [u8; 18]) -> Option<SocketAddr> {
     let mut reader = Reader(&bytes);
     let ip = IpAddr::V6(Ipv6Addr::from(reader.array::<16>()?)).to_canonical();
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_comes_back_as_it_went() {
+    fn an_id_survives_encoding_and_decoding() {
         for addresses in 1..=2 {
             let mut id = id();
             id.addresses.truncate(addresses);
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_needed_if_and_only_if_the_id_was_made_with_one() {
+    fn a_secret_is_needed_if_and_only_if_the_id_was_created_with_one() {
         let mut id = id();
         for with_secret in [false, true] {
             id.with_secret = with_secret;

@@ -1,14 +1,14 @@
-//! What a rank and the root tell each other, on one stream that the root opens.
+//! The messages between a rank and the root, on one stream that the root opens.
 //!
 //! ```text
 //! frame   0       1 .. 4  4 .. 8      8 ..
 //!         kind u8 zero    length u32  body
 //!
-//! root -> rank   Hello                      the root has taken the connection
-//! rank -> root   Join                       who wants in, signed for this very connection
-//! root -> rank   Table | Refused            all ranks are here | why there will be no communicator
-//! rank -> root   Seen                       hash of the table that arrived
-//! root -> rank   Go | Refused               all ranks have seen the same table
+//! root -> rank   Hello                      the root has accepted the connection
+//! rank -> root   Join                       rank, settings and key, signed for this connection
+//! root -> rank   Table | Refused            all ranks have joined | why initialisation failed
+//! rank -> root   Seen                       hash of the received table
+//! root -> rank   Go | Refused               all ranks have received the same table
 //! ```
 //!
 //! Every build must be able to refuse every other one. Therefore these never change: the head of a
@@ -28,18 +28,19 @@ use crate::transport::wire::Reader;
 use super::fingerprint::{Build, Introduction};
 use super::id::{decode_address, encode_address};
 
-/// Most ranks a communicator may have.
-pub const MOST_RANKS: usize = 1 << 16;
-/// Most addresses of a rank.
-const MOST_ADDRESSES: usize = 2;
-/// A rank in the table: its key, the number of its addresses, room for two, its process and its
-/// host, each all zero if not known, and whether it has CUDA devices.
+/// The largest number of ranks of a communicator.
+pub const MAX_RANKS: usize = 1 << 16;
+/// The largest number of addresses of a rank.
+const MAX_ADDRESSES: usize = 2;
+/// An entry of the table: key, number of addresses, two addresses, process, host (each zero if not
+/// known), and whether the rank has CUDA devices.
 const ENTRY_BYTES: usize = CUDA_AT + 1;
 const CUDA_AT: usize = HOST_AT + 16;
 const HOST_AT: usize = PROCESS_AT + 28;
-const PROCESS_AT: usize = 32 + 1 + 18 * MOST_ADDRESSES;
-/// Longest frame but for the table, whose length follows from the number of ranks.
-const LONGEST: usize = 4096;
+const PROCESS_AT: usize = 32 + 1 + 18 * MAX_ADDRESSES;
+/// The longest body of a frame, except for the table, whose length follows from the number of
+/// ranks.
+const MAX_BODY: usize = 4096;
 pub const HEAD_BYTES: usize = 8;
 const JOIN: u8 = 2;
 const TABLE: u8 = 4;
@@ -48,7 +49,7 @@ const TABLE: u8 = 4;
 pub enum Message {
     Hello,
     Join(Join),
-    /// The Join of a rank that runs another build. `None`: a build that does not introduce itself.
+    /// The Join of a rank that runs another build. `None`: a build before introductions existed.
     OtherBuild(Option<Introduction>),
     Refused {
         code: Code,
@@ -63,18 +64,18 @@ pub enum Message {
 pub struct Join {
     pub rank: usize,
     pub nranks: usize,
-    /// How long this rank will wait for the others.
-    pub patience_ms: u32,
+    /// How long this rank waits for the others.
+    pub init_timeout_ms: u32,
     /// Hash of the settings that all ranks must share.
     pub settings: u64,
     pub member: Member,
-    /// By the member's key, over `signed`.
+    /// The signature of `signed` with the member's key.
     pub signature: [u8; 64],
 }
 
 impl Join {
-    /// What the signature covers. `binding` is known to the two ends of one connection alone, so
-    /// the signature is worth nothing on any other.
+    /// The bytes that the signature covers. Only the two ends of one connection know `binding`, so
+    /// the signature is not valid on any other connection.
     pub fn signed(&self, binding: &[u8; 32]) -> Vec<u8> {
         [&b"nexar/1 join"[..], binding, &self.fields()].concat()
     }
@@ -83,7 +84,7 @@ impl Join {
         let introduction = Introduction { rank: self.rank, build: Build::of_this() };
         let mut out = introduction.encode().to_vec();
         out.extend((self.nranks as u32).to_le_bytes());
-        out.extend(self.patience_ms.to_le_bytes());
+        out.extend(self.init_timeout_ms.to_le_bytes());
         out.extend(self.settings.to_le_bytes());
         out.extend(encode_member(&self.member));
         out
@@ -113,13 +114,13 @@ impl Message {
         [&[kind, 0, 0, 0], &length[..], &body].concat()
     }
 
-    /// Kind and length of the body, from the head of a frame; a table may have `ranks` entries,
-    /// anything else is short.
+    /// Kind and length of the body, from the head of a frame. `None` if the head is malformed or
+    /// the body too long; a table may have at most `ranks` entries.
     pub fn head(bytes: [u8; HEAD_BYTES], ranks: usize) -> Option<(u8, usize)> {
         let [kind, 0, 0, 0, a, b, c, d] = bytes else { return None };
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
-        let most = if kind == TABLE { ranks * ENTRY_BYTES } else { LONGEST };
-        (length <= most).then_some((kind, length))
+        let limit = if kind == TABLE { ranks * ENTRY_BYTES } else { MAX_BODY };
+        (length <= limit).then_some((kind, length))
     }
 
     pub fn decode(kind: u8, body: &[u8]) -> Option<Self> {
@@ -130,12 +131,12 @@ impl Message {
                 Some(introduction) if introduction.build.fits() => Self::Join(Join {
                     rank: introduction.rank,
                     nranks: reader.u32()? as usize,
-                    patience_ms: reader.u32()?,
+                    init_timeout_ms: reader.u32()?,
                     settings: reader.u64()?,
                     member: decode_member(&mut reader)?,
                     signature: reader.array()?,
                 }),
-                // Only its own build knows the rest.
+                // Only that build can decode the rest.
                 other => return Some(Self::OtherBuild(other)),
             },
             3 => {
@@ -160,23 +161,23 @@ impl Message {
     }
 
     pub async fn write(&self, stream: &mut SendStream) -> Result<()> {
-        stream.write_all(&self.encode()).await.map_err(|error| gone(&error))
+        stream.write_all(&self.encode()).await.map_err(|error| root_lost(&error))
     }
 
-    /// Reads one message, of at most `ranks` entries if it is a table.
+    /// Reads one message. A table may have at most `ranks` entries.
     pub async fn read(stream: &mut RecvStream, ranks: usize) -> Result<Self> {
         let mut head = [0; HEAD_BYTES];
-        stream.read_exact(&mut head).await.map_err(|error| gone(&error))?;
+        stream.read_exact(&mut head).await.map_err(|error| root_lost(&error))?;
         let (kind, length) = Self::head(head, ranks).ok_or_else(malformed)?;
         let mut body = vec![0; length];
-        stream.read_exact(&mut body).await.map_err(|error| gone(&error))?;
+        stream.read_exact(&mut body).await.map_err(|error| root_lost(&error))?;
         Self::decode(kind, &body).ok_or_else(malformed)
     }
 }
 
-/// Writes an encoded message, without a copy of it.
+/// Writes an encoded message without copying it.
 pub async fn write_encoded(stream: &mut SendStream, message: Bytes) -> Result<()> {
-    stream.write_chunk(message).await.map_err(|error| gone(&error))
+    stream.write_chunk(message).await.map_err(|error| root_lost(&error))
 }
 
 pub fn encode_table(members: &[Member]) -> Vec<u8> {
@@ -186,8 +187,7 @@ pub fn encode_table(members: &[Member]) -> Vec<u8> {
 fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
     let mut out = [0; ENTRY_BYTES];
     out[..32].copy_from_slice(member.key.bytes());
-    let addresses: Vec<SocketAddr> =
-        member.addresses.iter().copied().take(MOST_ADDRESSES).collect();
+    let addresses: Vec<SocketAddr> = member.addresses.iter().copied().take(MAX_ADDRESSES).collect();
     out[32] = addresses.len() as u8;
     for (index, address) in addresses.iter().enumerate() {
         let at = 33 + 18 * index;
@@ -195,8 +195,8 @@ fn encode_member(member: &Member) -> [u8; ENTRY_BYTES] {
     }
     if let Some(process) = &member.process {
         out[PROCESS_AT..PROCESS_AT + 16].copy_from_slice(&process.host);
-        out[PROCESS_AT + 16..PROCESS_AT + 20].copy_from_slice(&process.number.to_le_bytes());
-        out[PROCESS_AT + 20..HOST_AT].copy_from_slice(&process.began.to_le_bytes());
+        out[PROCESS_AT + 16..PROCESS_AT + 20].copy_from_slice(&process.pid.to_le_bytes());
+        out[PROCESS_AT + 20..HOST_AT].copy_from_slice(&process.started.to_le_bytes());
     }
     out[HOST_AT..CUDA_AT].copy_from_slice(&member.host.unwrap_or_default());
     out[CUDA_AT] = member.cuda.into();
@@ -208,31 +208,31 @@ fn decode_member(reader: &mut Reader<'_>) -> Option<Member> {
     let mut reader = Reader(&bytes);
     let key = PublicKey::parse(reader.array()?)?;
     let count = usize::from(reader.u8()?);
-    (1..=MOST_ADDRESSES).contains(&count).then_some(())?;
+    (1..=MAX_ADDRESSES).contains(&count).then_some(())?;
     let mut addresses = Vec::new();
     for _ in 0..count {
         addresses.push(decode_address(reader.array()?)?);
     }
-    reader.zeros(18 * (MOST_ADDRESSES - count))?;
-    let process = Process { host: reader.array()?, number: reader.u32()?, began: reader.u64()? };
-    let process = Some(process).filter(|process| process.number != 0);
+    reader.zeros(18 * (MAX_ADDRESSES - count))?;
+    let process = Process { host: reader.array()?, pid: reader.u32()?, started: reader.u64()? };
+    let process = Some(process).filter(|process| process.pid != 0);
     let host = Some(reader.array()?).filter(|host| *host != [0; 16]);
     let cuda = reader.u8()? != 0;
     let member = Member { key, addresses, process, host, cuda };
-    // Fields the member lacks must be zero: one member has one encoding, and all ranks hash that.
+    // Unused fields must be zero: a member has exactly one encoding, which all ranks hash.
     (encode_member(&member) == bytes).then_some(member)
 }
 
-fn gone(error: &dyn std::fmt::Display) -> Error {
-    Error::Told {
+fn root_lost(error: &dyn std::fmt::Display) -> Error {
+    Error::Reported {
         code: Code::RemoteError,
-        text: format!("the root, where the unique id is served, was lost: {error}"),
+        text: format!("the root, the process that serves the unique id, was lost: {error}"),
     }
 }
 
 fn malformed() -> Error {
-    let text = "the other side does not speak the protocol".to_owned();
-    Error::Told { code: Code::RemoteError, text }
+    let text = "the peer sent a malformed message of the join protocol".to_owned();
+    Error::Reported { code: Code::RemoteError, text }
 }
 
 #[cfg(test)]
@@ -241,18 +241,18 @@ mod tests {
     use crate::transport::key::Identity;
 
     #[test]
-    fn messages_come_back_as_they_went_and_cut_ones_do_not() {
+    fn messages_survive_encoding_and_truncated_ones_are_refused() {
         let member = |port: u16| Member {
             key: Identity::random().unwrap().public(),
             addresses: vec![SocketAddr::from(([127, 0, 0, 1], port))],
-            process: Some(Process { host: [port as u8; 16], number: 9, began: 1 << 40 }),
+            process: Some(Process { host: [port as u8; 16], pid: 9, started: 1 << 40 }),
             host: (port != 2).then_some([port as u8; 16]),
             cuda: port == 1,
         };
         let join = Join {
             rank: 1,
             nranks: 3,
-            patience_ms: 500,
+            init_timeout_ms: 500,
             settings: 77,
             member: member(5),
             signature: [3; 64],
@@ -260,7 +260,7 @@ mod tests {
         let messages = [
             Message::Hello,
             Message::Join(join),
-            Message::Refused { code: Code::InvalidUsage, text: "rank 2 came twice".to_owned() },
+            Message::Refused { code: Code::InvalidUsage, text: "rank 2 joined twice".to_owned() },
             Message::Table(vec![member(1), member(2)]),
             Message::Seen([9; 32]),
             Message::Go,
@@ -278,20 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn a_join_of_another_build_is_known_by_its_introduction_alone() {
+    fn a_join_of_another_build_is_identified_by_its_introduction() {
         let version = "7.8.9".to_owned();
         let build = Build { fingerprint: Build::of_this().fingerprint ^ 1, version };
         let introduction = Introduction { rank: 3, build };
         let mut body = introduction.encode().to_vec();
         body.extend([0xee; 500]);
         assert_eq!(Message::decode(JOIN, &body), Some(Message::OtherBuild(Some(introduction))));
-        // As joins began before there were introductions: with rank and number of ranks.
+        // Before introductions existed, a join began with the rank and the number of ranks.
         let before = [&[2, 0, 0, 0, 3, 0, 0, 0][..], &[7; 200]].concat();
         assert_eq!(Message::decode(JOIN, &before), Some(Message::OtherBuild(None)));
     }
 
     #[test]
-    fn a_process_without_a_number_has_nothing_else() {
+    fn a_process_without_a_number_has_no_other_field() {
         let key = Identity::random().unwrap().public();
         let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 5))];
         let entry =
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_refused_with_success() {
+    fn a_refusal_has_the_code_of_a_failure() {
         for code in [Code::Success, Code::InProgress] {
             let bytes = Message::Refused { code, text: String::new() }.encode();
             assert_eq!(Message::decode(bytes[0], &bytes[HEAD_BYTES..]), None);

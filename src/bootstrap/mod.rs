@@ -1,10 +1,10 @@
 //! From a unique id or an environment to a roster and a mesh.
 //!
-//! Protocol NXB1. The id names a root, its key and a secret. Every rank derives the same join key
-//! from the secret and dials the root; each side accepts only the other's key, so a stranger fails
-//! inside TLS. Each rank then shows a key of its own, signed for this very connection; the root
-//! waits for all ranks and gives everybody the same table of keys and addresses. From then on a
-//! rank is who owns its key.
+//! Protocol NXB1. The id contains the address and the key of a root, and a secret. Every rank
+//! derives the same join key from the secret and dials the root. Each side accepts only the other's
+//! key, so a stranger fails inside TLS. Each rank then sends a key of its own, with a signature
+//! that is bound to the connection. The root waits for all ranks and sends the same table of keys
+//! and addresses to each. From then on a rank is identified by its key.
 
 mod address;
 pub mod fingerprint;
@@ -38,14 +38,14 @@ use session::{Settings, sha256};
 
 pub use id::BYTES;
 pub use join::GRACE;
-pub use message::MOST_RANKS;
+pub use message::MAX_RANKS;
 pub use session::World;
 
-/// Makes an id and serves it from this process, unless rank 0 is to serve it at a known address.
+/// Creates an id. This process serves it, unless the settings name an address at which rank 0 will.
 pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
     let deadline = Instant::now() + config.init_timeout;
     if let Some(address) = &config.root_address {
-        return Ok(Meeting::at(address, config, deadline)?.id.encode());
+        return Ok(Rendezvous::at(address, config, deadline)?.id.encode());
     }
     let endpoint = endpoint(config)?;
     let advertised = address::advertised(config, endpoint.port(), deadline)?;
@@ -62,8 +62,8 @@ pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
     Ok(id.encode())
 }
 
-/// Lets roots tell waiting ranks what they have to tell, and closes the socket: for a process that
-/// ends.
+/// Waits until the roots of this process have answered all ranks, at most `ANSWER`, and closes the
+/// socket. Called when the process ends.
 pub async fn leave() {
     let _ = tokio::time::timeout(root::ANSWER, root::idle()).await;
     let endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -72,12 +72,12 @@ pub async fn leave() {
     }
 }
 
-/// Whether a root of this process is telling ranks something.
-pub fn is_telling() -> bool {
-    root::is_busy()
+/// Whether a root of this process has answers to send.
+pub fn is_answering() -> bool {
+    root::is_answering()
 }
 
-/// Takes an id out of service if this process serves it: a rank alone needs no root.
+/// Stops serving an id if this process serves it: a single rank needs no root.
 pub fn retire(id: &[u8; BYTES]) -> Result<()> {
     let id = UniqueId::decode(id)?;
     if let Some(endpoint) = &*ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -86,22 +86,22 @@ pub fn retire(id: &[u8; BYTES]) -> Result<()> {
     Ok(())
 }
 
-/// Joins the communicator of an id, and returns when all ranks are connected to their neighbours.
-/// Fails at most `GRACE` after the deadline.
+/// Joins the communicator of an id. Returns when all ranks are connected to their neighbours. Fails
+/// at most `GRACE` after the deadline.
 pub fn join(id: &[u8; BYTES], world: World, config: &Config, deadline: Instant) -> Result<Mesh> {
     let id = UniqueId::decode(id)?;
     match &config.root_address {
         Some(address) if id.served_by_rank_0 => join_at(address, world, config, deadline),
         _ => {
-            let patient = id.served_by_rank_0;
-            join_id(id, world, config, deadline, patient)
+            let retry = id.served_by_rank_0;
+            join_id(id, world, config, deadline, retry)
         }
     }
 }
 
-/// Joins where the ranks know only an address and a secret: rank 0 listens at the address.
+/// Joins with an address and a secret instead of an id: rank 0 listens at the address.
 pub fn join_at(address: &str, world: World, config: &Config, deadline: Instant) -> Result<Mesh> {
-    let Meeting { id, root } = Meeting::at(address, config, deadline)?;
+    let Rendezvous { id, root } = Rendezvous::at(address, config, deadline)?;
     let mut config = config.clone();
     if world.rank == Rank(0) {
         let port = id.addresses[0].port();
@@ -112,26 +112,27 @@ pub fn join_at(address: &str, world: World, config: &Config, deadline: Instant) 
     join_id(id, world, &config, deadline, true)
 }
 
-/// What follows from an address, a secret and the job, the same on all ranks and in every build:
-/// two builds must connect to learn that they differ.
-struct Meeting {
+/// An id and the root's key, both derived from an address, a secret and the job. All ranks and all
+/// builds derive the same: two builds must be able to connect to find that they differ.
+struct Rendezvous {
     id: UniqueId,
     root: Identity,
 }
 
-impl Meeting {
+impl Rendezvous {
     fn at(address: &str, config: &Config, deadline: Instant) -> Result<Self> {
         let Some(secret) = &config.comm_secret else {
-            let what = format!("to meet at {address}, all ranks need the same NEXAR_COMM_SECRET");
-            return Err(Error::Usage(what));
+            let what = "set the same NEXAR_COMM_SECRET on all ranks";
+            return Err(Error::Usage(format!("joining at {address} needs a secret: {what}")));
         };
         let key = secret::key(secret);
-        // A late rank of another run finds a root that shows another key.
+        // The root of another run has another key, so a late rank of that run is refused.
         let job = config.job.as_ref().map(|job| job.id.as_bytes()).unwrap_or_default();
         let from = |purpose: &[u8]| key.derive(address.as_bytes(), &[purpose, job]);
         let root = Identity::from_seed(&from(b"nexar/1 root ed25519"))?;
         let id = UniqueId {
-            // Not from the secret: a rank with a wrong one must find the root to be told so.
+            // Not derived from the secret: a rank with a wrong secret must find the root, which
+            // then reports it.
             nonce: hash(&format!("nexar/1 at {address}")),
             secret: from(b"nexar/1 join"),
             root: root.public(),
@@ -143,14 +144,14 @@ impl Meeting {
     }
 }
 
-/// What blocks or takes its time happens here: a task of the network must do neither, nor call the
-/// CUDA driver.
+/// Executes everything that blocks, computes for long or calls the CUDA driver, which a task of the
+/// network must not do; then spawns `join::join`.
 fn join_id(
     id: UniqueId,
     world: World,
     config: &Config,
     deadline: Instant,
-    patient: bool,
+    retry: bool,
 ) -> Result<Mesh> {
     id.check_secret(config.comm_secret.is_some())?;
     let endpoint = endpoint(config)?;
@@ -158,14 +159,14 @@ fn join_id(
         config: config.clone(),
         deadline,
         credentials: credentials(&id, config)?,
-        members: id.derive(comm_key(config).as_ref(), b"nexar/1 members"),
+        member_secret: id.derive(comm_key(config).as_ref(), b"nexar/1 members"),
         advertised: address::advertised(config, endpoint.port(), deadline)?,
         hash: settings_hash(config),
-        patient,
+        retry,
         cuda: device::driver().is_some(),
     };
     let joining = runtime::io(config.threads)?.spawn(join::join(endpoint, id, world, settings));
-    // The task keeps its own deadlines; this one is for a defect in it.
+    // The task keeps its own deadlines; this one guards against a defect in it.
     match parker::block_on(joining, deadline + GRACE + Duration::from_secs(5)) {
         Some(Ok(joined)) => joined,
         Some(Err(panic)) => Err(Error::Panic(panic.to_string())),
@@ -173,12 +174,12 @@ fn join_id(
     }
 }
 
-/// The key that shows that a rank has the id, and the secret of the environment if there is one.
+/// The key that proves that a rank has the id and, if one is set, the secret of the environment.
 fn credentials(id: &UniqueId, config: &Config) -> Result<Identity> {
     id.join_identity(comm_key(config).as_ref())
 }
 
-/// What follows from the secret of the environment, if there is one.
+/// The key derived from the secret of the environment. `None` if no secret is set.
 fn comm_key(config: &Config) -> Option<Secret> {
     config.comm_secret.as_ref().map(secret::key)
 }
@@ -190,17 +191,21 @@ fn serve(endpoint: &Endpoint, id: &UniqueId, root: &Identity, config: &Config) -
     Ok(())
 }
 
-/// The process's one socket, opened when it is first needed and kept.
+/// The only socket of the process, opened at the first use and kept.
 static ENDPOINT: Mutex<Option<Arc<Endpoint>>> = Mutex::new(None);
 
 fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
     let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(endpoint) = &*endpoint {
-        let wanted = config.ports == (0..=0) || config.ports.contains(&endpoint.port());
-        if !wanted {
-            let port = endpoint.port();
-            let what = format!("this process already uses UDP port {port}, and needs another");
-            return Err(Error::Usage(what));
+        let fits = config.ports == (0..=0) || config.ports.contains(&endpoint.port());
+        if !fits {
+            let (port, wanted) = (endpoint.port(), &config.ports);
+            return Err(Error::Usage(format!(
+                "this process already uses UDP port {port}, but its settings ask for {} to {}: set \
+                 NEXAR_PORT or NEXAR_PORT_RANGE to include {port}",
+                wanted.start(),
+                wanted.end()
+            )));
         }
         return Ok(Arc::clone(endpoint));
     }
@@ -210,7 +215,7 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
     Ok(Arc::clone(endpoint.insert(Endpoint::open(&config.ports)?)))
 }
 
-/// What two ranks of one build must have in common to run the same algorithms on the same messages.
+/// Hash of the settings that two ranks of one build must share to execute the same algorithms.
 fn settings_hash(config: &Config) -> u64 {
     hash(&format!("algo {}", config.algo))
 }

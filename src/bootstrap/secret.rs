@@ -1,8 +1,8 @@
 //! `NEXAR_COMM_SECRET` as a key.
 //!
-//! Every key that strangers can see follows from the secret through this one. Such a key lets them
-//! test guesses on machines of their own, so each guess must cost more than one hash: PBKDF2, once
-//! per process. A secret of 64 hexadecimal digits is random and needs none of that.
+//! All public keys that depend on the secret are derived from this key. A stranger who sees one can
+//! test guesses of the secret offline, so each guess must cost more than one hash: PBKDF2, once per
+//! process. A secret of 64 hexadecimal digits counts as random and is only hashed.
 
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
@@ -15,14 +15,14 @@ use crate::transport::key::Secret;
 
 use super::session::sha256;
 
-/// 7 ms of a core with instructions for SHA-256, less than 30 ms of one without.
+/// Takes 7 ms on a core with SHA-256 instructions, less than 30 ms on one without.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(40_000).expect("not zero");
 const SALT: &[u8] = b"nexar/1 NEXAR_COMM_SECRET";
 
 /// The last secret and its key: a process seldom has two.
 static LAST: Mutex<Option<(Zeroizing<Vec<u8>>, Secret)>> = Mutex::new(None);
 
-/// Takes its time; not for a task of the runtime.
+/// The key of a secret. Computes for milliseconds: not for a task of the runtime.
 pub fn key(secret: &CommSecret) -> Secret {
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     match &*last {

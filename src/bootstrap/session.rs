@@ -1,5 +1,5 @@
-//! What a rank and the root of an id share: which rank wants to join, how, and how the two ends of
-//! a connection prove that they talk about the same one.
+//! Types that the joining rank and the root share: the rank, its settings, and the binding of a
+//! signature to a connection.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -14,33 +14,33 @@ use crate::transport::key::{Identity, Secret};
 /// The code with which a connection between a root and a rank is closed in good order.
 pub const CLOSE_CODE: VarInt = VarInt::from_u32(0);
 
-/// Which rank of how many.
+/// This rank and the number of ranks.
 #[derive(Clone, Copy)]
 pub struct World {
     pub rank: Rank,
     pub size: usize,
 }
 
-/// How a rank wants to join.
+/// The settings of a rank that joins.
 pub struct Settings {
     pub config: Config,
-    /// When all ranks must be connected.
+    /// The time by which all ranks must be connected.
     pub deadline: Instant,
     /// The key that all ranks derive from the id.
     pub credentials: Identity,
     /// The secret that only the ranks of the id know.
-    pub members: Secret,
-    /// Where the user says that others reach this process.
+    pub member_secret: Secret,
+    /// The address in `NEXAR_ADVERTISE_ADDR`.
     pub advertised: Option<SocketAddr>,
-    /// Hash of what all ranks must share.
+    /// Hash of the settings that all ranks must share.
     pub hash: u64,
-    /// Whether the root may not serve the id yet.
-    pub patient: bool,
+    /// Whether a refusal is retried until the deadline, because rank 0 may not serve the id yet.
+    pub retry: bool,
     /// Whether this process has CUDA devices.
     pub cuda: bool,
 }
 
-/// A number that only the two ends of this connection know.
+/// Keying material of TLS that only the two ends of this connection know (RFC 5705).
 pub fn binding(connection: &Connection, nonce: u64) -> Option<[u8; 32]> {
     let mut out = [0; 32];
     let label = b"EXPORTER-nexar-join-1";

@@ -167,7 +167,7 @@ fn duplicate() {
     let answers = ask_each(&mut ranks, &requests);
     report(format!("all ranks report it after {:.0} ms: {}", slowest(&answers), answers[0].text));
     for answer in answers {
-        answer.failed(Code::InvalidUsage, &["rank 1 came twice"]).within(1000.0);
+        answer.failed(Code::InvalidUsage, &["rank 1 joined twice"]).within(1000.0);
     }
 }
 
@@ -276,7 +276,7 @@ fn root_killed() {
     let mut ranks = start(2, &[]);
     for (number, rank) in ranks.iter_mut().enumerate() {
         rank.tell(&format!("join {id} {number} 3"));
-        root.line_with(&format!("rank {number} is here"));
+        root.line_with(&format!("rank {number} has joined"));
     }
     root.signal(9);
     for rank in &mut ranks {

@@ -341,7 +341,7 @@ fn replayed_join() {
     relay.set_target(target);
     let mut ranks: Vec<_> = (0..3).map(|_| Process::start(&[])).collect();
     ranks[1].tell(&format!("join {hex} 1 3"));
-    root.line_with("rank 1 is here");
+    root.line_with("rank 1 has joined");
     let seen = relay.captured().to_target;
     let tries = times(100, 1000);
     let replay = || {
@@ -365,7 +365,7 @@ fn replayed_join() {
         assert_eq!(answer.succeeded().text, "exact");
     }
     root.tell("exit");
-    let arrivals = root.last_lines().filter(|line| line.ends_with(" is here")).count();
+    let arrivals = root.last_lines().filter(|line| line.ends_with(" has joined")).count();
     report(format!("{} datagrams each time", seen.len()));
     // Two ranks joined after the captured one.
     row_admitted("a join that is sent again", tries, arrivals - 2);
