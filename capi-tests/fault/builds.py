@@ -1,4 +1,4 @@
-"""Ranks that run different builds of nexar: all are refused at once, with both builds named."""
+"""Ranks that run different builds of nexar: all fail at once, with both builds named."""
 
 import os
 import random
@@ -11,18 +11,18 @@ from joins import INVALID_USAGE, numbered, refused
 from world import Failed
 
 SOURCE = Path(__file__).parents[2]
-# A constant of the shared memory that ranks do not tell each other, and another value for it.
-CHANGED = "src/transport/mod.rs", r"(ROUNDS_OF_MANY: usize = )8;", r"\g<1>7;"
+# A constant of the shared memory that ranks do not exchange, and another value for it.
+CHANGED = "src/transport/host.rs", r"(EPOCHS_OF_MANY: usize = )8;", r"\g<1>7;"
 RANKS = 4
 
 
 def other_build(options):
-    """The directory of a library that is built of this source with one constant changed."""
+    """Builds this source with one constant changed. Returns the directory of the library."""
     scratch = options.programs.parent.resolve() / "other-build"
     source = scratch / "source"
     shutil.rmtree(source, ignore_errors=True)
     unneeded = shutil.ignore_patterns("target", "build", ".git", "fuzz")
-    # Times are kept, so that a later run builds only what has changed.
+    # Copying keeps modification times, so that a later run builds only changed files.
     shutil.copytree(SOURCE, source, ignore=unneeded)
     path, pattern, replacement = CHANGED
     text, count = re.subn(pattern, replacement, (source / path).read_text())
@@ -38,7 +38,7 @@ def other_build(options):
 
 
 def mixed(options, library, others):
-    """Some ranks run the other build; each must name one of them and both builds."""
+    """Some ranks run the other build. Each error must name one of them and both builds."""
     own = numbered(range(RANKS), RANKS)
     for rank in others:
         path = os.pathsep.join([str(library), os.environ.get("LD_LIBRARY_PATH", "")])

@@ -1,4 +1,4 @@
-"""Calls that end communicators, handles that are none, children, and communicators that come and go."""
+"""Calls that end communicators, invalid handles, forked children, and repeated initialization."""
 
 import functools
 import shutil
@@ -9,20 +9,21 @@ from world import Failed, World
 INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 4, 5, 6
 # As the target valgrind of the Makefile.
 MEMCHECK = (
-    "--quiet --error-exitcode=1 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
+    "--quiet --error-exitcode=1 --leak-check=full --show-leak-kinds=definite "
+    "--errors-for-leak-kinds=definite"
 ).split()
 
 
 def leaves(options, how, own_code, code):
-    """For each try the time of the rank that ends the communicator, those of the others, and what they
-    said of another rank than that."""
+    """Yields for each try the time of the leaving rank, the times of the others, and the errors
+    that name another rank than the leaving one."""
     tries = options.tries(104, quick=8)
     with World(4, [options.program("leave"), how, tries]) as world:
         for of_ranks in zip(*world.outputs(), strict=True):
             lines = [line.split("|", 4) for line in of_ranks]
             leaver = int(lines[0][0])
             if int(lines[leaver][3]) == INVALID_ARGUMENT:
-                continue  # its call came after its abort and met a dead handle
+                continue  # its call came after its abort and got an invalid handle
             last_began = max(int(began) for _, began, *_ in lines)
             own, others, strange = 0, [], []
             for rank, (_, began, ended, got, text) in enumerate(lines):
@@ -45,7 +46,7 @@ def all_times(tries):
 
 
 def wrong_codes(options, tries, wrapper=()):
-    """How often each function took a number for a handle."""
+    """Yields for each function how often it accepted an invalid handle."""
     command = [*wrapper, options.program("handles"), tries]
     command = [str(word) for word in command]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -62,15 +63,16 @@ def forks(options):
 
 
 def renewals(options, tries):
-    """By how much each rank has grown: files, threads, KiB of memory. A link may end after the next one
-    has begun: it takes hundreds of times until as many have been there at once as ever will be."""
+    """Returns the growth of each rank: files, threads, KiB of memory. A link may close after the
+    next one has opened, so the high-water mark is reached only after hundreds of warm-ups."""
     command = [options.program("renew"), options.tries(500, quick=10), tries]
     with World(4, command) as world:
-        return [[int(number) for number in lines[0].split("|")] for lines in world.outputs(seconds=600)]
+        outputs = world.outputs(seconds=600)
+        return [[int(number) for number in lines[0].split("|")] for lines in outputs]
 
 
 def values(measure, choose):
-    """Chosen ones of each try of a measurement, which is made when the first are asked for."""
+    """Yields the chosen values of each try of a cached measurement, which the first row runs."""
     for one in measure():
         yield choose(*one)
 
@@ -78,7 +80,12 @@ def values(measure, choose):
 def add_rows_of_leaving(table, options):
     rows = (
         ("nexarCommAbort while inside calls", "abort", INVALID_USAGE, REMOTE_ERROR),
-        ("nexarCommAbort with calls queued on streams", "abort_queued", INVALID_USAGE, REMOTE_ERROR),
+        (
+            "nexarCommAbort with calls queued on streams",
+            "abort_queued",
+            INVALID_USAGE,
+            REMOTE_ERROR,
+        ),
         ("nexarCommDestroy while others wait", "destroy", 0, REMOTE_ERROR),
         ("nexarCommDestroy with calls queued on streams", "destroy_queued", 0, 0),
     )
@@ -109,9 +116,12 @@ def add_rows_of_renewals(table, options):
     tries = options.tries(1_000, quick=20)
     growth = functools.cache(lambda: renewals(options, tries))
     name = f"init and destroy {tries:,} times, 4 ranks"
-    table.row(f"{name}: files", 0, values(growth, lambda files, threads, kib: [files]), unit="files")
-    table.row(f"{name}: threads", 0, values(growth, lambda files, threads, kib: [threads]), unit="threads")
-    table.row(f"{name}: memory", 256, values(growth, lambda files, threads, kib: [kib]), unit="KiB")
+    files = values(growth, lambda files, threads, kib: [files])
+    table.row(f"{name}: files", 0, files, unit="files")
+    threads = values(growth, lambda files, threads, kib: [threads])
+    table.row(f"{name}: threads", 0, threads, unit="threads")
+    kib = values(growth, lambda files, threads, kib: [kib])
+    table.row(f"{name}: memory", 256, kib, unit="KiB")
 
 
 def add_rows(table, options):

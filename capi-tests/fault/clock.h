@@ -1,4 +1,4 @@
-/* Moments that all processes of a host can compare. */
+/* Times that all processes of a host can compare. */
 #ifndef CLOCK_H
 #define CLOCK_H
 

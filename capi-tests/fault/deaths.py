@@ -1,4 +1,4 @@
-"""Ranks that are killed, stand still or are cut off while all are inside a collective."""
+"""Ranks that are killed, stopped or cut off while all are inside a collective."""
 
 import contextlib
 import itertools
@@ -13,13 +13,13 @@ from world import Failed, Hosts, World, can_make_hosts
 COLLECTIVES = (
     "allreduce reduce broadcast allgather reducescatter alltoall gather scatter scan exscan barrier"
 ).split()
-# Ranks that are not neighbours need no cable until something goes over it.
+# In these collectives every rank uses the cable to every other.
 ALL_TALK = ["allreduce", "allgather", "alltoall", "barrier"]
 REMOTE_ERROR = 6
 
 
 def begun(options, size, collective, hosts=None, settings=(), own=None):
-    """A world in which all ranks have worked."""
+    """Returns a world whose ranks have completed their first call."""
     command = [options.program("rank"), collective, random.choice([2, 1000, 100_000])]
     world = World(size, command, hosts, settings, own)
     try:
@@ -34,7 +34,7 @@ def begun(options, size, collective, hosts=None, settings=(), own=None):
 
 
 def errors(world, ranks, began, culprits):
-    """Times in ms from the fault to the error of each of these ranks, which must name a culprit."""
+    """Returns the ms from the fault to the error of each rank. Each error must name a culprit."""
     times = []
     for rank, line in world.lines(ranks).items():
         moment, code, text = line.split(" ", 2)
@@ -57,8 +57,8 @@ def end(options, size, collective, victim, hosts=None, how=signal.SIGKILL, setti
 
 
 def pause(options, collective, seconds, stopped, hosts=None, own=None):
-    """Ranks that stand still for a time are lost by nobody, and lose nobody: no error, until one of the
-    others, or any if there are none, is killed. How many ranks had another error."""
+    """Stops ranks for a time, which must cause no error on any rank; then kills one of the others,
+    or any rank if there are none. Returns how many ranks had another error than that death."""
     victim = random.choice([rank for rank in range(4) if rank not in stopped] or range(4))
     with begun(options, 4, collective, hosts, own=own) as world:
         processes = [world.process_of(rank) for rank in range(4)]
@@ -67,20 +67,21 @@ def pause(options, collective, seconds, stopped, hosts=None, own=None):
                 os.kill(processes[rank], how)
             time.sleep(seconds if how == signal.SIGSTOP else 0.5)
         began = time.monotonic_ns()
-        with contextlib.suppress(ProcessLookupError):  # one that has ended is counted
+        with contextlib.suppress(ProcessLookupError):  # its early end is counted below
             os.kill(processes[victim], signal.SIGKILL)
         lost = 0
         for rank, line in world.lines([rank for rank in range(4) if rank != victim]).items():
             moment, _, text = line.split(" ", 2)
             if int(moment) < began or f"rank {victim} " not in text:
                 lost += 1
-                print(f"  {collective}, ranks {list(stopped)} stood still: rank {rank}: {text}", flush=True)
+                case = f"{collective}, ranks {list(stopped)} stood still"
+                print(f"  {case}: rank {rank}: {text}", flush=True)
         return [lost]
 
 
 def cut(options, hosts, one, other, worlds):
-    """The cable between two of four hosts, seen by several worlds at once. Each of the two ranks may
-    blame the other."""
+    """Cuts the cable between two of four hosts under several worlds at once. Either of the two
+    ranks may be named."""
     running = []
     try:
         for _ in range(worlds):
@@ -98,7 +99,7 @@ def cut(options, hosts, one, other, worlds):
 
 
 def cells(options, size, quick):
-    """Every collective, every victim; and again until there are enough."""
+    """Every collective with every victim, repeated until there are enough tries."""
     once = list(itertools.product(COLLECTIVES, range(size)))
     random.shuffle(once)
     return itertools.islice(itertools.cycle(once), options.tries(max(100, len(once)), quick))
@@ -110,7 +111,7 @@ def kills(options, size):
 
 
 def kills_between_hosts(options):
-    """New hosts each time: one that has just refused packets of another says so only once a second."""
+    """Kills with new hosts each time, because a host limits its ICMP errors to one per second."""
     for collective, victim in cells(options, 4, quick=4):
         with Hosts(4) as hosts:
             yield end(options, 4, collective, victim, hosts)
@@ -131,12 +132,12 @@ def pauses(options):
 
 
 def patience(options, ms):
-    """NEXAR_PEER_TIMEOUT_MS of a rank; a quick run has no time for the usual one."""
+    """The setting NEXAR_PEER_TIMEOUT_MS of a rank, halved in a quick run."""
     return {"NEXAR_PEER_TIMEOUT_MS": str(options.tries(ms, quick=ms // 2))}
 
 
 def pauses_of_all(options, seconds, on_hosts):
-    """All ranks stand still together, as on a machine that is suspended."""
+    """Stops all ranks together, as a suspended machine does."""
     own = [patience(options, 5000)] * 4
 
     def case():
@@ -149,7 +150,7 @@ def pauses_of_all(options, seconds, on_hosts):
 
 
 def starved_observers(options, seconds):
-    """A rank that does not run for longer than its own patience, but not for longer than the others'."""
+    """Stops a rank for longer than its own peer timeout, but not longer than the others'."""
 
     def case():
         observer = random.randrange(4)

@@ -12,7 +12,7 @@ enum { FEW = 5, MANY = 60001 };
 enum difference {
   KIND,
   OPPOSITE_KIND,
-  SPLIT, /* by the others */
+  SPLIT, /* the others split the communicator */
   ORDER,
   DATATYPE,
   OP,
@@ -25,7 +25,7 @@ enum difference {
 static const char *const difference_names[] = {
     "kind", "opposite kind", "split", "order", "datatype", "op", "root", "count", "count of 0"};
 
-/* Another call that moves few elements along the same paths; GATHER_V and SCATTER_V have none. */
+/* Another call that moves few elements along the same paths. GATHER_V and SCATTER_V have none. */
 static const enum function alike[FUNCTIONS] = {
     [ALL_REDUCE] = BARRIER,
     [REDUCE] = GATHER,
@@ -47,6 +47,7 @@ static const enum function alike[FUNCTIONS] = {
     [BARRIER] = ALL_REDUCE,
 };
 
+/* One combination of the table of tries. */
 struct cell {
   enum difference difference;
   enum function function;
@@ -74,8 +75,8 @@ static bool exists(struct cell cell) {
   }
 }
 
-/* The two calls move data along the same paths. */
-/* ALL_TO_ALL_V takes the network where ALL_TO_ALL takes shared memory: their data does not meet. */
+/* Whether the two calls move data along the same paths, so that it meets. ALL_TO_ALL_V uses the
+   network where ALL_TO_ALL uses shared memory. */
 static inline bool meets(struct cell cell) {
   switch (cell.difference) {
     case KIND:
@@ -136,7 +137,7 @@ static void calls_of(struct cell cell, bool is_odd, const void *send, void *recv
   if (cell.difference == ORDER) sequence[1] = calls[!is_odd];
 }
 
-/* Makes these calls, and then a barrier, until one fails. `completed` counts those that did not. */
+/* Makes these calls and then a barrier, until one fails. `completed`: the calls that succeeded. */
 static nexarResult_t disagree(struct cell cell, bool is_odd, const struct call sequence[2],
                               int *completed) {
   nexarComm_t comm = sequence[0].comm, part = NULL;

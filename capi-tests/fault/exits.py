@@ -1,6 +1,6 @@
-"""Ranks that print their error and exit at once, as programs do: what the others say then.
+"""Ranks that print their error and exit at once, as programs do.
 
-A rank that exits after an error is no culprit. The text of every rank names the one that began it.
+Every rank's error must name the rank that caused the fault, not one that exited because of it.
 """
 
 import collections
@@ -27,15 +27,15 @@ DIFFERENCES = (
     "count",
     "count of 0",
 )
-# Worlds side by side, by their number of ranks: most of them wait for a moment, or for hosts to be made.
+# Worlds side by side, by number of ranks: most of them wait, also for hosts to be created.
 AT_ONCE = {2: 4, 4: 2, 8: 1}
 AT_ONCE_ON_HOSTS = {2: 4, 4: 4, 8: 2}
-# Before the reason: the function, and of a call that was under way the rank's own place.
-PLACE = re.compile(r"nexar\w+: (rank \d+, .+? #\d+: )?")
+# Precedes the reason in an error text: the function, and the rank's position if a call was running.
+POSITION = re.compile(r"nexar\w+: (rank \d+, .+? #\d+: )?")
 
 
 def blames(fault, culprit, code, text):
-    """Whether it is the true story."""
+    """Whether the error names the culprit and the fault."""
     if fault in DIFFERENCES:
         return code == INVALID_USAGE and names_both_calls(text, str(culprit))
     named = re.match(r"rank (\d+) (.+)", text)
@@ -45,7 +45,7 @@ def blames(fault, culprit, code, text):
 
 
 def wrong_blames(options, size, fault, hosts=None):
-    """Texts of ranks that blame somebody else or something else."""
+    """Returns the error texts that name another rank or another fault."""
     culprit, how = random.randrange(size), random.choice(["abort", "exit"])
     command = [options.program("quit"), fault, random.randrange(1 << 20), culprit, how]
     with World(size, command, hosts) as world:
@@ -56,18 +56,18 @@ def wrong_blames(options, size, fault, hosts=None):
             time.sleep(random.uniform(0, 0.02))  # anywhere inside a call
             os.kill(world.process_of(culprit), signal.SIGKILL)
         silent = [culprit] if fault in ("kill", "abort") else []
-        told = [rank for rank in range(size) if rank not in silent]
+        reporting = [rank for rank in range(size) if rank not in silent]
         wrong = []
-        for rank, line in world.lines(told).items():
+        for rank, line in world.lines(reporting).items():
             _, code, called, text = line.split("|", 3)
-            if not blames(fault, culprit, int(code), PLACE.sub("", text, count=1)):
+            if not blames(fault, culprit, int(code), POSITION.sub("", text, count=1)):
                 done = f"{fault} by rank {culprit} of {size}, {called}, {how}"
                 wrong.append(f"{done}: rank {rank} says {code} {text}")
         return wrong
 
 
 class Tally:
-    """The wrong blames of a row. The first few are shown: a row has room for their number alone."""
+    """The wrong blames of a row. Prints the first few; the row has only their number."""
 
     shown_most = 3
 
@@ -87,14 +87,14 @@ class Tally:
 
 
 def tries(options, size, faults, on_hosts):
-    """A hundred of each fault, or a few in all."""
+    """A hundred tries of each fault, or a few in all."""
     count = options.repeat(100 * len(faults), quick=2)
-    # Any number of tries has all faults alike.
+    # Tries are spread evenly over the faults.
     drawn = list(itertools.islice(itertools.cycle(faults), count))
     tally = Tally()
 
     def batch(mine):
-        """Hosts are made once for several worlds."""
+        """Runs tries one after another, on the same hosts."""
         if not on_hosts:
             return [(fault, wrong_blames(options, size, fault)) for fault in mine]
         with Hosts(size) as hosts:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Does to ranks what the world does, and prints how long the others took to know it.
+"""Injects faults into ranks and prints how long the other ranks took to report them.
 
     fault.py PROGRAMS [--over WAY] [--hostile PROGRAM] [--quick] [--repetitions N] [--page FILE]
              [--seed N] [WORDS]
 
-PROGRAMS is the directory of what is built from capi-tests. One row for each kind of fault: how often
-it was tried, the median, the 99th percentile and the longest of the times from the fault to the error of
-each rank, and the bound. WORDS choose the rows whose name has one of them. The exit code is 1 if a rank
-blamed another, got anything but its error, or never got it; and if a bound was missed, in a quick run one
-of a count.
+PROGRAMS is the build directory of capi-tests. Prints one row for each kind of fault: the tries, the
+median, the 99th percentile and the maximum of the times from the fault to the error of each rank,
+and the bound. WORDS choose the rows whose name has one of them. The exit code is 1 if a rank named
+another culprit, got another error or none; and if a bound was missed, in a quick run only one of a
+count.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Options(argparse.Namespace):
         return quick if self.quick else full
 
     def repeat(self, full, quick):
-        """As `tries`, where a number of the command line may say otherwise."""
+        """As `tries`, unless --repetitions is given."""
         return self.repetitions or self.tries(full, quick)
 
 
@@ -46,11 +46,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=Path)
     parser.add_argument("only", nargs="*", metavar="WORDS", help="rows whose name has one of these")
-    parser.add_argument("--over", choices=WAYS, default=World.over, help="what joins the ranks")
+    parser.add_argument("--over", choices=WAYS, default=World.over, help="transport of the ranks")
     parser.add_argument("--hostile", type=Path, help="the program of tests/hostile")
     parser.add_argument("--quick", action="store_true", help="a few of each kind")
-    parser.add_argument("--repetitions", type=int, metavar="N", help="tries of a row that takes a number")
-    parser.add_argument("--page", type=Path, help="file in which the table stands, to be renewed")
+    parser.add_argument(
+        "--repetitions", type=int, metavar="N", help="tries of a row that takes a number"
+    )
+    parser.add_argument("--page", type=Path, help="file whose table is replaced")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_intermixed_args(namespace=Options())
     random.seed(options.seed)

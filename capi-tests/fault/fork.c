@@ -3,8 +3,8 @@
  *
  *     fork TRIES
  *
- * The child is refused every call and may send nothing: the kernel kills it if it tries. Then it ends,
- * and all ranks go on. A rank prints one line for each try: how many things went wrong.
+ * In the child every call must fail, and the kernel kills the child if it sends. Then the child
+ * ends, and all ranks go on. A rank prints one line for each try: the number of failed checks.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -21,7 +21,7 @@ enum { COUNT = 1000 };
 static int rank, size;
 static nexarComm_t world;
 
-/* From now on who sends to a socket is killed. */
+/* From now on the kernel kills this process if it sends to a socket. */
 static bool forbid_to_send(void) {
 #define FIELD(field) \
   BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, field))
@@ -35,7 +35,7 @@ static bool forbid_to_send(void) {
       KILL_IF(__NR_sendmmsg),
       KILL_IF(__NR_writev),
       KILL_IF(__NR_io_uring_setup),
-      /* Words of a failed check may be written. */
+      /* The output of a failed check may be written. */
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_write, 0, 3),
       FIELD(args[0]),
       BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, STDERR_FILENO, 0, 1),
@@ -47,7 +47,7 @@ static bool forbid_to_send(void) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-/* How it ended. */
+/* Runs the function in a child that must not send. Returns the wait status. */
 static int in_a_child(void (*function)(void), void (*leave)(int)) {
   fflush(stdout); /* or the child prints it once more */
   pid_t child = fork();

@@ -1,10 +1,10 @@
 /*
- * Every function that takes a handle gets TRIES numbers that are none:
+ * Passes TRIES invalid handles to every function that takes a handle:
  *
  *     handles TRIES
  *
- * One half are drawn at random, the others were handles of communicators, streams and registrations.
- * Prints for each function how often it returned anything but nexarInvalidArgument.
+ * One half are random numbers, the others stale handles of communicators, streams and
+ * registrations. Prints for each function how often it did not return nexarInvalidArgument.
  */
 #include "support/handles.h"
 

@@ -1,4 +1,5 @@
-"""Strangers, liars, malicious members and bad networks: cases of tests/hostile, which prints their rows."""
+"""Strangers, malicious members and bad networks: cases of tests/hostile, which prints their
+rows."""
 
 import os
 import subprocess
@@ -12,7 +13,7 @@ class Skipped(Exception):
     """The case cannot be tried on this system."""
 
 
-# Cases by words of their names, and how the names of their rows begin.
+# Cases, and the beginnings of the names of their rows.
 CASES = {
     "strangers_in_bulk": ["strangers with a key of their own"],
     "false_roots": ["false roots"],
@@ -33,19 +34,20 @@ CASES = {
     "an_ordinary_user_shares_memory": ["ranks of an ordinary user"],
     "ranks_of_different_users": ["ranks of different users"],
 }
-# Cases that make a network of their own.
+# Cases that create a network.
 FOR_ROOT = {"handshakes_of_many_addresses"}
 
 
 def run(options, case):
-    """The rows of a case: name, tries, bound, unit, values."""
+    """Yields the rows of a case: name, tries, bound, unit, values."""
     settings = {"HOSTILE_ROWS": "1", "HOSTILE_TIMES": "1", "HOSTILE_SEED": str(options.seed)}
     if not options.quick:
         settings["HOSTILE_FULL"] = "1"
     command = [options.hostile, case]
     environment = {**os.environ, **settings}
     ran = subprocess.run(command, env=environment, timeout=DEADLINE, capture_output=True, text=True)
-    rows = [line.split("\t")[1:] for line in ran.stdout.splitlines() if line.strip().startswith("row\t")]
+    lines = (line for line in ran.stdout.splitlines() if line.strip().startswith("row\t"))
+    rows = [line.split("\t")[1:] for line in lines]
     for name, tries, bound, unit, values in rows:
         yield name, int(tries), float(bound), unit, [float(value) for value in values.split()]
     if ran.returncode == 0 and "skipped: " in ran.stdout:

@@ -1,8 +1,8 @@
 /*
- * A rank that joins as its environment says and prints one line: the time in nanoseconds of
- * CLOCK_MONOTONIC, the code and the text of its error, or of the all-reduce that shows that it is in.
- * It stays until it is killed, because others may still have to learn from it why there will be no
- * communicator; or for two minutes.
+ * A rank that joins by nexarCommInitFromEnv and prints one line: the time in nanoseconds of
+ * CLOCK_MONOTONIC, and the code and text of its error or of its first all-reduce. Then it waits to
+ * be killed, for two minutes at most, because other ranks may still learn from it why the join
+ * failed.
  */
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-"""Ranks that are missing, there twice, of another world or strangers while the others find each other."""
+"""Ranks that are missing, duplicate, of another world or strangers while the others join."""
 
 import random
 import time
@@ -11,8 +11,8 @@ IS_IN = (0, ["is in"])
 
 
 def ends(world, wanted, processes=None):
-    """The moments at which processes have ended their join, each with the code and the words that are
-    wanted."""
+    """Returns the times at which the processes' joins ended. Each must have the wanted code and
+    words."""
     code, words = wanted
     moments = []
     for process, line in world.lines(processes).items():
@@ -24,7 +24,8 @@ def ends(world, wanted, processes=None):
 
 
 def refused(options, wanted, own, settings=()):
-    """Lets processes join, each with its own settings, all in vain. Times in ms since their start."""
+    """Lets processes join, each with its own settings; all must fail. Returns the ms since the
+    start."""
     began = time.monotonic_ns()
     with World(len(own), [options.program("join")], settings=settings, own=own) as world:
         return [(moment - began) / 1e6 for moment in ends(world, wanted)]
@@ -35,12 +36,12 @@ def numbered(ranks, size):
 
 
 def patience_ms(options):
-    """In a quick run the machine may be busy, and those that do come are to be there in time."""
+    """The timeout of a join: longer in a quick run, which may share a busy machine."""
     return options.tries(1000, quick=5000)
 
 
 def missing(options):
-    # Rank 0 is where the others meet.
+    # Without rank 0 the others have no rendezvous.
     absent = random.randrange(1, 4)
     own = numbered([rank for rank in range(4) if rank != absent], 4)
     settings = {"NEXAR_INIT_TIMEOUT_MS": str(patience_ms(options))}
@@ -49,7 +50,7 @@ def missing(options):
 
 
 def duplicate(options):
-    # A second rank 0 could not listen where the first one does.
+    # A second rank 0 could not listen at the same address.
     twice = random.randrange(1, 4)
     own = numbered([0, 1, 2, 3, twice], 5)
     return refused(options, (INVALID_USAGE, [f"rank {twice} joined twice"]), own)
@@ -63,7 +64,7 @@ def different_size(options):
 
 
 def wrong_secret(options):
-    """A stranger takes the place of the rank that three others wait for, until it comes."""
+    """A stranger joins as the rank that three others wait for; then the right rank joins."""
     command, place = [options.program("join")], random.randrange(1, 4)
     waiting = [rank for rank in range(4) if rank != place]
     secret = {"NEXAR_COMM_SECRET": "the secret of another job"}

@@ -1,15 +1,16 @@
 /*
- * One rank of four, another each time, ends its communicator while the others are inside calls:
+ * One rank of four, in turn, ends its communicator while the others are inside calls:
  *
  *     leave HOW TRIES
  *
- * HOW is abort: by another thread, while the rank is inside a call itself; abort_queued: while calls are
- * queued on its stream; abort_init: while the communicator is being made; destroy: while the others wait
- * for it; destroy_queued: all ranks destroy it with calls queued on streams.
+ * HOW is abort: by another thread, while the rank is inside a call itself; abort_queued: while
+ * calls are queued on its stream; abort_init: while the communicator is being created; destroy:
+ * while the others wait for the rank; destroy_queued: all ranks destroy it with calls queued on
+ * streams.
  *
- * A rank prints one line for each try, with "|" between its parts: the rank that ends it, the moment
- * from which time counts or 0 if this rank does not know it, when the calls of this rank had ended, in
- * nanoseconds of CLOCK_MONOTONIC, their code and its text.
+ * A rank prints one line for each try, with "|" between its fields: the rank that leaves, the start
+ * time or 0 if this rank does not know it, the end time of this rank's calls, both in nanoseconds
+ * of CLOCK_MONOTONIC, their code and its text.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -19,7 +20,7 @@
 
 enum { RANKS = 4, QUEUED = 8, COUNT = 1000 };
 
-/* Calls that every rank must wait in until all have come. */
+/* Calls in which every rank waits for all others. */
 static const enum function waiting_calls[] = {
     ALL_REDUCE,   ALL_GATHER,       REDUCE_SCATTER, ALL_REDUCE_BUCKETED, ALL_TO_ALL,
     ALL_GATHER_V, REDUCE_SCATTER_V, ALL_TO_ALL_V,   BARRIER};
@@ -28,7 +29,7 @@ struct try {
   enum function function;
   nexarComm_t comm;
   nexarUniqueId id;
-  int leaver, late; /* late: the rank whose absence keeps the others inside their calls */
+  int leaver, late; /* late: the rank that makes no call, so that the others stay in theirs */
   nexarStream_t stream;
   atomic_bool about_to_call;
   nexarResult_t result;
@@ -59,7 +60,7 @@ static void queue_calls(struct try *try) {
   for (int i = 0; i < QUEUED; i++) CHECK_CODE(nexarSuccess, make_call(call_number(try, i)));
 }
 
-/* For the late rank, so that it too is inside a call that nobody answers. */
+/* For the late rank, so that it too is inside a call that cannot complete. */
 static void receive(struct try *try) {
   note(try, nexarRecv(received, 1, nexarInt32, try->leaver, try->comm, NULL));
 }
@@ -81,7 +82,7 @@ static void queue_and_destroy(struct try *try) {
     for (int i = 0; i < COUNT; i++) CHECK_EQ(RANKS * (i + 1), received[number][i]);
 }
 
-/* One that was aborted while it was made may be given out, but does not work. */
+/* The initialization of an aborted communicator may succeed, but not a call on it. */
 static void join(struct try *try) {
   nexarResult_t result = nexarCommInitRank(&try->comm, RANKS, try->id, rank);
   if (result == nexarSuccess) result = nexarBarrier(try->comm, NULL);
@@ -102,7 +103,7 @@ static void *run(void *arg) {
   return NULL;
 }
 
-/* Begins it in another thread. All ranks do so, and then meet, by when it is inside. */
+/* Starts the action in another thread. It is inside its call after the barrier of all ranks. */
 static pthread_t begin(struct in_thread *self) {
   pthread_t thread;
   CHECK_EQ(0, pthread_create(&thread, NULL, run, self));
@@ -158,7 +159,7 @@ static void abort_while_made(struct try *try) {
     CHECK_EQ(0, pthread_join(thread, NULL));
   }
   if (rank != try->leaver) CHECK_CODE(nexarSuccess, nexarCommDestroy(try->comm));
-  /* Others hear of an abort from the process that made it: it must not end before they have. */
+  /* Peers learn of an abort from the aborting process, which must not exit before they have. */
   meet();
 }
 

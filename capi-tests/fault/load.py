@@ -1,4 +1,4 @@
-"""Ranks that work while others use the processors: no error, however long a call takes."""
+"""Ranks that run beside busy processes: no error, however long a call takes."""
 
 import os
 import re
@@ -13,7 +13,7 @@ LATE = 120  # seconds that ranks may take beyond their time
 
 
 def under_load(options, seconds, longest):
-    """Errors of each rank; adds their longest calls in ms to a list."""
+    """Yields the number of errors of each rank. Appends the ms of its longest call to `longest`."""
     load = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2 * os.cpu_count())]
     try:
         with World(RANKS, [options.program("steady"), seconds]) as world:

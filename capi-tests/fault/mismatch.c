@@ -3,11 +3,11 @@
  *
  *     mismatch MEETING STEP
  *
- * With MEETING 1 the two calls move data along the same paths, so that it meets; with 0 ranks may only
- * wait for each other. Every STEP-th case is made, each on a communicator of its own. A rank prints one
- * line for each, with "|" between its parts: the case, which rank was odd, when this rank began the call
- * and when it or a later one failed, in nanoseconds of CLOCK_MONOTONIC, the code, whether memory is as it
- * must be, and the text.
+ * With MEETING 1 the two calls move data along the same paths, so that it meets; with 0 ranks may
+ * only wait for each other. Every STEP-th case is tried, each on its own communicator. A rank
+ * prints one line for each, with "|" between its fields: the case, the odd rank, when this rank
+ * began the call and when it or a later one failed, in nanoseconds of CLOCK_MONOTONIC, the code,
+ * whether memory outside the receive buffer is unchanged, and the text.
  */
 #include "differences.h"
 #include "clock.h"
@@ -18,7 +18,7 @@ static int rank;
 static nexarComm_t world;
 static unsigned char sent[MOST_ELEMENTS * 4], send[MOST_ELEMENTS * 4], recv[MOST_ELEMENTS * 4];
 
-/* How much of recv the call may write. */
+/* The bytes of `recv` that the call may write. */
 static size_t bytes_received(struct call call) {
   enum function f = call.function;
   bool to_the_root = f == REDUCE || f == GATHER || f == GATHER_V;

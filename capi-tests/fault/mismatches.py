@@ -6,7 +6,7 @@ from world import Failed, World
 
 INVALID_USAGE = 5
 TWO_CALLS = re.compile(r"ranks disagree on call #\d: rank (\d) called (.+), rank (\d) called (.+)")
-# Where blocks may differ, what one rank sends is not what the other expects.
+# For blocks of different lengths: a rank sends another length than its receiver expects.
 TWO_LENGTHS = re.compile(
     r"ranks disagree on call #\d, .+: rank (\d) sends (\d+) bytes to rank (\d), which expects (\d+)"
 )
@@ -21,7 +21,8 @@ def names_both_calls(text, odd):
 
 
 def cases(options, meeting):
-    """For each case the time of each rank since the last of them came, and how many texts there were."""
+    """Yields for each case the ms of each rank since the last rank's call, and the number of
+    texts."""
     step = options.tries(1, quick=12)
     with World(4, [options.program("mismatch"), meeting, step]) as world:
         for of_ranks in zip(*world.outputs(seconds=240), strict=True):
@@ -35,12 +36,12 @@ def cases(options, meeting):
                 moments.append((int(began), int(failed)))
                 texts.add(text)
             last = max(began for began, _ in moments)
-            # Others may have met before the last one came.
+            # The mismatch may be detected before the last rank's call.
             yield [max(0, failed - last) / 1e6 for _, failed in moments], len(texts)
 
 
 def add_rows(table, options):
-    """Two rows of times, and one about the texts of both."""
+    """Adds two rows of times, and one about the texts of both."""
     other_texts = []
 
     def times(meeting):

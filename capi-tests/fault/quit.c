@@ -1,17 +1,17 @@
 /*
- * A rank that handles an error as programs do. It prints the error, aborts and exits at once; it waits
- * for no other rank:
+ * A rank that handles an error as programs do: it prints the error, aborts and exits at once,
+ * without waiting for other ranks:
  *
  *     quit FAULT NUMBER RANK HOW
  *
- * FAULT "kill": every rank calls one collective over and over until it fails. "abort": the same, but
- * RANK aborts after some calls and exits. The name of a difference: RANK makes another call than the
- * others. NUMBER chooses the collective and its length. With HOW "abort" a rank calls nexarCommAbort
- * before it exits, with "exit" it does not.
+ * FAULT "kill": every rank calls one collective over and over until it fails. "abort": the same,
+ * but RANK aborts after some calls and exits. The name of a difference: RANK makes another call
+ * than the others. NUMBER chooses the collective and its length. With HOW "abort" a rank calls
+ * nexarCommAbort before it exits, with "exit" it does not.
  *
- * Prints one line, with "|" between its parts: the time of the failure in nanoseconds of
- * CLOCK_MONOTONIC, its code, what was called and the text. With "kill" the line "ready" comes before,
- * once all ranks have worked.
+ * Prints one line, with "|" between its fields: the time of the failure in nanoseconds of
+ * CLOCK_MONOTONIC, its code, the call and the text. With "kill" it prints "ready" first, after a
+ * barrier.
  */
 #include "differences.h"
 #include "clock.h"
@@ -35,7 +35,7 @@ static void leave(void) {
   _exit(0);
 }
 
-/* The case of that number, of those that there are. */
+/* The case of that number among the existing ones. */
 static struct cell choose(enum difference difference, long number, int odd) {
   static const size_t counts[] = {FEW, MANY};
   struct cell cell = {.difference = difference, .odd = odd};

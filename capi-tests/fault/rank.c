@@ -3,8 +3,9 @@
  *
  *     rank COLLECTIVE COUNT
  *
- * Prints "ready" once it has worked, and in the end one line: the time of the failure in nanoseconds of
- * CLOCK_MONOTONIC, its code and its text. What it received before is checked.
+ * Prints "ready" after its first call, and at the end one line: the time of the failure in
+ * nanoseconds of CLOCK_MONOTONIC, its code and its text. Every result before the failure is
+ * checked.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ int main(int argc, char **argv) {
       printf("%lld -1 wrong numbers in turn %ld\n", now_ns(), turn);
       return 1;
     }
-    /* Ranks that only send are ahead of others: all have worked when all are at the same point. */
+    /* Ranks that only send may be ahead: after the barrier all have completed their first call. */
     if (turn == 0) {
       if ((result = nexarBarrier(comm, NULL)) != nexarSuccess) return end(result);
       printf("ready\n");

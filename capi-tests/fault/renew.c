@@ -1,11 +1,11 @@
 /*
- * Makes a communicator, works with it and destroys it, over and over:
+ * Creates a communicator, uses and destroys it, over and over:
  *
  *     renew WARM_UPS TRIES
  *
- * Prints by how much the tries have made this process grow: files, threads, KiB of memory. They are
- * made three times and the least growth counts: a leak shows each time, while the most that has ever
- * been in use at once, which the allocator keeps, grows only now and then.
+ * Prints the growth of this process by the tries: files, threads, KiB of memory. The tries are
+ * repeated three times and the least growth counts: a leak grows each time, while the allocator's
+ * high-water mark grows only now and then.
  */
 #include <dirent.h>
 
@@ -45,7 +45,8 @@ static void renew(int rank, int n, int times) {
   }
 }
 
-/* The links of the last one end in the background. All ranks look until all are as at first. */
+/* The last communicator closes its links in the background: waits until all ranks are as at
+   first. */
 static struct size measure_settled(struct size at_first) {
   long long deadline = now_ns() + 5000000000LL;
   for (;;) {

@@ -1,7 +1,7 @@
-"""Random programs for half an hour over links that get better and worse, every result checked.
+"""Random programs for half an hour over links of changing quality, every result checked.
 
-Between each two ranks stands a relay that loses, doubles, reorders, changes and delays datagrams. What is
-measured is how much the memory of each rank has grown since it was warm.
+A relay between each two ranks drops, duplicates, reorders, corrupts and delays datagrams. The row
+is the growth of each rank's memory after the warm-up.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ def resident_kib(process):
 
 
 def samples(world, seconds):
-    """Memory of each rank once a second, until the ranks have ended."""
+    """Returns the memory of each rank, sampled every second until the ranks have ended."""
     began, seen = time.monotonic(), [[] for _ in range(RANKS)]
     while any(rank.poll() is None for rank in world.ranks):
         if time.monotonic() - began > seconds + LATE:
@@ -37,8 +37,8 @@ def samples(world, seconds):
 
 
 def grown(memory, warm_up):
-    """Between the first fifth of the time after the warm-up and the last one: programs come and go, so
-    memory goes up and down."""
+    """Returns the growth from the first to the last fifth after the warm-up. Medians, because
+    memory varies with the communicators in use."""
     warm = [kib for moment, kib in memory if moment >= warm_up]
     part = max(1, len(warm) // 5)
     return median(warm[-part:]) - median(warm[:part])
@@ -73,7 +73,7 @@ def soak(options, seconds):
         relayed = relay.stdout.readline().strip()
         print(relayed, flush=True)
         if not int(relayed.split()[0]):
-            raise Failed("the relay was not on the way")
+            raise Failed("the relay has relayed nothing")
         warm_up = min(WARM_UP, seconds / 3)
         yield [max(0, grown(rank, warm_up)) for rank in memory]
     finally:

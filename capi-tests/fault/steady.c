@@ -3,8 +3,8 @@
  *
  *     steady SECONDS
  *
- * Prints one line: how many calls it made and how many milliseconds the longest of them took, or what
- * went wrong. Every result is checked.
+ * Prints one line: the number of calls and the milliseconds of the longest one, or an error. Every
+ * result is checked.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,16 +38,18 @@ static void expect(size_t count, int first, int step) {
     if (received[i] != first + step * (int)(i / count)) end("a wrong result");
 }
 
-/* Rank r sends r + 1 everywhere. */
+/* One call of four collectives. Every element of rank r is r + 1. */
 static void one_of_each(size_t count) {
   long long began = now_ns();
-  ended(nexarAllReduce(sent, received, count * (size_t)size, nexarInt32, nexarSum, comm, NULL), began);
+  ended(nexarAllReduce(sent, received, count * (size_t)size, nexarInt32, nexarSum, comm, NULL),
+        began);
   expect(count, size * (size + 1) / 2, 0);
   began = now_ns();
   ended(nexarAllToAll(sent, received, count, nexarInt32, comm, NULL), began);
   expect(count, 1, 1);
   began = now_ns();
-  ended(nexarBroadcast(sent, received, count * (size_t)size, nexarInt32, size - 1, comm, NULL), began);
+  ended(nexarBroadcast(sent, received, count * (size_t)size, nexarInt32, size - 1, comm, NULL),
+        began);
   expect(count, size, 0);
   began = now_ns();
   ended(nexarAllGather(sent, received, count, nexarInt32, comm, NULL), began);

@@ -1,4 +1,4 @@
-"""A row for each kind of fault, printed as soon as it is known."""
+"""The table: a row for each kind of fault, printed as soon as it is measured."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from world import Failed, World
 # Around the table on a page.
 BEGIN, END = "<!-- by make fault -->", "<!-- end -->"
 LINE = "|---|---|---|---|---|---|---|"
-# What a few tries say nothing about. Every other unit is a count.
+# Units whose bounds need many tries. Every other unit is a count.
 NEEDS_MANY_TRIES = {"ms", "KiB", "files", "threads"}
 
 
@@ -24,7 +24,7 @@ def percentile(values, share):
 
 
 def together(most, cases):
-    """Calls functions, several at a time: for cases in which nearly all wait."""
+    """Yields the results of functions, `most` at a time: for cases that mostly wait."""
     with ThreadPoolExecutor(most) as pool:
         running = [pool.submit(case) for case in cases]
         for case in running:
@@ -38,20 +38,23 @@ class Table:
         self.rows = []
 
     def with_way(self, name):
-        """What joins the ranks, unless it is memory, as it is if nobody says otherwise."""
-        return name if self.options.over == World.over_by_default else f"{name}, over {self.options.over}"
+        """The name of a row, with the transport unless it is the default."""
+        over = self.options.over
+        return name if over == World.over_by_default else f"{name}, over {over}"
 
     def say(self, row):
         print(row, flush=True)
         self.rows.append(row)
 
     def put_into(self, page):
-        """Renews the table that stands there, or some rows of one that was measured on the same day and
+        """Replaces the table of a page, or only the measured rows if it is of the same day and
         machine."""
         before, rest = page.read_text().split(BEGIN)
         table, after = rest.split(END)
         head, _, old = table.strip("\n").partition(LINE)
-        rows = {name_of(row): row for row in old.strip("\n").split("\n") if row} if head == self.head() else {}
+        rows = {}
+        if head == self.head():
+            rows = {name_of(row): row for row in old.strip("\n").split("\n") if row}
         rows.update((name_of(row), row) for row in self.rows)
         table = "\n".join(rows.values())
         page.write_text(f"{before}{BEGIN}\n{self.head()}{LINE}\n{table}\n{END}{after}")
@@ -60,7 +63,8 @@ class Table:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
         system = platform.release().split("-")[0]
         return (
-            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {system}\n\n"
+            f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {memory:.0f} GiB, "
+            f"Linux {system}\n\n"
             "| fault | tried | p50 | p99 | max | bound | |\n"
         )
 
@@ -69,7 +73,7 @@ class Table:
 
     def fail(self, name, reason):
         self.all_held = False
-        # On one line of a table, however long it is.
+        # A row is one line.
         reason = " ".join(str(reason).split()).replace("|", "/")[:300]
         self.say(f"| {self.with_way(name)} | FAILED: {reason} |")
 
@@ -79,8 +83,8 @@ class Table:
             self.say(f"| {name} | skipped: {reason} |")
 
     def row(self, name, bound, cases, unit="ms"):
-        """`cases` gives the values of one try at a time. The 99th percentile of times, and everything that
-        is no time, must be within the bound; in a quick run counts alone."""
+        """Measures a row. `cases` yields the values of one try at a time. The 99th percentile of
+        times, and all other values, must be within the bound; in a quick run only counts must."""
         if not self.wants(name):
             return
         values, tried = [], 0
@@ -90,7 +94,7 @@ class Table:
                 tried += 1
         except Failed as reason:
             return self.fail(name, f"after {tried}: {reason}")
-        # What a broken rank says may surprise; it must not cost the other rows.
+        # Unexpected output of a broken rank must not prevent the other rows.
         except Exception as surprise:
             return self.fail(name, f"after {tried}: {type(surprise).__name__}: {surprise}")
         if not values:
@@ -98,6 +102,7 @@ class Table:
         worst = percentile(values, 0.99)
         held = (worst if unit == "ms" else max(values)) <= bound
         self.all_held &= held or (self.options.quick and unit in NEEDS_MANY_TRIES)
-        cells = [f"{value:.0f} {unit}" for value in (percentile(values, 0.5), worst, max(values), bound)]
+        numbers = (percentile(values, 0.5), worst, max(values), bound)
+        cells = [f"{number:.0f} {unit}" for number in numbers]
         name = self.with_way(name)
         self.say(f"| {name} | {tried} | {' | '.join(cells)} | {'held' if held else 'MISSED'} |")

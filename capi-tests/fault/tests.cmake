@@ -1,5 +1,4 @@
-# Ranks that die, stand still, are cut off, contradict each other or leave: a few of each kind. `make fault`
-# tries all.
+# Ranks that die, stop, are cut off, disagree or leave: a few of each kind. `make fault` tries all.
 
 foreach(name IN ITEMS rank mismatch quit join leave handles fork renew steady)
   nexar_program(fault ${name} fault/${name}.c)

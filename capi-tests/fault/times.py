@@ -1,4 +1,5 @@
-"""What tests promise of times. In `make test` they check no promise, because the machine may be busy."""
+"""The times that tests promise. `make test` does not check them, because the machine may be
+busy."""
 
 import os
 import re
@@ -9,12 +10,11 @@ from world import Failed
 PROGRAMS = (
     "api/limits",
     "process/signals",
-    "cuda/aborting",
-    "cuda/ending",
+    "cuda/abort",
+    "cuda/comm_end",
     "cuda/injection",
-    "cuda/waiting",
+    "cuda/blocking_calls",
 )
-
 
 # "ok name" or "FAILED name" of a C test, "test name ... ok (0.1 s)" of tests/hostile.
 OUTCOME = re.compile(r"(?:test \w+ \.\.\. )?(ok|FAILED) \S")
@@ -34,7 +34,7 @@ def failed_cases(program, **settings):
 
 def of_c_tests(options):
     for name in PROGRAMS:
-        memops = {"FAKECUDA_NO_MEMOPS": "1"} if name == "cuda/waiting" else {}
+        memops = {"FAKECUDA_NO_MEMOPS": "1"} if name == "cuda/blocking_calls" else {}
         yield failed_cases(options.programs / name, **memops)
 
 

@@ -1,4 +1,4 @@
-"""Ranks as processes, on this host or on hosts made of namespaces."""
+"""Ranks as processes, on this host or on hosts that are network namespaces."""
 
 import itertools
 import os
@@ -13,15 +13,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 DEADLINE = 100  # seconds for one case, after which it hangs
-TICK = 0.5  # seconds; a machine that stands still loses one tick, however long it stood
+TICK = 0.5  # seconds; the time in which a machine is suspended counts as one tick
 
 
 class Failed(Exception):
-    """Something happened that is no matter of time."""
+    """A try failed, other than by its time."""
 
 
 class Hosts:
-    """Hosts that are namespaces of network and processes, joined by a bridge. Needs root."""
+    """Hosts: namespaces of network and processes, connected by a bridge. Needs root."""
 
     made = itertools.count()
 
@@ -46,7 +46,7 @@ class Hosts:
         return ["ip", "netns", "exec", name, *inside]
 
     def cut(self, one, other, action="add"):
-        """The cable between two hosts; with "del" it is mended."""
+        """Cuts the cable between two hosts; with "del" repairs it."""
         for a, b in ((one, other), (other, one)):
             run("ip", "-n", self.names[a], "route", action, "blackhole", f"10.78.0.{b + 1}")
 
@@ -67,8 +67,8 @@ def run(*command, check=True):
     subprocess.run(command, check=check, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-# Another each time: a process of the case before may hold its port for a moment longer. And none that
-# the system hands out: a rank of a world that begins at the same moment may get it.
+# Never the same port twice, because a process of the case before may still hold its port; and no
+# ephemeral port, because the system may give it to a rank of another world at the same time.
 PORTS = itertools.count(random.randrange(12000, 28000))
 
 
@@ -78,7 +78,7 @@ def free_address(hosts=None):
     return f"127.0.0.1:{free_port()}"
 
 
-# A process that is being started holds a copy of every socket for a moment, and so its port.
+# A starting process holds a copy of every socket until its exec, and so its port.
 STARTING = threading.Lock()
 
 
@@ -93,7 +93,7 @@ def free_port():
                 continue
 
 
-# What the ranks of a case are joined by: memory, QUIC alone, or memory between every second one.
+# Transports of a case: shared memory, QUIC alone, or shared memory between every second rank.
 WAYS = {
     "memory": lambda rank: {},
     "QUIC": lambda rank: {"NEXAR_SHM_DISABLE": "1"},
@@ -102,8 +102,8 @@ WAYS = {
 
 
 class World:
-    """The ranks of one case: processes of one program with the same arguments. `own` has settings of
-    each process alone."""
+    """The ranks of one case: processes of one program with the same arguments. `own`: settings of
+    each process."""
 
     over_by_default = over = "memory"
 
@@ -129,7 +129,7 @@ class World:
                         **(own[rank] if own else {}),
                     },
                     stdout=subprocess.PIPE,
-                    # What makes the namespaces complains there about signals that nobody sent.
+                    # The tools that create namespaces print spurious messages about signals.
                     stderr=subprocess.DEVNULL if hosts else None,
                     start_new_session=True,
                     text=True,
@@ -137,7 +137,7 @@ class World:
             self.ranks.append(process)
 
     def lines(self, ranks=None, seconds=DEADLINE):
-        """The next line of each of these ranks, or of all."""
+        """Returns the next line of each of these ranks, or of all."""
         ranks = range(self.size) if ranks is None else ranks
         found, silent = {}, 0
         with selectors.DefaultSelector() as selector:
@@ -158,7 +158,7 @@ class World:
         return found
 
     def outputs(self, seconds=DEADLINE):
-        """All lines of each rank, when it has ended well."""
+        """Returns all lines of each rank after it has ended. Each must exit with 0."""
 
         def output(rank):
             process = self.ranks[rank]
@@ -174,7 +174,8 @@ class World:
             return list(pool.map(output, range(self.size)))
 
     def process_of(self, rank):
-        """The rank itself: in a namespace of processes it is a child of what was started."""
+        """Returns the id of the rank's process, which a PID namespace makes a descendant of
+        ours."""
         process = self.ranks[rank].pid
         while True:
             with open(f"/proc/{process}/task/{process}/children") as children:
