@@ -2,6 +2,8 @@
 
 #[path = "tidy/edges.rs"]
 mod edges;
+#[path = "tidy/licences.rs"]
+mod licences;
 #[path = "tidy/wording.rs"]
 mod wording;
 
