@@ -17,8 +17,8 @@ unexport MAKEFLAGS MFLAGS
 # Where rustup puts cargo; not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build demo check test lint test-rust test-c stress fuzz fault soak bench nccl-oracle strangers cuda-headers \
-	cuda-no-device valgrind asan install clean help
+.PHONY: build demo check test lint test-rust test-c fuzz-corpus portable stress fuzz fault soak bench nccl-oracle \
+	strangers cuda-headers cuda-no-device valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -40,8 +40,8 @@ check: build ## Run the quick checks of daily work: lints, Rust tests of one pro
 	CARGO_INCREMENTAL=0 cargo test --locked --lib --test simulated --test tidy
 	@ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS) -L '^(api|collective)$$'
 
-test: lint test-rust test-c ## Run every check
-	@echo "All green: format, lints, Rust tests, C tests and examples."
+test: lint test-rust fuzz-corpus test-c portable ## Run every check
+	@echo "All green: format, lints, documents, Rust tests, fuzz corpus, C tests and examples."
 
 # A workspace of its own, because its library has the name of ours.
 NEXAR_RS = --manifest-path standins/nexar-rs/Cargo.toml
@@ -54,6 +54,7 @@ lint: ## Check format and lints of the Rust code
 	cargo clippy --workspace --locked --all-targets -- -D warnings
 	cargo clippy --locked --lib -- -D warnings
 	cargo clippy $(NEXAR_RS_LOCKED) --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items --lib
 
 test-rust: ## Run the Rust tests
 	CARGO_INCREMENTAL=0 cargo test --workspace --locked
@@ -62,6 +63,33 @@ test-rust: ## Run the Rust tests
 test-c: build ## Run the C tests and the examples
 	@$(FIND) mpicc >/dev/null || echo "Without it the comparison with MPI is skipped."; \
 	ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS)
+
+# A workspace of its own, because the fuzzer needs a nightly compiler. The corpus needs none.
+fuzz-corpus: ## Execute every fuzz target on its corpus
+	@cd fuzz; for target in $$(basename -s .rs targets/*.rs); do \
+	  cargo run --quiet --locked --target-dir ../target/fuzz --bin $$target; \
+	done
+
+# The Rust version that Cargo.toml declares, on both processors. Nothing is linked, so any C compiler
+# does for ring.
+portable: export CC_aarch64_unknown_linux_gnu = gcc
+portable: export AR_aarch64_unknown_linux_gnu = ar
+portable: ## Compile with the declared Rust version, for x86-64 and aarch64 (skipped where rustup cannot get it)
+	@version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
+	targets="x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu"; \
+	if ! command -v rustup >/dev/null; then \
+	  echo "portable: skipped, because rustup is missing"; \
+	elif ! rustup --quiet toolchain install $$version --profile minimal --no-self-update; then \
+	  echo "portable: skipped, because Rust $$version cannot be downloaded"; \
+	else \
+	  for target in $$targets; do \
+	    if rustup --quiet target add --toolchain $$version $$target; then \
+	      rustup run $$version cargo check --locked --lib --target $$target --target-dir target/portable; \
+	    else \
+	      echo "portable: $$target skipped, because its Rust library cannot be downloaded"; \
+	    fi; \
+	  done; \
+	fi
 
 # Another seed every time; give the SEED that failed to see it again.
 SEED := $(shell date +%s)
