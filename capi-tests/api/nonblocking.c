@@ -42,11 +42,11 @@ static void create_and_poll(int rank, int n, nexarComm_t comm, void *arg) {
   if (rank != n - 1) {
     CHECK_EQ(nexarInProgress, state_of(created));
     CHECK_CODE(nexarInvalidArgument, nexarCommCount(created, &count));
-    CHECK_TEXT(nexarGetLastError(NULL), "nexarCommCount: comm is still being made");
+    CHECK_TEXT(nexarGetLastError(NULL), "nexarCommCount: comm is still being created");
     CHECK_CODE(nexarInvalidArgument, nexarBcast(&data, 1, nexarInt32, 0, created, NULL));
     CHECK_CODE(nexarInvalidArgument, nexarCommFinalize(created));
     CHECK_CODE(nexarInvalidArgument, nexarCommGetAsyncError(created, NULL));
-    CHECK_TEXT(nexarGetLastError(created), "still being made");
+    CHECK_TEXT(nexarGetLastError(created), "still being created");
     CHECK_EQ(77, count);
     CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
   }

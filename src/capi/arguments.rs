@@ -1,11 +1,11 @@
-//! C arguments, parsed once: below this file every value is valid by construction.
+//! Parses C arguments. Below this file every value is valid by construction.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use crate::blocks::Blocks;
-use crate::bootstrap::{MOST_RANKS, World};
+use crate::bootstrap::{MAX_RANKS, World};
 use crate::config::Config;
 use crate::dtype::DataType;
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ pub(super) fn dtype(code: DataTypeCode) -> Result<DataType> {
         .ok_or_else(|| Error::Argument(format!("datatype {code} is not a nexarDataType_t")))
 }
 
-/// How this rank folds: an operator of the header, or one created for the communicator.
+/// The reducer for an operator of the header, or for one that was created for `comm`.
 #[inline(always)]
 pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) -> Result<Reducer> {
     let dtype = dtype(datatype)?;
@@ -31,7 +31,7 @@ pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) 
     }
 }
 
-/// As `reducer`, for a scan, which has no average.
+/// As `reducer`, but refuses the average, which a scan does not have.
 #[inline(always)]
 pub(super) fn prefix_reducer(
     datatype: DataTypeCode,
@@ -41,38 +41,40 @@ pub(super) fn prefix_reducer(
     let reducer = reducer(datatype, op, comm)?;
     match reducer.reduction().operator {
         Operator::Known(RedOp::Avg) => {
-            Err(Error::Argument("avg: a scan has no average".to_owned()))
+            Err(Error::Argument("op avg is not defined for a scan".to_owned()))
         }
         _ => Ok(reducer),
     }
 }
 
-/// A rank that an argument called `name` gives.
+/// Parses a rank of the communicator. `name` is the parameter's name.
 #[inline(always)]
 pub(super) fn rank(name: &str, number: c_int, me: RankOf) -> Result<Rank> {
     match usize::try_from(number) {
         Ok(rank) if rank < me.size => Ok(Rank(rank)),
         _ => {
-            let most = me.size - 1;
-            Err(Error::Argument(format!("{name} {number} is not a rank from 0 to {most}")))
+            let last = me.size - 1;
+            Err(Error::Argument(format!("{name} {number} is not a rank from 0 to {last}")))
         }
     }
 }
 
 pub(super) fn world(rank: c_int, nranks: c_int) -> Result<World> {
     match (usize::try_from(rank), usize::try_from(nranks)) {
-        (Ok(rank), Ok(size)) if rank < size && size <= MOST_RANKS => {
+        (Ok(rank), Ok(size)) if rank < size && size <= MAX_RANKS => {
             Ok(World { rank: Rank(rank), size })
         }
-        _ => Err(Error::Argument(format!("rank {rank} of {nranks} ranks does not exist"))),
+        _ => Err(Error::Argument(format!(
+            "rank {rank} of {nranks} does not exist: expected 0 <= rank < nranks <= {MAX_RANKS}"
+        ))),
     }
 }
 
-/// The settings of one communicator: those of `base`, but for the fields that are set. And
-/// whether making it waits.
+/// The settings of one communicator: those of `base`, replaced by the fields that are set. Also
+/// returns whether its creation is blocking.
 ///
 /// # Safety
-/// `given` is NULL or points to a nexarConfig_t of as many bytes as its first field says.
+/// `given` is NULL or points to a nexarConfig_t whose first field is its size in bytes.
 pub(super) unsafe fn config(given: *const nexarConfig_t, base: &Config) -> Result<(Config, bool)> {
     let mut config = base.clone();
     if given.is_null() {
@@ -83,7 +85,7 @@ pub(super) unsafe fn config(given: *const nexarConfig_t, base: &Config) -> Resul
     if size < size_of::<nexarConfig_t>() {
         return Err(wrong_config());
     }
-    // SAFETY: the structure is at least as long as the one this version knows.
+    // SAFETY: the structure is at least as long as in this version.
     let given = unsafe { given.read_unaligned() };
     if given.magic != NEXAR_API_MAGIC {
         return Err(wrong_config());
@@ -91,7 +93,7 @@ pub(super) unsafe fn config(given: *const nexarConfig_t, base: &Config) -> Resul
     let time = |name: &str, value: c_int, otherwise: Duration| match value {
         nexarConfig_t::UNDEF_INT => Ok(otherwise),
         1.. => Ok(Duration::from_millis(value as u64)),
-        _ => Err(Error::Argument(format!("{name} {value} is not a number of milliseconds"))),
+        _ => Err(Error::Argument(format!("{name} {value}: expected at least 1 millisecond"))),
     };
     config.init_timeout = time("initTimeoutMs", given.initTimeoutMs, config.init_timeout)?;
     config.op_timeout = time("opTimeoutMs", given.opTimeoutMs, config.op_timeout)?;
@@ -115,7 +117,8 @@ fn wrong_config() -> Error {
     Error::Argument(what.to_owned())
 }
 
-/// `count` elements in each of `blocks` blocks, as bytes that fit a slice.
+/// The size in bytes of `blocks` blocks of `count` elements each. Fails if a slice cannot be as
+/// long.
 #[inline(always)]
 pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usize> {
     let bytes = count.checked_mul(dtype.size()).and_then(|bytes| bytes.checked_mul(blocks));
@@ -126,7 +129,7 @@ pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usiz
     })
 }
 
-/// An array of the caller's. An empty one may be NULL.
+/// Copies an array of the caller. Fails if it is NULL and `length` is not 0.
 ///
 /// # Safety
 /// `array` is NULL or has `length` elements.
@@ -134,16 +137,16 @@ pub(super) unsafe fn array<T: Copy>(name: &str, array: *const T, length: usize) 
     if array.is_null() && length > 0 {
         return Err(Error::Argument(format!("{name} is NULL")));
     }
-    let too_long = || Error::Argument(format!("{name} cannot have {length} elements"));
+    let too_long = || Error::Argument(format!("{name} of {length} elements cannot be copied"));
     length.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
     let mut elements = Vec::new();
     elements.try_reserve_exact(length).map_err(|_| too_long())?;
-    // SAFETY: the caller vouches for the elements; C may not have aligned them.
+    // SAFETY: the caller vouches for the elements, which may be unaligned.
     elements.extend((0..length).map(|index| unsafe { array.add(index).read_unaligned() }));
     Ok(elements)
 }
 
-/// All counts together must be bytes that fit a slice.
+/// Fails if a slice cannot hold the elements of all counts together.
 pub(super) fn check_total(name: &str, counts: &[usize], dtype: DataType) -> Result<()> {
     let total = counts.iter().try_fold(0_usize, |total, count| total.checked_add(*count));
     match total.and_then(|total| bytes(total, dtype, 1).ok()) {
@@ -152,8 +155,8 @@ pub(super) fn check_total(name: &str, counts: &[usize], dtype: DataType) -> Resu
     }
 }
 
-/// Blocks of `counts` elements, each rank's `displacement` elements into the buffer; one after
-/// another if there are no displacements, which are called `name`.
+/// Blocks of `counts` elements at `displacements`, in elements; contiguous if there are none.
+/// `name` is the parameter's name of the displacements.
 pub(super) fn blocks(
     counts: &[usize],
     displacements: Option<&[usize]>,
@@ -164,7 +167,7 @@ pub(super) fn blocks(
     let mut ranges = Vec::with_capacity(counts.len());
     for (rank, count) in counts.iter().enumerate() {
         let first = match displacements {
-            // An empty block lies nowhere.
+            // The displacement of an empty block is ignored.
             Some(_) if *count == 0 => 0,
             Some(displacements) => displacements[rank],
             None => packed,
@@ -182,7 +185,7 @@ pub(super) fn blocks(
     Ok(Blocks::at(ranges))
 }
 
-/// Where a result goes. Written by `set` alone, so not before the call has succeeded.
+/// An out-parameter. Only `set` writes it, so it is not written before the call has succeeded.
 pub(super) struct Out<T>(NonNull<T>);
 
 impl<T> Out<T> {
@@ -196,7 +199,7 @@ impl<T> Out<T> {
     }
 
     pub fn set(&self, value: T) {
-        // SAFETY: `new` was promised a pointer that can be written; C may not have aligned it.
+        // SAFETY: the caller of `new` vouched for a writable pointer, which may be unaligned.
         unsafe { self.0.as_ptr().write_unaligned(value) }
     }
 }

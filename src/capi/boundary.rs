@@ -1,4 +1,4 @@
-//! The wrapper around the body of every exported function, and the texts of last errors.
+//! The wrapper around the body of every exported function, and the texts of the last errors.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -14,27 +14,27 @@ use super::types::nexarComm_t;
 use super::{communicators, process};
 
 thread_local! {
-    /// The last error of a call of this thread.
+    /// The text of the last error of a call of this thread.
     static LAST: RefCell<String> = const { RefCell::new(String::new()) };
-    /// What this thread's nexarGetLastError returned, kept alive for the caller.
-    static SHOWN: RefCell<CString> = RefCell::new(CString::default());
+    /// The text that nexarGetLastError has returned to this thread, kept alive for the caller.
+    static RETURNED: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Runs the body of an exported function: refuses a forked child, catches a panic, remembers the
-/// text of an error and returns its code.
+/// Executes the body of an exported function: refuses a forked child, delays pthread_cancel,
+/// catches a panic, records the text of an error and returns its code.
 pub(super) fn boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
-    thin_boundary(function, || process::uncancelled(body))
+    thin_boundary(function, || process::without_cancellation(body))
 }
 
-/// As `boundary`, for a body that reaches no point of cancellation, or sees to that itself.
+/// As `boundary`, for a body that has no cancellation point or disables cancellation itself.
 #[inline]
 pub(super) fn thin_boundary(function: &'static str, body: impl FnOnce() -> Result<()>) -> Code {
-    let result = guarded(|from_program| {
+    let result = guarded(|from_callback| {
         process::prepare();
         if process::is_forked_child() {
             return Err(Error::Forked);
         }
-        if from_program {
+        if from_callback {
             let what = "called from inside a function given to nexarRedOpCreate";
             return Err(Error::Usage(what.to_owned()));
         }
@@ -43,33 +43,33 @@ pub(super) fn thin_boundary(function: &'static str, body: impl FnOnce() -> Resul
     match result {
         Ok(()) => Code::Success,
         Err(Error::InProgress) => Code::InProgress,
-        Err(error) => process::uncancelled(|| told(function, error)),
+        Err(error) => process::without_cancellation(|| record(function, error)),
     }
 }
 
-/// Remembers the text of an error, and returns its code.
+/// Records the text of an error as this thread's last, and returns its code.
 #[cold]
-fn told(function: &'static str, error: Error) -> Code {
-    let remembered = guarded(|_| {
+fn record(function: &'static str, error: Error) -> Code {
+    let recorded = guarded(|_| {
         let text = format!("{function}: {error}");
-        // A thread that the child does not have may have held the log's lock when it was forked.
+        // In a forked child the log's lock may be held by a thread that exists only in the parent.
         if !process::is_forked_child() {
             warn!("{text}");
             deliver_faults();
         }
-        // A thread that is ending may have no memory for texts any more.
+        // The thread local may be gone in a thread that is ending.
         let _ = LAST.try_with(|last| *last.borrow_mut() = text);
         Ok(())
     });
-    remembered.map_or(Code::InternalError, |()| error.code())
+    recorded.map_or(Code::InternalError, |()| error.code())
 }
 
-/// A call that a stand-in refuses, as if it were one of ours.
+/// Records and returns an error of a stand-in's function, as for a function of nexar.
 pub fn refuse(function: &'static str, error: Error) -> Code {
     boundary(function, || Err(error))
 }
 
-/// As `boundary`, for a call on a communicator, which also remembers the error.
+/// As `boundary`, for a call on a communicator, which also records the error.
 pub(super) fn on_communicator(
     function: &'static str,
     comm: nexarComm_t,
@@ -78,24 +78,24 @@ pub(super) fn on_communicator(
     boundary(function, || with_communicator(function, comm, body))
 }
 
-/// Has `body` act on a communicator, which remembers the error. Inside `boundary`.
+/// Calls `body` with a communicator, which records the error. Used inside `boundary`.
 pub(super) fn with_communicator(
     function: &'static str,
     comm: nexarComm_t,
     body: impl FnOnce(Arc<Communicator>) -> Result<()>,
 ) -> Result<()> {
     let communicator = communicators::find(comm)?;
-    remembering(function, comm, || body(communicator))
+    recording(function, comm, || body(communicator))
 }
 
-/// Has a communicator remember the error of `body`. Inside `boundary`.
-pub(super) fn remembering(
+/// Records the error of `body` in a communicator. Used inside `boundary`.
+pub(super) fn recording(
     function: &'static str,
     comm: nexarComm_t,
     body: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let result = caught(body);
-    // One that was destroyed meanwhile is asked by nobody.
+    // The communicator may have been destroyed meanwhile; then its text cannot be read.
     if let Err(error) = &result
         && let Ok(communicator) = communicators::find(comm)
     {
@@ -104,12 +104,12 @@ pub(super) fn remembering(
     result
 }
 
-/// The text of the last error: of `comm`, or of this thread's calls if `comm` is NULL. Valid until
-/// this thread asks again.
+/// The text of the last error of `comm`, or of this thread's calls if `comm` is NULL. Valid until
+/// this thread calls it again.
 pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
-    let mut shown = c"".as_ptr();
+    let mut returned = c"".as_ptr();
     let _ = guarded(|_| {
-        // A forked child may have inherited locked locks; its thread's own text needs none.
+        // Locks may be held for ever in a forked child; the thread's own text needs none.
         let text = if comm.is_null() || process::is_forked_child() {
             LAST.try_with(|last| last.borrow().clone()).unwrap_or_default()
         } else {
@@ -119,13 +119,13 @@ pub(super) fn last_error(comm: nexarComm_t) -> *const c_char {
             }
         };
         let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-        let _ = SHOWN.try_with(|kept| {
+        let _ = RETURNED.try_with(|kept| {
             *kept.borrow_mut() = text;
-            shown = kept.borrow().as_ptr();
+            returned = kept.borrow().as_ptr();
         });
         Ok(())
     });
-    shown
+    returned
 }
 
 #[inline]
@@ -147,16 +147,16 @@ mod tests {
 
     fn last() -> String {
         let text = last_error(std::ptr::null_mut());
-        // SAFETY: last_error returns a string that lives until this thread asks again.
+        // SAFETY: last_error returns a string that lives until this thread calls it again.
         unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned()
     }
 
     #[test]
-    fn a_panic_becomes_internal_error_with_its_text() {
+    fn a_panic_becomes_internal_error_with_its_message() {
         assert_eq!(boundary("nexarTest", || panic!("lost my {}", "way")), Code::InternalError);
         assert_eq!(last(), "nexarTest: a panic inside nexar: lost my way");
         assert_eq!(boundary("nexarTest", || std::panic::panic_any(7)), Code::InternalError);
-        assert_eq!(last(), "nexarTest: a panic inside nexar: no text");
+        assert_eq!(last(), "nexarTest: a panic inside nexar: no message");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Collectives: each turns its arguments into one `Op` and hands it to the communicator.
+//! Collectives: each function parses its arguments into one `Op` and submits it to the
+//! communicator.
 
 use std::ffi::{c_int, c_void};
 
@@ -322,7 +323,7 @@ pub unsafe extern "C" fn nexarAllReduceBucketed(
             Region { name: "buffs", address: buff.cast(), bytes }
         };
         let regions: Vec<_> = buffs.iter().zip(&counts).map(region).collect();
-        // SAFETY: the caller's buffers are as long as counted and live until the operation ends.
+        // SAFETY: the caller's buffers have these lengths and live until the operation ends.
         let buckets = unsafe { buffer::list_from_raw(&regions) }?;
         let counts = Counts::listed(&counts);
         Ok(Op::all_reduce_bucketed(counts, reducer, buckets))

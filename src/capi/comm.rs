@@ -1,4 +1,4 @@
-//! Communicators: create, ask, end.
+//! Communicators: create, query, finalize, destroy, abort.
 
 use std::ffi::{c_char, c_int};
 
@@ -13,8 +13,8 @@ use super::submit::initialise;
 use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
 use super::{memory, operators};
 
-/// Ranks that one process may hold in one communicator.
-const MOST_RANKS: c_int = 256;
+/// The largest number of ranks that nexarCommInitAll creates.
+const MAX_RANKS: c_int = 256;
 
 /// Creates a communicator whose ndev ranks are all in this process, and writes their handles to
 /// comms[0] ... comms[ndev - 1]. ndev is at most 256. Use each rank in a thread of its own, or put
@@ -29,12 +29,12 @@ pub unsafe extern "C" fn nexarCommInitAll(
     devlist: *const c_int,
 ) -> Code {
     boundary("nexarCommInitAll", || {
-        if !(1..=MOST_RANKS).contains(&ndev) {
-            return Err(Error::Argument(format!("ndev {ndev} is not from 1 to {MOST_RANKS}")));
+        if !(1..=MAX_RANKS).contains(&ndev) {
+            return Err(Error::Argument(format!("ndev {ndev} is not from 1 to {MAX_RANKS}")));
         }
         // SAFETY: the caller passes NULL or ndev device numbers.
         let devices = unsafe { devices(devlist, ndev as usize) }?;
-        // SAFETY: the caller passes NULL or a place for ndev handles.
+        // SAFETY: the caller passes NULL or a pointer to ndev handles.
         let slots = unsafe { slots(comms, ndev as usize) }?;
         let communicators = create_in_process(ndev as usize, config::get()?)?;
         let mut wanted = communicators.iter().zip(&devices);
@@ -59,7 +59,7 @@ unsafe fn devices(devlist: *const c_int, count: usize) -> Result<Vec<c_int>> {
     let devices: Vec<_> = (0..count).map(device).collect();
     for (index, device) in devices.iter().enumerate() {
         if *device < 0 {
-            return Err(Error::Argument(format!("devlist[{index}] is {device}")));
+            return Err(Error::Argument(format!("devlist[{index}] is {device}, below 0")));
         }
         if devices[..index].contains(device) {
             return Err(Error::Usage(format!("devlist names device {device} twice")));
@@ -88,7 +88,7 @@ unsafe fn slots(comms: *mut nexarComm_t, count: usize) -> Result<Vec<Out<nexarCo
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarGetUniqueId(uniqueId: *mut nexarUniqueId) -> Code {
     boundary("nexarGetUniqueId", || {
-        // SAFETY: the caller passes NULL or a place for an id.
+        // SAFETY: the caller passes NULL or a pointer to an id.
         let out = unsafe { Out::new("uniqueId", uniqueId) }?;
         let id = bootstrap::create_id(config::get()?)?;
         out.set(nexarUniqueId { internal: id.map(|byte| byte as c_char) });
@@ -154,7 +154,7 @@ fn id_bytes(id: &nexarUniqueId) -> [u8; bootstrap::BYTES] {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCount(comm: nexarComm_t, count: *mut c_int) -> Code {
     on_communicator("nexarCommCount", comm, |communicator| {
-        // SAFETY: the caller passes NULL or a place for an int.
+        // SAFETY: the caller passes NULL or a pointer to an int.
         let count = unsafe { Out::new("count", count) }?;
         count.set(communicator.me().size as c_int);
         Ok(())
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn nexarCommCount(comm: nexarComm_t, count: *mut c_int) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) -> Code {
     on_communicator("nexarCommUserRank", comm, |communicator| {
-        // SAFETY: the caller passes NULL or a place for an int.
+        // SAFETY: the caller passes NULL or a pointer to an int.
         let rank = unsafe { Out::new("rank", rank) }?;
         rank.set(communicator.me().rank.0 as c_int);
         Ok(())
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn nexarCommUserRank(comm: nexarComm_t, rank: *mut c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int) -> Code {
     on_communicator("nexarCommCuDevice", comm, |communicator| {
-        // SAFETY: the caller passes NULL or a place for an int.
+        // SAFETY: the caller passes NULL or a pointer to an int.
         let out = unsafe { Out::new("device", device) }?;
         out.set(communicators::device(comm)?.or(communicator.cuda_device()).unwrap_or(-1));
         Ok(())
@@ -193,15 +193,15 @@ pub unsafe extern "C" fn nexarCommCuDevice(comm: nexarComm_t, device: *mut c_int
 pub unsafe extern "C" fn nexarCommGetAsyncError(comm: nexarComm_t, asyncError: *mut Code) -> Code {
     const NAME: &str = "nexarCommGetAsyncError";
     boundary(NAME, || {
-        // SAFETY: the caller passes NULL or a place for a result.
+        // SAFETY: the caller passes NULL or a pointer to a result.
         let result = unsafe { Out::new("asyncError", asyncError) };
         if let Handled::InCreation(creation) = communicators::handled(comm)? {
-            let unmade = match creation.result() {
+            let not_created = match creation.result() {
                 None => Some(Code::InProgress),
                 Some(Err(error)) => Some(error.code()),
                 Some(Ok(_)) => None,
             };
-            if let Some(code) = unmade {
+            if let Some(code) = not_created {
                 result?.set(code);
                 return Ok(());
             }
@@ -228,7 +228,7 @@ pub extern "C" fn nexarCommFinalize(comm: nexarComm_t) -> Code {
     on_communicator("nexarCommFinalize", comm, |communicator| communicator.finalize())
 }
 
-/// What a communicator that is no more leaves behind.
+/// Frees the operators and registrations of a destroyed communicator.
 fn forget(comm: nexarComm_t) {
     operators::forget(comm);
     memory::forget(comm);

@@ -1,4 +1,4 @@
-//! The handle table of communicators: created, or still in creation.
+//! The handle table of communicators, both created ones and those in creation.
 //!
 //! Leaves to `comm` the functions that create and end them. Invariant: a communicator that is not
 //! created yet cannot be used.
@@ -45,7 +45,7 @@ pub(super) fn handled(comm: nexarComm_t) -> Result<Handled> {
     TABLE.find(comm).map(|entry| entry.handled)
 }
 
-/// Takes it out of the table: its handle is dead from here on.
+/// Removes it from the table. Its handle is invalid from here on.
 pub(super) fn remove(comm: nexarComm_t) -> Result<Handled> {
     TABLE.remove(comm).map(|entry| entry.handled)
 }
@@ -60,13 +60,13 @@ pub(super) fn find(comm: nexarComm_t) -> Result<Arc<Communicator>> {
 
 fn created(creation: &BackgroundCreation) -> Result<Arc<Communicator>> {
     creation.result().unwrap_or_else(|| {
-        let what = "comm is still being made: use it when nexarCommGetAsyncError gives \
+        let what = "comm is still being created: use it when nexarCommGetAsyncError gives \
                     nexarSuccess, or after the end of its group";
         Err(Error::Argument(what.to_owned()))
     })
 }
 
-/// Runs `body` on the communicator of a handle, under the lock of the table: `body` must not use
+/// Calls `body` with the communicator of a handle, under the lock of the table. `body` must not use
 /// the table.
 #[inline]
 pub(super) fn peek<R>(

@@ -1,8 +1,8 @@
-//! Groups: calls of one thread that are begun together.
+//! Groups: calls of one thread that start together.
 //!
-//! Leaves to `submit` what is kept. Between nexarGroupStart and the outermost nexarGroupEnd,
-//! operations are parsed and kept without a number. Invariant: a group in which a call failed is
-//! dropped as a whole, before anything of it was told to another rank.
+//! Leaves adding calls to `submit`. Between nexarGroupStart and the outermost nexarGroupEnd,
+//! operations are parsed and kept without a sequence number. Invariant: a group in which a call
+//! failed is dropped as a whole, before any of its operations is announced to another rank.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -23,19 +23,19 @@ thread_local! {
 
 #[derive(Default)]
 pub(super) struct Group {
-    /// How many starts have no end yet.
+    /// The number of starts without an end.
     depth: usize,
-    /// Communicators to be made.
+    /// Communicators to create.
     pub queued: Vec<QueuedCreation>,
-    /// Whether the end of the group waits until they are made: the same for all of them.
+    /// Whether the end of the group waits for their creation. The same for all of them.
     pub waits: Option<bool>,
     pub splits: Vec<QueuedSplit>,
     pub requests: Vec<Request>,
-    /// The last call that failed, and how.
+    /// The last call that failed, and its error.
     failed: Option<(&'static str, Error)>,
 }
 
-/// A communicator to be split, and where the handle of the new one goes.
+/// A split, and the out-parameter for the new communicator.
 pub(super) struct QueuedSplit {
     pub request: SplitRequest,
     pub out: Out<nexarComm_t>,
@@ -56,7 +56,7 @@ pub(super) struct QueuedSplit {
 pub extern "C" fn nexarGroupStart() -> Code {
     boundary("nexarGroupStart", || {
         let started = GROUP.try_with(|group| group.borrow_mut().depth += 1);
-        started.map_err(|_| Error::Usage("the thread is ending".to_owned()))
+        started.map_err(|_| Error::Usage("a thread that is ending cannot begin a group".to_owned()))
     })
 }
 
@@ -82,8 +82,8 @@ pub extern "C" fn nexarGroupEnd() -> Code {
     })
 }
 
-/// As nexarGroupEnd, but does nothing of the group: for a stand-in whose interface can simulate
-/// one. The outermost end is checked.
+/// As nexarGroupEnd, but executes no call of the group: for a stand-in whose interface can simulate
+/// a group. The outermost end calls `check`.
 pub fn simulate_end(function: &'static str, check: impl FnOnce() -> Result<()>) -> Code {
     boundary(function, || {
         let Some(mut group) = end()? else { return Ok(()) };
@@ -95,7 +95,7 @@ pub fn simulate_end(function: &'static str, check: impl FnOnce() -> Result<()>) 
     })
 }
 
-/// An operation that a stand-in refuses, as if it were one of ours.
+/// As `refuse`, for an operation: inside a group, the group fails too.
 pub fn refuse_operation(function: &'static str, error: Error) -> Code {
     note_failure(function, &error);
     refuse(function, error)
@@ -105,21 +105,21 @@ fn end() -> Result<Option<Group>> {
     GROUP.try_with(|group| group.borrow_mut().end()).unwrap_or_else(|_| Ok(None))
 }
 
-/// Has `body` act on the group that this thread is inside. `None` if it is in none; a thread that
-/// is ending is in none.
+/// Calls `body` with the group that this thread is inside. `None` if it is inside no group, as is a
+/// thread that is ending.
 pub(super) fn inside<T>(body: impl FnOnce(&mut Group) -> T) -> Option<T> {
-    let acted = GROUP.try_with(|group| {
+    let output = GROUP.try_with(|group| {
         let mut group = group.borrow_mut();
         (group.depth > 0).then(|| body(&mut group))
     });
-    acted.ok().flatten()
+    output.ok().flatten()
 }
 
 pub(super) fn is_inside() -> bool {
     GROUP.try_with(|group| group.borrow().depth > 0).unwrap_or(false)
 }
 
-/// The group that this thread is inside, if any, will be dropped because of a call in it.
+/// Records a failure in the group that this thread is inside, if any. Its end will drop the group.
 pub(super) fn note_failure(function: &'static str, error: &Error) {
     if !matches!(error, Error::InProgress) {
         inside(|group| group.failed = Some((function, error.clone())));
@@ -127,7 +127,7 @@ pub(super) fn note_failure(function: &'static str, error: &Error) {
 }
 
 impl Group {
-    /// The whole group, if this was its outermost end.
+    /// The whole group if this is its outermost end. Fails outside of a group.
     fn end(&mut self) -> Result<Option<Self>> {
         match self.depth {
             0 => Err(Error::Usage("this thread is not inside a group".to_owned())),
@@ -139,7 +139,8 @@ impl Group {
         }
     }
 
-    /// Does nothing of it. Those that it would have made have failed.
+    /// Drops the group without executing its calls. The communicators that it would have created
+    /// fail.
     fn drop_because_of(self, function: &'static str, cause: Error) -> Error {
         let dropped = Error::GroupDropped { function, cause: Arc::new(cause) };
         self.queued.into_iter().for_each(|queued| queued.fail(dropped.clone()));
@@ -152,31 +153,32 @@ impl Group {
         }
         let creations: Vec<_> = self.queued.iter().map(QueuedCreation::creation).collect();
         self.queued.into_iter().for_each(QueuedCreation::start);
-        let mut made = Ok(());
+        let mut created = Ok(());
         match self.waits {
             Some(true) => {
-                made = creations.iter().map(|one| one.wait().map(drop)).fold(made, Result::and)
+                created =
+                    creations.iter().map(|one| one.wait().map(drop)).fold(created, Result::and)
             }
-            Some(false) => made = Err(Error::InProgress),
+            Some(false) => created = Err(Error::InProgress),
             None => {}
         }
-        // Others may wait for this rank, also where nothing could be made.
+        // Executed even if a creation failed, because other ranks may wait for this rank.
         let split = split_all(self.splits);
-        let ran = split.and(submit_all(self.requests));
-        match made {
-            Err(Error::InProgress) => ran.and(made),
-            made => made.and(ran),
+        let executed = split.and(submit_all(self.requests));
+        match created {
+            Err(Error::InProgress) => executed.and(created),
+            created => created.and(executed),
         }
     }
 }
 
 pub(super) fn split_all(splits: Vec<QueuedSplit>) -> Result<()> {
-    let (requests, answers): (Vec<_>, Vec<_>) =
+    let (requests, outputs): (Vec<_>, Vec<_>) =
         splits.into_iter().map(|one| (one.request, (one.out, one.device))).unzip();
     let mut result = Ok(());
-    for (made, (out, device)) in comm_split(&requests).into_iter().zip(answers) {
+    for (created, (out, device)) in comm_split(&requests).into_iter().zip(outputs) {
         let handle = |communicator| communicators::insert(communicator, device);
-        let set = made.map(|made| out.set(made.map_or(null_mut(), handle)));
+        let set = created.map(|created| out.set(created.map_or(null_mut(), handle)));
         result = result.and(set);
     }
     result

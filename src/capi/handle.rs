@@ -1,13 +1,13 @@
-//! Handle tables: what a C pointer of ours means.
+//! Handle tables: handles are keys of a table, passed to C as pointers.
 //!
 //! ```text
 //! 63 ............ 32   31 .. 30   29 ............. 0
 //! generation (odd)     kind       slot, from 1
 //! ```
 //!
-//! The pointer is a key, never an address. A slot's generation grows when it is freed, so a
-//! destroyed handle finds nothing, and neither does NULL, a handle of another kind, a foreign
-//! pointer or a random number.
+//! A handle is never an address. The generation of a slot is incremented when it is freed, so a
+//! destroyed handle finds no value; neither does NULL, a handle of another kind, a foreign pointer
+//! or a random number.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -15,7 +15,7 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::error::{Error, Result};
 
-/// Where the kind stands in a handle. No table has that many slots.
+/// The first bit of the kind in a handle. A table has fewer slots than `1 << KIND_SHIFT`.
 const KIND_SHIFT: u32 = 30;
 
 #[derive(Clone, Copy)]
@@ -46,7 +46,8 @@ impl<T: Clone> HandleTable<T> {
         self.read().as_ref().and_then(|slots| slots.get(key)).cloned().ok_or_else(|| self.dead())
     }
 
-    /// Has `body` look at a value, which nobody can take out meanwhile: it must not use the table.
+    /// Calls `body` with a value under the lock of the table, so that no thread can remove it
+    /// meanwhile. `body` must not use the table.
     #[inline]
     pub fn peek<P, R>(&self, handle: *mut P, body: impl FnOnce(&T) -> Result<R>) -> Result<R> {
         let key = self.key(handle.addr())?;
@@ -56,14 +57,14 @@ impl<T: Clone> HandleTable<T> {
         }
     }
 
-    /// Whether it may have been a handle of this table, also one that is dead.
+    /// Whether it is a handle of this table or may have been one.
     pub fn may_be_ours<P>(&self, handle: *mut P) -> bool {
         let slot = handle.addr() & ((1 << KIND_SHIFT) - 1);
         let slots = self.read().as_ref().map_or(0, SlotMap::capacity);
         self.key(handle.addr()).is_ok() && slot <= slots
     }
 
-    /// Takes the value out: its handle is dead from here on.
+    /// Removes the value. Its handle is invalid from here on.
     pub fn remove<P>(&self, handle: *mut P) -> Result<T> {
         let key = self.key(handle.addr())?;
         self.write().as_mut().and_then(|slots| slots.remove(key)).ok_or_else(|| self.dead())
@@ -82,7 +83,7 @@ impl<T: Clone> HandleTable<T> {
         let number = handle as u64 ^ (self.kind as u64) << KIND_SHIFT;
         let key = KeyData::from_ffi(number);
         let is_of_kind = number & 3 << KIND_SHIFT == 0;
-        // from_ffi repairs numbers that are no key; such a number must not become somebody's key.
+        // from_ffi changes a number that is not a key into a key, which must not be accepted.
         if is_of_kind && key.as_ffi() == number { Ok(key.into()) } else { Err(self.dead()) }
     }
 
@@ -91,7 +92,7 @@ impl<T: Clone> HandleTable<T> {
         Error::Handle { what, kind }
     }
 
-    /// The parameter's name, and what it is.
+    /// The name of the parameter, and the kind of the handle.
     fn words(&self) -> (&'static str, &'static str) {
         match self.kind {
             HandleKind::Communicator => ("comm", "communicator"),

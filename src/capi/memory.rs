@@ -1,8 +1,8 @@
-//! Memory for buffers, and registration of it.
+//! Allocation of buffers, and their registration.
 //!
-//! What is handed out lies in the process's arena, where other processes of the host can read it.
-//! It is known by its address, so that registration has nothing to add; programs written for NCCL
-//! call it.
+//! Allocated memory is in the process's arena, which other processes of the host can read. The
+//! arena recognises it by its address, so registration has no effect; it exists for programs
+//! written for NCCL.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use super::boundary::{boundary, on_communicator};
 use super::handle::{HandleKind, HandleTable};
 use super::types::nexarComm_t;
 
-/// What nexarMemAlloc has handed out without the arena: address and length.
+/// The memory that nexarMemAlloc has allocated outside of the arena: lengths by address.
 static ALLOCATED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 fn allocated() -> MutexGuard<'static, BTreeMap<usize, usize>> {
@@ -40,7 +40,7 @@ struct Registration {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {
-        // SAFETY: the caller passes NULL or a place for a pointer.
+        // SAFETY: the caller passes NULL or a pointer to a pointer.
         let out = unsafe { Out::new("ptr", ptr) }?;
         out.set(if size == 0 { std::ptr::null_mut() } else { map(size)? });
         Ok(())
@@ -59,10 +59,10 @@ pub unsafe extern "C" fn nexarMemFree(ptr: *mut c_void) -> Code {
             return Ok(());
         }
         let Some(size) = allocated().remove(&ptr.addr()) else {
-            let what = "ptr was not allocated by nexarMemAlloc, or is free already";
+            let what = "ptr was not allocated by nexarMemAlloc, or was freed before";
             return Err(Error::Argument(what.to_owned()));
         };
-        // SAFETY: exactly this was mapped, and nobody else unmaps it: it was just taken out.
+        // SAFETY: exactly this was mapped. It was just removed, so no other call unmaps it.
         unsafe { libc::munmap(ptr, size) };
         Ok(())
     })
@@ -74,12 +74,12 @@ fn map(size: usize) -> Result<*mut c_void> {
     }
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
     let flags = flags | libc::MAP_ANONYMOUS;
-    // SAFETY: new anonymous memory, anywhere.
+    // SAFETY: new anonymous memory at an address of the kernel's choice.
     let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
     if memory == libc::MAP_FAILED {
         return Err(Error::out_of_memory(size));
     }
-    // SAFETY: exactly this was just mapped. If it fails, a child gets a copy, which harms nobody.
+    // SAFETY: exactly this was just mapped. If it fails, a child gets a copy, which is harmless.
     unsafe { libc::madvise(memory, size, libc::MADV_DONTFORK) };
     allocated().insert(memory.addr(), size);
     Ok(memory)
@@ -96,10 +96,10 @@ pub unsafe extern "C" fn nexarCommRegister(
     handle: *mut *mut c_void,
 ) -> Code {
     on_communicator("nexarCommRegister", comm, |_| {
-        // SAFETY: the caller passes NULL or a place for a handle.
+        // SAFETY: the caller passes NULL or a pointer to a handle.
         let out = unsafe { Out::new("handle", handle) }?;
         if buff.is_null() || size == 0 {
-            return Err(Error::Argument("buff is NULL or has no bytes".to_owned()));
+            return Err(Error::Argument("buff is NULL or size is 0".to_owned()));
         }
         out.set(REGISTERED.insert(Registration { comm: comm.addr(), buff: buff.addr() }));
         Ok(())
@@ -116,16 +116,16 @@ pub extern "C" fn nexarCommDeregister(comm: nexarComm_t, handle: *mut c_void) ->
     })
 }
 
-/// Where the memory is that was registered with comm.
+/// The address of the memory of a registration. Fails if it is of another communicator.
 pub fn registered(comm: nexarComm_t, handle: *mut c_void) -> Result<*mut c_void> {
     let registration = REGISTERED.find(handle)?;
     if registration.comm != comm.addr() {
-        return Err(Error::Argument("handle was given for another communicator".to_owned()));
+        return Err(Error::Argument("handle was registered with another communicator".to_owned()));
     }
     Ok(without_provenance_mut(registration.buff))
 }
 
-/// The registrations of a communicator that is no more.
+/// Frees the registrations of a destroyed communicator.
 pub(super) fn forget(comm: nexarComm_t) {
     REGISTERED.retain(|registration| registration.comm != comm.addr());
 }

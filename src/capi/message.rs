@@ -1,5 +1,5 @@
-//! Messages between two ranks: each call turns its arguments into a message and hands it to the
-//! communicator.
+//! Messages between two ranks: each function parses its arguments into a message and submits it to
+//! the communicator.
 
 use std::ffi::{c_int, c_void};
 
@@ -146,7 +146,7 @@ fn number(tag: c_int) -> Result<Tag> {
     }
 }
 
-/// Refuses a length beyond the address space.
+/// Fails if the message is longer than the address space.
 fn envelope(count: usize, datatype: DataTypeCode, tag: Tag) -> Result<Envelope> {
     let dtype = arguments::dtype(datatype)?;
     arguments::bytes(count, dtype, 1)?;
@@ -154,7 +154,7 @@ fn envelope(count: usize, datatype: DataTypeCode, tag: Tag) -> Result<Envelope> 
 }
 
 /// # Safety
-/// As for `Buffers::from_raw`: `address` has as many elements as the envelope says.
+/// As for `Buffers::from_raw`: `address` has the number of elements of the envelope.
 unsafe fn outgoing<'a>(
     address: *const c_void,
     to: Rank,
@@ -166,12 +166,12 @@ unsafe fn outgoing<'a>(
         Buffers::Apart { input: bytes, .. } => {
             Ok(Outgoing { to, envelope, bytes, synchronous: false })
         }
-        Buffers::Shared { .. } => unreachable!("there is one region"),
+        Buffers::Shared { .. } => unreachable!("an unused region overlaps no other"),
     }
 }
 
 /// # Safety
-/// As for `Buffers::from_raw`: `address` has as many elements as the envelope says.
+/// As for `Buffers::from_raw`: `address` has the number of elements of the envelope.
 unsafe fn incoming<'a>(
     address: *mut c_void,
     wanted: Wanted,
@@ -181,6 +181,6 @@ unsafe fn incoming<'a>(
     // SAFETY: the caller vouches for the region.
     match unsafe { Buffers::from_raw(Region::UNUSED, output, 0) }? {
         Buffers::Apart { output: into, .. } => Ok(Incoming { wanted, dtype, count, into }),
-        Buffers::Shared { .. } => unreachable!("there is one region"),
+        Buffers::Shared { .. } => unreachable!("an unused region overlaps no other"),
     }
 }

@@ -1,11 +1,11 @@
-//! The C border: C arguments into values of this crate, `Result` into a code.
+//! The C API: turns C arguments into values of this crate, and `Result` into a code.
 //!
-//! The only exported symbols are here, one file per family of functions. Each function is an
-//! `extern "C" fn` in plain sight whose body runs inside `boundary`. Invariants: no panic crosses
-//! the border, an out-parameter is written only on success, no handle is ever dereferenced, and a
-//! C enum is received as an integer.
-#![expect(unsafe_code, reason = "the border deals in C pointers and exported symbols")]
-#![allow(clippy::missing_safety_doc, reason = "the conventions stand at the head of nexar.h")]
+//! Only this folder exports symbols, one file per family of functions. Each function is a plain
+//! `extern "C" fn`, not a macro, and its body is executed inside `boundary`. Invariants: no panic
+//! reaches the C caller, an out-parameter is written only on success, no handle is dereferenced,
+//! and a C enum is received as an integer.
+#![expect(unsafe_code, reason = "the C API has C pointers and exported symbols")]
+#![allow(clippy::missing_safety_doc, reason = "the head of nexar.h has the conventions")]
 #![allow(non_snake_case, reason = "parameter names as in the header")]
 
 mod arguments;

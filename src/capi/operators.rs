@@ -1,8 +1,8 @@
-//! The table of operators that programs have created: numbers from 0x10000, each of one
-//! communicator.
+//! The table of operators that programs have created. Their numbers begin at 0x10000; each belongs
+//! to one communicator.
 //!
-//! Leaves to `redop` the functions that create and destroy them. Invariant: a number is never used
-//! again.
+//! Leaves to `redop` the functions that create and destroy them. Invariant: a number is never
+//! reused.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -16,7 +16,7 @@ use crate::op::{Fold, Reducer, Scalar};
 use super::process;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t};
 
-/// Folds count elements: inout[i] = in[i] op inout[i], where in comes from the lower ranks.
+/// Reduces count elements: inout[i] = in[i] op inout[i], where in is from the lower ranks.
 type UserFold = unsafe extern "C" fn(*const c_void, *mut c_void, usize, DataTypeCode, *mut c_void);
 
 const FIRST: RedOpCode = 0x10000;
@@ -28,44 +28,46 @@ struct Created {
 
 #[derive(Clone, Copy)]
 pub(super) enum Definition {
-    /// A sum with this scalar.
+    /// A pre-multiplied sum with this scalar.
     Immediate(Fold, [u8; 8]),
-    /// A sum with the scalar at this address, which is read at every use.
+    /// A pre-multiplied sum with the scalar at this address, which is read at every use.
     Resident(Fold, Pointer),
     /// A function of the program.
     User { fold: UserFold, user: Pointer, commutative: bool },
 }
 
-/// An address of the program that is passed back to it or read, and not shared otherwise.
+/// An address of the program, which is only read or passed back to the program.
 #[derive(Clone, Copy)]
 pub(super) struct Pointer(pub *mut c_void);
 
-// SAFETY: the program promises that its function and its scalar may be used by any thread that
-// uses the operator.
+// SAFETY: nexar.h requires that the function and the scalar may be used by every thread that uses
+// the operator.
 unsafe impl Send for Pointer {}
 // SAFETY: as above.
 unsafe impl Sync for Pointer {}
 
 #[derive(Default)]
 struct Operators {
-    made: usize,
+    /// The number of operators created so far.
+    created: usize,
     operators: BTreeMap<RedOpCode, Created>,
 }
 
-static TABLE: Mutex<Operators> = Mutex::new(Operators { made: 0, operators: BTreeMap::new() });
+static TABLE: Mutex<Operators> = Mutex::new(Operators { created: 0, operators: BTreeMap::new() });
 
 fn table() -> MutexGuard<'static, Operators> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives an operator the next number.
+/// Adds an operator, and returns its number.
 pub(super) fn create(comm: nexarComm_t, definition: Definition) -> Result<RedOpCode> {
     let mut table = table();
-    let number = RedOpCode::try_from(table.made).ok().and_then(|made| made.checked_add(FIRST));
+    let number = RedOpCode::try_from(table.created).ok().and_then(|n| n.checked_add(FIRST));
     let Some(number) = number.filter(|number| *number < RedOpCode::MAX) else {
-        return Err(Error::System("no number is left for another operator".to_owned()));
+        let what = "this process has used all operator numbers: reuse operators";
+        return Err(Error::System(what.to_owned()));
     };
-    table.made += 1;
+    table.created += 1;
     table.operators.insert(number, Created { comm: comm.addr(), definition });
     Ok(number)
 }
@@ -80,7 +82,8 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
             return Err(Error::Argument(format!("op {op} is not a nexarRedOp_t")));
         }
         None => {
-            return wrong("is not a live operator: it was destroyed, or never was one".to_owned());
+            let what = "is not a live operator: it was destroyed, or never was an operator";
+            return wrong(what.to_owned());
         }
     };
     match definition {
@@ -110,10 +113,11 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
         Definition::User { fold, user, commutative } => {
             let function = move |left: &[u8], right: &mut [u8]| {
                 let count = right.len() / dtype.size();
-                let user = user; // the whole of it, which is Send and Sync
-                // SAFETY: the program's function reads `count` elements of the one and writes those
-                // of the other, which are as many; `reduce` has aligned them.
-                process::outside_again(|| unsafe {
+                let user = user; // captures the whole `Pointer`, which is Send and Sync
+                // SAFETY: the program's function reads `count` elements of `left` and writes
+                // `count` elements of `right`. Both have that length, and `reduce` has aligned
+                // them.
+                process::in_callback(|| unsafe {
                     fold(
                         left.as_ptr().cast(),
                         right.as_mut_ptr().cast(),
@@ -128,7 +132,7 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
     }
 }
 
-/// Destroys the operators of a communicator that has ended.
+/// Destroys the operators of a destroyed communicator.
 pub(super) fn forget(comm: nexarComm_t) {
     table().operators.retain(|_, created| created.comm != comm.addr());
 }
@@ -139,7 +143,7 @@ pub(super) fn destroy(op: RedOpCode, comm: nexarComm_t) -> Result<()> {
     match table.operators.get(&op) {
         Some(created) if created.comm == comm.addr() => drop(table.operators.remove(&op)),
         _ => {
-            let what = format!("op {op:#x} is not an operator that was created for comm");
+            let what = format!("op {op:#x} is not an operator created for this communicator");
             return Err(Error::Argument(what));
         }
     }
@@ -150,7 +154,7 @@ pub(super) fn destroy(op: RedOpCode, comm: nexarComm_t) -> Result<()> {
 /// `scalar` points to one element of the type.
 pub(super) unsafe fn read_scalar(scalar: *const c_void, dtype: DataType) -> [u8; 8] {
     let mut bytes = [0; 8];
-    // SAFETY: the caller vouches for one element; eight bytes hold every type.
+    // SAFETY: the caller vouches for one element, which has at most 8 bytes.
     unsafe { std::ptr::copy_nonoverlapping(scalar.cast(), bytes.as_mut_ptr(), dtype.size()) };
     bytes
 }

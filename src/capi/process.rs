@@ -1,4 +1,5 @@
-//! What nexar does once per process, at its first call, and how it knows a forked child.
+//! The initialisation of the process at its first call, the detection of a forked child, and the
+//! state of each thread: in the program, in nexar, or in a callback.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -10,43 +11,43 @@ use tracing::{error, info, warn};
 
 use crate::{comm, config, log, runtime};
 
-/// Points to a page whose first byte is true in the process that has used nexar. The kernel wipes
-/// the page in a child, however that was made: fork, _Fork or clone. Null before nexar is used.
+/// Points to a page whose first byte is true in the process that has called nexar. The kernel
+/// zeroes the page in a child, whether of fork, _Fork or clone (MADV_WIPEONFORK). Null before the
+/// first call.
 static IS_PARENT: AtomicPtr<AtomicBool> = AtomicPtr::new(null_mut());
 
 thread_local! {
-    static WHERE: Cell<Where> = const { Cell::new(Where::Outside) };
+    static STATE: Cell<ThreadState> = const { Cell::new(ThreadState::InProgram) };
 }
 
-/// Where a thread is.
+/// The code that a thread executes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Where {
-    Outside,
-    /// In a nexar call.
-    Inside,
-    /// In a function of the program that nexar has called, which may not call nexar.
-    OutsideAgain,
+enum ThreadState {
+    InProgram,
+    InNexar,
+    /// A function of the program that nexar has called. It must not call nexar.
+    InCallback,
 }
 
-/// Reads the environment, starts the log and arms the fork check, once.
+/// Reads the environment, starts the log and prepares the detection of forks, once.
 pub(super) fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        uncancelled(|| {
+        without_cancellation(|| {
             if let Ok(config) = config::get() {
                 log::start(config);
             }
             info!("nexar {}", env!("CARGO_PKG_VERSION"));
             config::unknown_names().iter().for_each(|warning| warn!("{warning}"));
             keep_panics_quiet();
-            watch_for_fork();
+            detect_forks();
             leave_at_exit();
         })
     });
 }
 
-/// True in a child of a process that had used nexar before it forked: its threads and
-/// connections belong to the parent. Two reads of memory, no system call.
+/// True in a child of a process that had called nexar before it forked: the threads and connections
+/// belong to the parent. Two loads, no system call.
 #[inline]
 pub(super) fn is_forked_child() -> bool {
     // SAFETY: null, or a page that is never unmapped.
@@ -54,135 +55,140 @@ pub(super) fn is_forked_child() -> bool {
     is_parent.is_some_and(|is_parent| !is_parent.load(Ordering::Relaxed))
 }
 
-/// Marks this thread as inside nexar while `body` runs, which is told whether a function of the
-/// program has called it.
+/// Marks this thread as inside nexar while it executes `body`. Passes whether the call was made
+/// from a callback.
 #[inline]
 pub(super) fn inside<T>(body: impl FnOnce(bool) -> T) -> T {
-    let there = Stay::begin(Where::Inside);
-    body(there.before == Where::OutsideAgain)
+    let guard = StateGuard::enter(ThreadState::InNexar);
+    body(guard.before == ThreadState::InCallback)
 }
 
-/// Has pthread_cancel of this thread wait while `body` runs: what a call does may be full of points
-/// of cancellation, and nothing in it is prepared to end there.
-pub(super) fn uncancelled<T>(body: impl FnOnce() -> T) -> T {
-    let _uncancelled = Uncancelled::new();
+/// Disables pthread_cancel of this thread while it executes `body`, which may have cancellation
+/// points but is not written to end at one.
+pub(super) fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
+    let _disabled = CancellationDisabled::new();
     body()
 }
 
-struct Uncancelled(c_int);
+/// Disables cancellation while it exists. Holds the state before.
+struct CancellationDisabled(c_int);
 
-impl Uncancelled {
+impl CancellationDisabled {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the old state is written to a variable of ours.
+        // SAFETY: the old state is written to a local variable.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
         Self(before)
     }
 }
 
-impl Drop for Uncancelled {
+impl Drop for CancellationDisabled {
     fn drop(&mut self) {
-        // SAFETY: a state that was in force before; the one that ends is not asked for.
+        // SAFETY: restores a valid state; a NULL old state is not written.
         unsafe { pthread_setcancelstate(self.0, null_mut()) };
     }
 }
 
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
-// The crate libc lacks it.
+// The crate libc does not declare it.
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Marks this thread as inside a function of the program, which may not call nexar.
-pub(super) fn outside_again<T>(body: impl FnOnce() -> T) -> T {
-    let _there = Stay::begin(Where::OutsideAgain);
+/// Marks this thread as inside a callback, which must not call nexar, while it executes `body`.
+pub(super) fn in_callback<T>(body: impl FnOnce() -> T) -> T {
+    let _guard = StateGuard::enter(ThreadState::InCallback);
     body()
 }
 
-/// While it lives, this thread is there.
-struct Stay {
-    before: Where,
+/// Sets the state of this thread while it exists.
+struct StateGuard {
+    before: ThreadState,
 }
 
-impl Stay {
+impl StateGuard {
     #[inline]
-    fn begin(there: Where) -> Self {
-        // A thread that is ending has no such memory any more.
-        Self { before: WHERE.try_with(|place| place.replace(there)).unwrap_or(Where::Outside) }
+    fn enter(state: ThreadState) -> Self {
+        // The thread local may be gone in a thread that is ending.
+        let before = STATE.try_with(|current| current.replace(state));
+        Self { before: before.unwrap_or(ThreadState::InProgram) }
     }
 }
 
-impl Drop for Stay {
+impl Drop for StateGuard {
     #[inline]
     fn drop(&mut self) {
-        let _ = WHERE.try_with(|place| place.set(self.before));
+        let _ = STATE.try_with(|current| current.set(self.before));
     }
 }
 
-fn watch_for_fork() {
+fn detect_forks() {
     let (bytes, protection) = (size_of::<AtomicBool>(), libc::PROT_READ | libc::PROT_WRITE);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: new anonymous memory, anywhere; the kernel gives a whole page.
+    // SAFETY: new anonymous memory at an address of the kernel's choice; at least one page.
     let page = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
     if page == libc::MAP_FAILED {
-        warn!("no memory for a page: use in a forked child will not be noticed");
+        warn!("no memory for a page: use in a forked child will not be detected");
         return;
     }
     // SAFETY: exactly this was just mapped.
     let is_wiped = unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } == 0;
     let page: *mut AtomicBool = page.cast();
-    // SAFETY: the page is mapped, zeroed and known to nobody else yet.
+    // SAFETY: the page is mapped and zeroed, and no other thread has its address yet.
     unsafe { page.write(AtomicBool::new(true)) };
     IS_PARENT.store(page, Ordering::Relaxed);
     if !is_wiped {
-        wipe_by_handler();
+        wipe_with_handler();
     }
 }
 
-/// Where the kernel does not wipe the page, as in some sandboxes: a handler sees fork, but not
-/// clone.
-fn wipe_by_handler() {
+/// Replaces MADV_WIPEONFORK where it is not supported, as in some sandboxes, by a handler, which is
+/// called by fork but not by clone.
+fn wipe_with_handler() {
     extern "C" fn in_child() {
         // SAFETY: null, or a page that is never unmapped.
         if let Some(is_parent) = unsafe { IS_PARENT.load(Ordering::Relaxed).as_ref() } {
             is_parent.store(false, Ordering::Relaxed);
         }
     }
-    // SAFETY: the handler only stores to an atomic, which is allowed in a forked child, and its
-    // code stays mapped because the library is linked with -z nodelete.
+    // SAFETY: the handler only stores to an atomic, which is async-signal-safe, and its code stays
+    // mapped because the library is linked with -z nodelete.
     let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     if failed != 0 {
-        warn!("pthread_atfork failed ({failed}): use in a forked child will not be noticed");
+        warn!("pthread_atfork failed ({failed}): use in a forked child will not be detected");
     }
 }
 
-/// Peers still get what finished operations have sent if the program ends without destroying its
-/// communicators.
+/// Delivers the data of completed operations to the peers if the program exits without destroying
+/// its communicators.
 fn leave_at_exit() {
     extern "C" fn leave() {
-        // A forked child has no part in its parent's communicators.
+        // The communicators of a forked child belong to its parent.
         if !is_forked_child() {
-            let is_inside = |place: &Cell<Where>| place.get() != Where::Outside;
-            let inside_a_call = WHERE.try_with(is_inside).unwrap_or(false);
-            let leave = || inside(|_| uncancelled(|| comm::leave_all(inside_a_call)));
+            let is_inside = |state: &Cell<ThreadState>| state.get() != ThreadState::InProgram;
+            let inside_a_call = STATE.try_with(is_inside).unwrap_or(false);
+            let leave = || inside(|_| without_cancellation(|| comm::leave_all(inside_a_call)));
             let _ = std::panic::catch_unwind(leave);
         }
     }
     // SAFETY: the handler catches every panic, and its code stays mapped (-z nodelete).
     if unsafe { libc::atexit(leave) } != 0 {
-        warn!("atexit failed: a program that ends without nexarCommDestroy may lose its last data");
+        warn!(
+            "atexit failed: a program that exits without nexarCommDestroy may lose its last data"
+        );
     }
 }
 
-/// A panic inside nexar is logged and becomes a code; Rust's default of printing it would break
-/// the promise that the library does not print. Other threads' panics go where they went before.
+/// Logs panics inside nexar instead of printing them, because the library prints nothing. Panics of
+/// the program's own code go to the previous hook.
 fn keep_panics_quiet() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
         let is_ours = thread.name().is_some_and(|name| name.starts_with(runtime::THREADS));
-        if is_ours || WHERE.try_with(|place| place.get() == Where::Inside).unwrap_or(false) {
+        let is_inside = |state: &Cell<ThreadState>| state.get() == ThreadState::InNexar;
+        if is_ours || STATE.try_with(is_inside).unwrap_or(false) {
             error!("{panic}");
         } else {
             before(panic);

@@ -1,4 +1,4 @@
-//! Operators that programs create and destroy.
+//! Operators: create, destroy.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
     comm: nexarComm_t,
 ) -> Code {
     on_communicator("nexarRedOpCreatePreMulSum", comm, |_| {
-        // SAFETY: the caller passes NULL or a place for the operator.
+        // SAFETY: the caller passes NULL or a pointer to the operator.
         let op = unsafe { Out::new("op", op) }?;
         let dtype = arguments::dtype(datatype)?;
         let sum = Fold::new(dtype, RedOp::Sum)?;
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn nexarRedOpCreate(
     comm: nexarComm_t,
 ) -> Code {
     on_communicator("nexarRedOpCreate", comm, |_| {
-        // SAFETY: the caller passes NULL or a place for the operator.
+        // SAFETY: the caller passes NULL or a pointer to the operator.
         let op = unsafe { Out::new("op", op) }?;
         let fold = fold.ok_or_else(|| Error::Argument("fold is NULL".to_owned()))?;
         let commutative = match commutative {

@@ -1,4 +1,4 @@
-//! Communicators made of the ranks of another.
+//! Splits: communicators of some ranks of another one.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ fn color(color: c_int) -> Result<Option<u32>> {
         Ok(color) => Ok(Some(color)),
         Err(_) if color == NEXAR_SPLIT_NOCOLOR => Ok(None),
         Err(_) => {
-            Err(Error::Argument(format!("color {color} is neither NEXAR_SPLIT_NOCOLOR nor from 0")))
+            let expected = "expected 0 or more, or NEXAR_SPLIT_NOCOLOR";
+            Err(Error::Argument(format!("color {color} is negative: {expected}")))
         }
     }
 }

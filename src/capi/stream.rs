@@ -1,4 +1,4 @@
-//! Host streams: create, wait, ask, destroy.
+//! Host streams: create, synchronize, query, destroy.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::types::nexarStream_t;
 
 static TABLE: HandleTable<Arc<Stream>> = HandleTable::new(HandleKind::Stream);
 
-/// The stream to queue an operation on; none for NULL.
+/// The host stream of a handle. `None` for NULL.
 pub(super) fn find(stream: nexarStream_t) -> Result<Option<Arc<Stream>>> {
     if stream.is_null() { Ok(None) } else { TABLE.find(stream).map(Some) }
 }
 
-/// Whether it is or was one of ours.
+/// Whether it is, or may have been, a handle of a host stream.
 pub(super) fn may_be_ours(stream: nexarStream_t) -> bool {
     TABLE.may_be_ours(stream)
 }
@@ -31,7 +31,7 @@ pub(super) fn may_be_ours(stream: nexarStream_t) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
     boundary("nexarStreamCreate", || {
-        // SAFETY: the caller passes NULL or a place for a handle.
+        // SAFETY: the caller passes NULL or a pointer to a handle.
         let out = unsafe { Out::new("stream", stream) }?;
         out.set(TABLE.insert(Stream::new()?));
         Ok(())

@@ -1,8 +1,8 @@
-//! The entry of every operation, split and creation of a communicator: executed at once, queued on
-//! a stream or in the background, or kept for the end of a group.
+//! The entry of every operation, split and creation of a communicator. They are executed at once,
+//! in the background, on a stream, or at the end of a group.
 //!
 //! Leaves to `comm::submit` how an operation is executed, and to `group` the end of a group.
-//! Invariant: a call that fails inside a group is recorded there.
+//! Invariant: a call that fails inside a group is recorded in the group.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::comm::{
 use crate::error::{Code, Error, Result};
 
 use super::arguments::Out;
-use super::boundary::{boundary, remembering, thin_boundary, with_communicator};
+use super::boundary::{boundary, recording, thin_boundary, with_communicator};
 use super::group::{QueuedSplit, inside, is_inside, note_failure, split_all};
 use super::types::{nexarComm_t, nexarStream_t};
 use super::{communicators, process, stream};
@@ -42,8 +42,8 @@ pub(super) fn operation<W: Into<Work<'static>>>(
         if let Ok(None) = parsed {
             return Ok(());
         }
-        process::uncancelled(|| {
-            let result = remembering(function, comm, || match parsed? {
+        process::without_cancellation(|| {
+            let result = recording(function, comm, || match parsed? {
                 None => Ok(()),
                 Some((_, work, FastPath::Pending(pending))) => pending.resume(work),
                 Some((communicator, work, _)) => submit(request(communicator, stream, work)?),
@@ -82,7 +82,7 @@ pub(super) fn splitting(
 ) -> Code {
     boundary(function, || {
         let result = with_communicator(function, comm, |communicator| {
-            // SAFETY: the caller passes NULL or a place for a handle, inside a group until its end.
+            // SAFETY: the caller passes NULL or a writable pointer, in a group valid until its end.
             let out = unsafe { Out::new("newcomm", newcomm) }?;
             let request = parse(&communicator)?;
             let mut splitting =
@@ -109,27 +109,28 @@ where
 {
     boundary(function, || {
         let begin = || {
-            // SAFETY: the caller passes NULL or a place for a handle.
+            // SAFETY: the caller passes NULL or a pointer to a handle.
             let out = unsafe { Out::new("comm", comm) }?;
-            let (waits, make) = parse()?;
-            // Asked here: the thread that creates it may have another device, or none.
+            let (waits, create) = parse()?;
+            // Read on this thread: the thread that creates the communicator may have another
+            // device.
             let device = current_device();
-            make_now_or_later(out, waits, move || make(device))
+            create_now_or_later(out, waits, move || create(device))
         };
         begin().inspect_err(|error| note_failure(function, error))
     })
 }
 
-fn make_now_or_later<M>(out: Out<nexarComm_t>, waits: bool, make: M) -> Result<()>
+fn create_now_or_later<M>(out: Out<nexarComm_t>, waits: bool, create: M) -> Result<()>
 where
     M: FnOnce() -> Result<Arc<Communicator>> + Send + 'static,
 {
     let is_inside = inside(|_| ()).is_some();
     if waits && !is_inside {
-        out.set(communicators::insert(make()?, None));
+        out.set(communicators::insert(create()?, None));
         return Ok(());
     }
-    let queued = QueuedCreation::new(make);
+    let queued = QueuedCreation::new(create);
     if !is_inside {
         out.set(communicators::insert_in_creation(queued.creation()));
         queued.start();
@@ -137,7 +138,7 @@ where
     }
     let kept = inside(|group| {
         if group.waits.is_some_and(|others| others != waits) {
-            let what = "a group makes either blocking communicators or others, not both";
+            let what = "config.blocking must be the same for all communicators of a group";
             return Err(Error::Argument(what.to_owned()));
         }
         group.waits = Some(waits);

@@ -1,4 +1,4 @@
-//! Types and constants of the header that are not vocabulary of the crate.
+//! Types and constants of the header that no other module of the crate uses.
 #![allow(non_camel_case_types, reason = "names as in the header")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -27,8 +27,8 @@ pub type nexarComm_t = *mut nexarComm;
 
 /// Handle of a stream that orders operations: of nexarStreamCreate, or a CUDA stream. NULL: the
 /// call returns when the result is there; with device memory, CUDA's default stream. Any
-/// other value is nexarInvalidArgument without CUDA; with CUDA, a value that was never a host stream
-/// is taken for a CUDA stream.
+/// other value is nexarInvalidArgument without CUDA; with CUDA, a value that was never a host
+/// stream is taken for a CUDA stream.
 pub type nexarStream_t = *mut c_void;
 
 /// Id by which the ranks of one new communicator find each other. Keep it as secret as the data:
@@ -67,7 +67,7 @@ pub struct nexarConfig_t {
 }
 
 impl nexarConfig_t {
-    /// A field that was not set.
+    /// The value of a field that was not set.
     pub(super) const UNDEF_INT: c_int = c_int::MIN;
 }
 

@@ -13,7 +13,7 @@ use super::collective::{recvbuff, sendbuff};
 use super::submit::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
-/// Counts and places of the blocks of a buffer, from two arrays of a C caller.
+/// Counts and ranges of the blocks of a buffer, parsed from two arrays of the caller.
 struct VaryingBlocks {
     counts: Vec<usize>,
     blocks: Blocks,
@@ -40,7 +40,7 @@ impl VaryingBlocks {
         Ok(Self { counts, blocks })
     }
 
-    /// Blocks that are written: no two of them in one place.
+    /// Fails if two blocks overlap, as blocks that are written must not.
     fn apart(self, displs_name: &str) -> Result<Self> {
         match self.blocks.overlapping() {
             None => Ok(self),
@@ -51,7 +51,7 @@ impl VaryingBlocks {
     }
 }
 
-/// A count that is given twice must be the same.
+/// Fails if a count that the caller passes twice is not the same.
 fn agree(one: (&str, usize), other: (&str, usize), rank: usize) -> Result<()> {
     if one.1 == other.1 {
         return Ok(());

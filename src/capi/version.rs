@@ -13,7 +13,7 @@ use super::types::{ResultCode, nexarComm_t};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarGetVersion(version: *mut c_int) -> Code {
     boundary("nexarGetVersion", || {
-        // SAFETY: the caller passes NULL or a place for an int.
+        // SAFETY: the caller passes NULL or a pointer to an int.
         let version = unsafe { Out::new("version", version) }?;
         version.set(version_code());
         Ok(())
