@@ -91,7 +91,7 @@ fn flooded(name: &str, sources: &[IpAddr]) {
 }
 
 /// Initials for two seconds, created in advance so that their encryption takes no CPU time from the
-/// ranks. The target drops each before it is sent again.
+/// ranks. The target has discarded each handshake before its Initial is sent again.
 static INITIALS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let mut dice = Dice::new(7);
     (0..2 * FLOOD as usize).map(|_| initial(&mut dice, None)).collect()
