@@ -1,6 +1,6 @@
 /*
- * What a libnccl.so.2 answers on a machine without a GPU, one line per question, so that the answers
- * of two libraries can be compared:
+ * Prints what the functions of a libnccl.so.2 return on a machine without a GPU, one line per call,
+ * so that two libraries can be compared:
  *
  *     answers LIBRARY
  */
@@ -47,7 +47,7 @@ typedef int (*init_rank_config)(void **, int, id_t_, int, void *);
 static void versions_and_texts(void) {
   int version = 0;
   ASK("NULL", "ncclGetVersion", 0);
-  ASK("a place", "ncclGetVersion", AT(version));
+  ASK("not NULL", "ncclGetVersion", AT(version));
   printf("five digits: %d\n", version > 20000 && version < 30000);
   void *symbol = find("ncclGetErrorString");
   const char *(*text)(int);
@@ -58,10 +58,10 @@ static void versions_and_texts(void) {
 static void ids(void) {
   id_t_ id;
   ASK("NULL", "ncclGetUniqueId", 0);
-  ASK("a place", "ncclGetUniqueId", AT(id));
+  ASK("not NULL", "ncclGetUniqueId", AT(id));
 }
 
-static void ends_and_nothing(void) {
+static void ends_with_null(void) {
   ASK("NULL", "ncclCommDestroy", 0);
   ASK("NULL", "ncclCommAbort", 0);
   ASK("NULL", "ncclCommFinalize", 0);
@@ -102,9 +102,9 @@ static void groups(void) {
   ASK("inside it", "ncclGroupStart", 0);
   ASK("inside, wrong magic", "ncclGroupSimulateEnd", AT(info));
   ASK("outside", "ncclGroupEnd", 0);
-  ASK("of a refused question", "ncclGroupStart", 0);
+  ASK("of a refused query", "ncclGroupStart", 0);
   ASK("NULL, in a group", "ncclGetVersion", 0);
-  ASK("after a refused question", "ncclGroupEnd", 0);
+  ASK("after a refused query", "ncclGroupEnd", 0);
 }
 
 static void calls_without_a_communicator(void) {
@@ -143,7 +143,7 @@ static void calls_without_a_communicator(void) {
   ASK("no comm", "ncclRedOpDestroy", 0, 0);
 }
 
-static void inits_that_cannot_be(void) {
+static void invalid_inits(void) {
   id_t_ id;
   void *comm = NULL, *symbol = find("ncclCommInitRank");
   init_rank init;
@@ -156,7 +156,7 @@ static void inits_that_cannot_be(void) {
   for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
     printf("ncclCommInitRank, rank %d of %d: %d\n", worlds[i][1], worlds[i][0],
            init(&comm, worlds[i][0], id, worlds[i][1]));
-  printf("ncclCommInitRank, no place: %d\n", init(NULL, 1, id, 0));
+  printf("ncclCommInitRank, NULL: %d\n", init(NULL, 1, id, 0));
   struct {
     size_t size;
     unsigned magic, version;
@@ -173,7 +173,7 @@ static void inits_that_cannot_be(void) {
   printf("ncclCommInitRankConfig, minCTAs 0: %d\n", init_config(&comm, 1, id, 0, &config));
   ASK("2 devices", "ncclCommInitAll", AT(comm), 2, 0);
   ASK("-1 devices", "ncclCommInitAll", AT(comm), (uintptr_t)-1, 0);
-  ASK("no place", "ncclCommInitAll", 0, 1, 0);
+  ASK("NULL", "ncclCommInitAll", 0, 1, 0);
   ASK("no ids", "ncclCommInitRankScalable", AT(comm), 2, 0, 1, 0, 0);
   ASK("0 ids", "ncclCommInitRankScalable", AT(comm), 2, 0, 0, AT(id), 0);
 }
@@ -197,15 +197,15 @@ static void encryption(void) {
   ASK("wrong magic", "ncclSetEncryption", AT(config));
 }
 
-static void what_a_call_leaves_behind(void) {
+static void last_error(void) {
   void *symbol = find("ncclGetLastError");
   const char *(*text)(void *);
   memcpy(&text, &symbol, sizeof text);
-  printf("a last error is there: %d\n", text(NULL) && *text(NULL));
+  printf("a last error exists: %d\n", text(NULL) && *text(NULL));
 }
 
 int main(int argc, char **argv) {
-  setvbuf(stdout, NULL, _IOLBF, 0); /* what was answered before a crash counts */
+  setvbuf(stdout, NULL, _IOLBF, 0); /* keep the lines before a crash */
   library = argc == 2 ? dlopen(argv[1], RTLD_NOW) : NULL;
   if (!library) {
     fprintf(stderr, "usage: answers LIBRARY\n%s\n", argc == 2 ? dlerror() : "");
@@ -213,11 +213,11 @@ int main(int argc, char **argv) {
   }
   versions_and_texts();
   ids();
-  ends_and_nothing();
+  ends_with_null();
   groups();
   calls_without_a_communicator();
-  inits_that_cannot_be();
-  what_a_call_leaves_behind();
+  invalid_inits();
+  last_error();
   encryption();
   return 0;
 }

@@ -1,9 +1,9 @@
-/* A config is read as the version in it has it, from 2.14 on. */
+/* ncclConfig_t is read in the layout of the version in it, from 2.14 on. */
 #include <sys/mman.h>
 
 #include "nccl_names.h"
 
-/* The newest structure; older ones are its beginnings. */
+/* The newest structure. Older ones are prefixes of it. */
 struct config {
   size_t size;
   unsigned magic, version;
@@ -29,7 +29,7 @@ static const struct {
     {24000, 200, 120}, /* one that does not exist yet */
 };
 
-/* As the initialiser of that version leaves it. Padding, and what follows, is not 0. */
+/* Writes what the initializer of that version gives. Padding and the bytes behind it are not 0. */
 static void initialise(void *memory, size_t i) {
   static const struct config initial = {
       0,     MAGIC, 0,     UNDEF, UNDEF, UNDEF, UNDEF, NULL,  UNDEF, UNDEF, NULL,  UNDEF, UNDEF,
@@ -54,8 +54,8 @@ static int init(void *config) {
   return result;
 }
 
-/* At the end of a page that nothing may be read behind. */
-static void every_version_is_taken_with_garbage_in_its_padding(void) {
+/* Every config ends at a page boundary, behind which reads fault. */
+static void every_version_is_accepted_with_garbage_in_its_padding(void) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK_EQ(0, mprotect(pages + page, page, PROT_NONE));
@@ -78,7 +78,7 @@ static void blocking_0_is_honoured_in_every_version(void) {
   }
 }
 
-/* A wrong value is refused where the version has the field, and not seen where it has not. */
+/* An invalid value is refused if the version has the field, and ignored if not. */
 static void a_field_counts_from_its_version_on(void) {
   static const struct {
     size_t offset;
@@ -113,7 +113,7 @@ static void a_field_counts_from_its_version_on(void) {
   }
 }
 
-static void what_no_initialiser_made_is_refused(void) {
+static void a_config_without_its_initializer_is_refused(void) {
   char memory[256];
   initialise(memory, COUNT_OF(versions) - 2);
   unsigned magic = 1;
@@ -130,10 +130,10 @@ static void what_no_initialiser_made_is_refused(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(every_version_is_taken_with_garbage_in_its_padding),
+    CASE(every_version_is_accepted_with_garbage_in_its_padding),
     CASE(blocking_0_is_honoured_in_every_version),
     CASE(a_field_counts_from_its_version_on),
-    CASE(what_no_initialiser_made_is_refused),
+    CASE(a_config_without_its_initializer_is_refused),
 };
 
 int main(void) {

@@ -1,7 +1,6 @@
 /*
- * A program for NCCL on a machine with CUDA devices, which gets its buffers by ncclMemAlloc: a
- * thread per device fills them by the driver, reduces on a stream and looks at the result. The
- * driver is the fake one.
+ * ncclMemAlloc on a machine with CUDA devices, on the fake driver: a thread per device allocates
+ * its buffer, fills it with the driver, reduces on a stream and compares the result.
  */
 #include "cuda/vectors.h"
 
@@ -29,7 +28,7 @@ static void *device_memory_of(size_t bytes) {
   return memory;
 }
 
-/* What the driver says of an address. */
+/* An attribute that the driver reports for an address. */
 static unsigned attribute_of(void *address, CUpointer_attribute attribute) {
   unsigned value = 77;
   DO(cuPointerGetAttribute(&value, attribute, (CUdeviceptr)(uintptr_t)address));
@@ -59,7 +58,7 @@ static void reduce_on_device(int rank, int n, nexarComm_t unused, void *arg) {
   leave(rank);
 }
 
-/* The driver's devices, not those of NEXAR_FAKE_DEVICES, which is set to 2. */
+/* Uses the driver's 4 devices, although NEXAR_FAKE_DEVICES is set to 2. */
 static void a_thread_per_device_reduces_what_it_has_allocated(void) {
   ncclComm_t comms[DEVICES + 1];
   CHECK_NCCL(InvalidArgument, ncclCommInitAll(comms, DEVICES + 1, NULL));
@@ -75,14 +74,14 @@ static void a_thread_per_device_reduces_what_it_has_allocated(void) {
   CHECK_EQ(0, fakecuda_report_leaks());
 }
 
-static void memory_is_the_hosts_until_a_device_is_in_use(void) {
+static void memory_is_host_memory_until_a_device_is_in_use(void) {
   char *host = device_memory_of(1000);
   memset(host, 1, 1000);
   enter(1);
   char *device = device_memory_of(1000);
   CHECK_EQ(1, attribute_of(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL));
   CHECK_EQ(1, fakecuda_live(FAKECUDA_DEVICE_MEMORY));
-  /* Each is freed as what it is, also from a thread with another device or none. */
+  /* Both can be freed on a thread with another device or none. */
   leave(1);
   CHECK_NCCL(Success, ncclMemFree(device));
   CHECK_NCCL(Success, ncclMemFree(host));
@@ -90,7 +89,7 @@ static void memory_is_the_hosts_until_a_device_is_in_use(void) {
   CHECK_EQ(0, fakecuda_report_leaks());
 }
 
-static void nothing_is_allocated_for_no_bytes_or_by_a_driver_that_has_none(void) {
+static void nothing_is_allocated_for_zero_bytes_or_if_the_driver_fails(void) {
   void *memory = &memory;
   enter(0);
   CHECK_NCCL(Success, ncclMemAlloc(&memory, 0));
@@ -110,9 +109,9 @@ static void nothing_is_allocated_for_no_bytes_or_by_a_driver_that_has_none(void)
 }
 
 static const struct test_case cases[] = {
-    CASE(memory_is_the_hosts_until_a_device_is_in_use),
+    CASE(memory_is_host_memory_until_a_device_is_in_use),
     CASE(a_thread_per_device_reduces_what_it_has_allocated),
-    CASE(nothing_is_allocated_for_no_bytes_or_by_a_driver_that_has_none),
+    CASE(nothing_is_allocated_for_zero_bytes_or_if_the_driver_fails),
 };
 
 int main(void) { return RUN(cases); }

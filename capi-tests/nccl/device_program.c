@@ -1,6 +1,6 @@
 /*
- * A program as people write them for NCCL, against NVIDIA's nccl.h: one process, a device for each
- * rank, buffers of ncclMemAlloc, filled and read by the CUDA driver, which is the fake one.
+ * A typical NCCL program, compiled with NVIDIA's nccl.h: one process, a device for each rank,
+ * buffers of ncclMemAlloc, filled and read by the (fake) CUDA driver.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -60,6 +60,6 @@ int main(void) {
     CUDA(cuDevicePrimaryCtxRelease_v2(i));
   }
   CHECK(fakecuda_pinned_bytes() == 0);
-  printf("%d devices, %d sums each: all right, and all memory is free again\n", DEVICES, COUNT);
+  printf("%d devices, %d sums each: all correct, all memory freed\n", DEVICES, COUNT);
   return 0;
 }

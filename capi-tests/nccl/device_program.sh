@@ -1,5 +1,6 @@
 #!/bin/sh
-# device_program.c, compiled with NVIDIA's own nccl.h and linked with the stand-in and the fake CUDA driver.
+# Compiles device_program.c with NVIDIA's own nccl.h, links it with the stand-in and the fake CUDA
+# driver, and runs it.
 set -eu
 
 python=$1 cc=$2 library_directory=$3 cache=$4 driver_directory=$5

@@ -1,10 +1,11 @@
-/* NCCL's names in the environment. Ranks are processes that nexar-run has started. */
+/* NCCL's variables in the environment. Ranks are processes of nexar-run. */
 #include "nccl_names.h"
 
 static int rank, n;
 
-/* Every rank makes the id for itself: it follows from the address, where rank 0 listens. */
-static int meet(ncclComm_t *comm) {
+/* Every rank creates the same id by itself, from NCCL_COMM_ID: the address at which rank 0
+   listens. */
+static int join(ncclComm_t *comm) {
   ncclUniqueId id;
   int error = InProgress;
   CHECK_NCCL(Success, ncclGetUniqueId(&id));
@@ -23,21 +24,21 @@ static void encrypt(const char *key) {
   CHECK_NCCL(Success, ncclSetEncryption(&config));
 }
 
-static void check_that_ranks_meet(void) {
+static void check_that_ranks_join(void) {
   ncclComm_t comm = NULL;
   int x = rank + 1, y = 0;
-  CHECK_EQ(Success, meet(&comm));
+  CHECK_EQ(Success, join(&comm));
   CHECK_NCCL(Success, ncclAllReduce(&x, &y, 1, Int32, Sum, comm, NULL));
   CHECK_EQ(n * (n + 1) / 2, y);
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void ranks_meet_at_nccl_comm_id_without_waiting_for_each_other(void) {
-  check_that_ranks_meet();
+static void ranks_join_at_nccl_comm_id_without_waiting_for_each_other(void) {
+  check_that_ranks_join();
 }
 
-/* As in NCCL: only a call that takes a config can be in progress. */
-static void an_init_without_config_waits_in_any_case(void) {
+/* As in NCCL, only an initialization with a config can be nonblocking. */
+static void an_init_without_config_always_waits(void) {
   ncclUniqueId id;
   ncclComm_t comm = NULL;
   CHECK_NCCL(Success, ncclGetUniqueId(&id));
@@ -45,13 +46,13 @@ static void an_init_without_config_waits_in_any_case(void) {
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void ranks_meet_with_the_same_key_and_with_no_other(void) {
+static void ranks_join_with_the_same_key_only(void) {
   ncclComm_t comm = NULL;
   encrypt("the key that all of the ranks have");
-  check_that_ranks_meet();
+  check_that_ranks_join();
   if (n > 1) {
     encrypt(rank ? "the key that the others do not have" : "the key that all of the ranks have");
-    CHECK(meet(&comm) != Success);
+    CHECK(join(&comm) != Success);
     CHECK_NCCL(Success, ncclCommDestroy(comm));
   }
   encrypt(NULL);
@@ -64,9 +65,9 @@ static void without_a_gpu_there_is_no_device(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(ranks_meet_at_nccl_comm_id_without_waiting_for_each_other),
-    CASE(an_init_without_config_waits_in_any_case),
-    CASE(ranks_meet_with_the_same_key_and_with_no_other),
+    CASE(ranks_join_at_nccl_comm_id_without_waiting_for_each_other),
+    CASE(an_init_without_config_always_waits),
+    CASE(ranks_join_with_the_same_key_only),
     CASE(without_a_gpu_there_is_no_device),
 };
 

@@ -1,6 +1,6 @@
 /*
- * What the tests use of NCCL's interface, written down anew: NVIDIA's header needs CUDA's. The test
- * nccl.program is compiled with NVIDIA's.
+ * Declarations of the NCCL functions that the tests use, because NVIDIA's header needs CUDA's. The
+ * tests nccl.program and nccl.device_program are compiled with NVIDIA's header.
  */
 #ifndef NCCL_NAMES_H
 #define NCCL_NAMES_H
@@ -91,7 +91,7 @@ int pncclAllReduce(const void *send, void *recv, size_t count, int type, int op,
                    expected_, ncclGetLastError(NULL));                                             \
   } while (0)
 
-/* A communicator of one rank. */
+/* Creates a communicator of one rank. */
 static inline ncclComm_t alone(void) {
   ncclUniqueId id;
   ncclComm_t comm = NULL;

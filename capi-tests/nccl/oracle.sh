@@ -1,6 +1,6 @@
 #!/bin/sh
-# What NVIDIA's libnccl.so.2 answers without a GPU, ours answers too, but for the differences listed
-# beside this script, each with its reason.
+# Compares the answers of NVIDIA's libnccl.so.2 and of the stand-in without a GPU. differences.txt
+# has the only differences allowed, with reasons.
 set -eu
 
 python=$1 answers=$2 library=$3 cache=$4
@@ -13,11 +13,12 @@ trap 'rm -rf "$scratch"' EXIT
 "$answers" "$cache/nccl-library/nvidia/nccl/lib/libnccl.so.2" >"$scratch/theirs"
 "$answers" "$library" >"$scratch/ours"
 [ "$(wc -l <"$scratch/theirs")" -eq "$(wc -l <"$scratch/ours")" ] || {
-    echo "not the same number of answers"
+    echo "the numbers of answers differ"
     exit 1
 }
 paste -d '\t' "$scratch/theirs" "$scratch/ours" |
-    awk -F '\t' '$1 != $2 { sub(/.*: /, "", $2); print $1 " there, " $2 " here" }' >"$scratch/found"
+    awk -F '\t' '$1 != $2 { sub(/.*: /, "", $2); print $1 " from NCCL, " $2 " from nexar" }' \
+        >"$scratch/found"
 grep -v '^#' "$here/differences.txt" >"$scratch/listed"
 if ! diff "$scratch/listed" "$scratch/found"; then
     echo "'<' is listed but not found, '>' is found but not listed"

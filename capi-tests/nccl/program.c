@@ -1,9 +1,9 @@
 /*
- * A program as people write them for NCCL, against NVIDIA's nccl.h and nothing of ours: four
- * processes share an id through a file, make a communicator with a config, reduce, split, exchange
- * in a ring, scale by a factor of their own; then one is killed and the others abort.
+ * A typical NCCL program, compiled with NVIDIA's nccl.h: four processes share an id through a file,
+ * create a communicator with a config, reduce, split, exchange in a ring and use premultiplied
+ * sums; then one is killed and the others abort.
  *
- *     program FILE            starts itself four times, and judges
+ *     program FILE            starts itself four times and checks the exit codes
  */
 #include <signal.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void fail(const char *what, int line, ncclResult_t result) {
 
 #define CUDA(call) CHECK((call) == cudaSuccess)
 
-/* Rank 0 writes the id, all others wait until it is there; the alarm bounds that. */
+/* Rank 0 writes the id; the others wait for the file, bounded by the alarm. */
 static ncclUniqueId share_id(const char *path) {
   ncclUniqueId id;
   char unfinished[1000];
@@ -100,7 +100,7 @@ static void split_into_even_and_odd(ncclComm_t comm, float *device, cudaStream_t
   NCCL(ncclCommSplit(comm, rank % 2, -rank, &half, NULL));
   NCCL(ncclCommCount(half, &size));
   NCCL(ncclCommUserRank(half, &place));
-  CHECK(size == 2 && place == (rank < 2)); /* by key, so the higher rank comes first */
+  CHECK(size == 2 && place == (rank < 2)); /* the higher rank has the lower key */
   CUDA(cudaMemcpy(device, &value, sizeof value, cudaMemcpyHostToDevice));
   NCCL(ncclAllReduce(device, device, 1, ncclFloat, ncclMax, half, stream));
   CUDA(cudaStreamSynchronize(stream));
@@ -112,8 +112,8 @@ static void split_into_even_and_odd(ncclComm_t comm, float *device, cudaStream_t
   NCCL(ncclCommDestroy(half));
 }
 
-/* The victim dies once every other rank has entered the last all-reduce, so that none is still
-   inside the split before it, which would report the death. */
+/* The victim dies after every other rank has entered the last all-reduce: the split before it would
+   report the death otherwise. */
 static void outlive_a_killed_peer(ncclComm_t comm, float *device, cudaStream_t stream) {
   reduce(comm, device, stream);
   if (rank == VICTIM) raise(SIGKILL);
@@ -184,6 +184,6 @@ int main(int argc, char **argv) {
     if (!as_expected) fprintf(stderr, "rank %d ended with status %#x\n", i, (unsigned)status);
     wrong += !as_expected;
   }
-  if (!wrong) printf("three ranks have done everything and outlived the fourth\n");
+  if (!wrong) printf("three ranks have completed everything and outlived the fourth\n");
   return wrong != 0;
 }

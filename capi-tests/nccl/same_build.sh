@@ -1,5 +1,6 @@
 #!/bin/sh
-# libnexar and libnccl of one source have one fingerprint: their ranks may be in one communicator.
+# libnexar and libnccl of one source have the same build fingerprint, so their ranks can share a
+# communicator.
 set -eu
 
 build_of() {

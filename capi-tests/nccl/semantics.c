@@ -1,9 +1,9 @@
-/* What programs written for NCCL expect of calls, right and wrong. */
+/* The semantics that NCCL programs rely on, for valid and invalid calls. */
 #include <pthread.h>
 
 #include "nccl_names.h"
 
-static void the_version_is_one_that_programs_know(void) {
+static void the_version_is_2_30_7(void) {
   int version = 0, twin = 0;
   CHECK_NCCL(Success, ncclGetVersion(&version));
   CHECK_NCCL(Success, pncclGetVersion(&twin));
@@ -12,7 +12,7 @@ static void the_version_is_one_that_programs_know(void) {
   CHECK_NCCL(InvalidArgument, ncclGetVersion(NULL));
 }
 
-static void error_strings_are_nccls_to_the_letter(void) {
+static void error_strings_equal_those_of_nccl(void) {
   static const char *const texts[] = {
       "no error",
       "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
@@ -30,7 +30,7 @@ static void error_strings_are_nccls_to_the_letter(void) {
   CHECK_EQ(0, strcmp("unknown result code", ncclGetErrorString(-1)));
 }
 
-static void ends_take_null_and_finalize_is_once(void) {
+static void destroys_accept_null_and_finalize_succeeds_once(void) {
   CHECK_NCCL(Success, ncclCommFinalize(NULL));
   CHECK_NCCL(Success, ncclCommDestroy(NULL));
   CHECK_NCCL(Success, ncclCommAbort(NULL));
@@ -41,7 +41,7 @@ static void ends_take_null_and_finalize_is_once(void) {
   CHECK_NCCL(InvalidArgument, ncclCommDestroy(comm));
 }
 
-static void wrong_arguments_are_4_and_told_in_nccls_names(void) {
+static void wrong_arguments_give_code_4_and_texts_with_nccl_names(void) {
   ncclComm_t comm = alone();
   float x = 1, y = 0;
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, Float32, Sum, NULL, NULL));
@@ -49,7 +49,7 @@ static void wrong_arguments_are_4_and_told_in_nccls_names(void) {
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, 12, Sum, comm, NULL));
   CHECK_TEXT(ncclGetLastError(comm), "ncclAllReduce: datatype 12 is not a ncclDataType_t");
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, Float32, 5, comm, NULL));
-  /* What nexar has under these numbers, NCCL has not. */
+  /* Types and operators of nexar that NCCL does not have. */
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, nexarInt16, Sum, comm, NULL));
   CHECK_NCCL(InvalidArgument, ncclAllReduce(&x, &y, 1, Int32, nexarBitAnd, comm, NULL));
   CHECK_NCCL(InvalidArgument, ncclGather(&x, &y, 1, Float32, 1, comm, NULL));
@@ -62,7 +62,7 @@ static void wrong_arguments_are_4_and_told_in_nccls_names(void) {
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void the_last_error_is_one_for_all_threads_and_stays(void) {
+static void the_last_error_is_shared_by_threads_and_stays(void) {
   CHECK_NCCL(InvalidArgument, ncclGetVersion(NULL));
   CHECK_TEXT(ncclGetLastError(NULL), "ncclGetVersion: version is NULL");
   CHECK_NCCL(Success, ncclGroupStart());
@@ -70,7 +70,7 @@ static void the_last_error_is_one_for_all_threads_and_stays(void) {
   CHECK_TEXT(ncclGetLastError(NULL), "ncclGetVersion: version is NULL");
 }
 
-static void a_stream_of_a_foreign_runtime_is_waited_for(void) {
+static void a_call_on_a_foreign_stream_is_synchronous(void) {
   ncclComm_t comm = alone();
   int foreign, x = 5, y = 0;
   CHECK_NCCL(Success, ncclAllReduce(&x, &y, 1, Int32, Sum, comm, &foreign));
@@ -78,7 +78,7 @@ static void a_stream_of_a_foreign_runtime_is_waited_for(void) {
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void a_group_ends_once_and_fails_again_at_its_end(void) {
+static void a_group_ends_once_and_its_end_fails_after_a_failed_call(void) {
   CHECK_NCCL(InvalidUsage, ncclGroupEnd());
   ncclComm_t comm = alone();
   int x = 5, y = 0;
@@ -97,7 +97,7 @@ static void a_group_ends_once_and_fails_again_at_its_end(void) {
   CHECK_NCCL(InvalidArgument, ncclGroupEnd());
   CHECK_EQ(0, y);
 
-  /* A refused call that is no operation is none of the group's business. */
+  /* A refused call that is not an operation does not affect the group. */
   int32_t number;
   CHECK_NCCL(Success, ncclGroupStart());
   CHECK_NCCL(Success, ncclAllReduce(&x, &y, 1, Int32, Sum, comm, NULL));
@@ -124,7 +124,7 @@ static void a_simulated_group_does_nothing(void) {
   CHECK_EQ(0, y);
   CHECK_NCCL(InvalidUsage, ncclGroupEnd());
   CHECK_NCCL(InvalidUsage, ncclGroupSimulateEnd(&info));
-  /* Wrong or not, the outermost end ends it; an inner one does not look at what it is given. */
+  /* The outermost end ends the simulation even if its argument is invalid; inner ends ignore it. */
   info.magic = 0;
   CHECK_NCCL(InvalidUsage, ncclGroupSimulateEnd(&info));
   CHECK_NCCL(Success, ncclGroupStart());
@@ -205,7 +205,8 @@ static void *abort_it(void *unused) {
   return unused;
 }
 
-/* Of two ranks one comes. The other thread may be earlier or later; both ends are the same. */
+/* One of two ranks joins. The abort may come before or after the group's end; the result is
+   equal. */
 static void an_init_at_the_end_of_a_group_can_be_aborted(void) {
   ncclUniqueId id;
   pthread_t thread;
@@ -217,7 +218,7 @@ static void an_init_at_the_end_of_a_group_can_be_aborted(void) {
   pthread_join(thread, NULL);
 }
 
-static void of_several_ids_the_first_is_joined(void) {
+static void the_first_of_several_ids_is_used(void) {
   ncclUniqueId ids[2];
   ncclComm_t comm = NULL;
   CHECK_NCCL(Success, ncclGetUniqueId(&ids[0]));
@@ -229,7 +230,7 @@ static void of_several_ids_the_first_is_joined(void) {
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void windows_remember_their_memory_until_they_end(void) {
+static void windows_keep_their_address_until_deregistered(void) {
   ncclComm_t comm = alone(), other = alone();
   ncclWindow_t window = NULL;
   void *memory = NULL, *found = NULL, *handle = NULL;
@@ -254,7 +255,7 @@ static void windows_remember_their_memory_until_they_end(void) {
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void properties_fill_what_the_program_has_room_for(void) {
+static void properties_fill_the_size_of_the_callers_structure(void) {
   struct {
     size_t size;
     unsigned magic, version;
@@ -278,7 +279,7 @@ static void properties_fill_what_the_program_has_room_for(void) {
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void suspending_gives_back_nothing(void) {
+static void suspending_frees_nothing(void) {
   ncclComm_t comm = alone();
   uint64_t value = 7;
   CHECK_NCCL(Success, ncclCommSuspend(comm, 1));
@@ -311,7 +312,7 @@ struct call_config {
   void *launchCompletionEvent;
 };
 
-static void a_config_of_one_call_is_checked_and_foreign_options_are_passed_over(void) {
+static void a_config_of_one_call_is_checked_and_unknown_options_are_ignored(void) {
   struct option second = {NULL, 0xffffff, 2, {2}}, first = {&second, 0, 1, {1}};
   const struct call_config good = {sizeof good, MAGIC, 23203, &first, UNDEF, UNDEF, UNDEF,
                                    UNDEF,       NULL,  1,     UNDEF,  0,     NULL};
@@ -321,7 +322,7 @@ static void a_config_of_one_call_is_checked_and_foreign_options_are_passed_over(
   CHECK_NCCL(Success, CALL(NULL));
   CHECK_NCCL(Success, CALL(&good));
   CHECK_EQ(5, y);
-  struct call_config older = good; /* 2.31 has no event: what lies there is not its */
+  struct call_config older = good; /* 2.31 has no event: the bytes there are not part of it */
   older.size = 64;
   older.version = 23102;
   older.launchCompletionEvent = &x;
@@ -343,14 +344,14 @@ static void a_config_of_one_call_is_checked_and_foreign_options_are_passed_over(
   second.next = NULL;
   second.vendor = 1 << 24;
   CHECK_NCCL(InvalidArgument, CALL(&wrong));
-  /* Refused inside a group, it is refused again at the end. */
+  /* A config refused inside a group also fails the end of the group. */
   CHECK_NCCL(Success, ncclGroupStart());
   CHECK_NCCL(InvalidArgument, CALL(&wrong));
   CHECK_NCCL(InvalidArgument, ncclGroupEnd());
   CHECK_NCCL(Success, ncclCommDestroy(comm));
 }
 
-static void what_cannot_be_done_says_so(void) {
+static void unsupported_functions_report_it(void) {
   ncclComm_t comm = alone(), made = NULL;
   ncclUniqueId id;
   int excluded[1] = {0};
@@ -393,8 +394,8 @@ static void encryption_takes_a_key_of_the_program(void) {
   CHECK_NCCL(InvalidArgument, ncclSetEncryption(&config));
 }
 
-/* libnexar.so is in this process too, with communicators of its own. */
-static void nexar_and_its_stand_in_live_side_by_side(void) {
+/* libnexar.so is loaded too, with its own communicators. */
+static void nexar_and_its_stand_in_share_a_process(void) {
   ncclComm_t comm = alone();
   nexarComm_t ours;
   int x = 5, y = 0;
@@ -408,25 +409,25 @@ static void nexar_and_its_stand_in_live_side_by_side(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(nexar_and_its_stand_in_live_side_by_side),
-    CASE(the_version_is_one_that_programs_know),
-    CASE(error_strings_are_nccls_to_the_letter),
-    CASE(ends_take_null_and_finalize_is_once),
-    CASE(wrong_arguments_are_4_and_told_in_nccls_names),
-    CASE(the_last_error_is_one_for_all_threads_and_stays),
-    CASE(a_stream_of_a_foreign_runtime_is_waited_for),
-    CASE(a_group_ends_once_and_fails_again_at_its_end),
+    CASE(nexar_and_its_stand_in_share_a_process),
+    CASE(the_version_is_2_30_7),
+    CASE(error_strings_equal_those_of_nccl),
+    CASE(destroys_accept_null_and_finalize_succeeds_once),
+    CASE(wrong_arguments_give_code_4_and_texts_with_nccl_names),
+    CASE(the_last_error_is_shared_by_threads_and_stays),
+    CASE(a_call_on_a_foreign_stream_is_synchronous),
+    CASE(a_group_ends_once_and_its_end_fails_after_a_failed_call),
     CASE(a_simulated_group_does_nothing),
     CASE(one_thread_drives_four_devices_in_groups),
     CASE(a_split_without_color_gives_null),
     CASE(a_failed_init_leaves_null),
     CASE(an_init_at_the_end_of_a_group_can_be_aborted),
-    CASE(of_several_ids_the_first_is_joined),
-    CASE(windows_remember_their_memory_until_they_end),
-    CASE(properties_fill_what_the_program_has_room_for),
-    CASE(suspending_gives_back_nothing),
-    CASE(a_config_of_one_call_is_checked_and_foreign_options_are_passed_over),
-    CASE(what_cannot_be_done_says_so),
+    CASE(the_first_of_several_ids_is_used),
+    CASE(windows_keep_their_address_until_deregistered),
+    CASE(properties_fill_the_size_of_the_callers_structure),
+    CASE(suspending_frees_nothing),
+    CASE(a_config_of_one_call_is_checked_and_unknown_options_are_ignored),
+    CASE(unsupported_functions_report_it),
     CASE(encryption_takes_a_key_of_the_program),
 };
 

@@ -7,7 +7,7 @@ set_target_properties(nexar::nccl PROPERTIES
 
 foreach(name IN ITEMS configs semantics environment)
   nexar_program(nccl ${name} nccl/${name}.c)
-  # With libnexar.so in the same process.
+  # Linked with libnexar.so too, so that both are in one process.
   target_link_libraries(nccl.${name} PRIVATE nexar::nccl nexar::nexar Threads::Threads)
 endforeach()
 nexar_test(nccl configs nccl.configs)
@@ -17,7 +17,7 @@ foreach(n IN ITEMS 1 3)
   nexar_test(nccl environment.${n} nexar::run -n ${n} $<TARGET_FILE:nccl.environment>)
 endforeach()
 
-# Memory of devices, on the fake driver.
+# Device memory, on the fake driver.
 nexar_program(nccl device_memory nccl/device_memory.c)
 target_link_libraries(nccl.device_memory PRIVATE
   fake_cuda_driver nexar::nccl nexar::nexar Threads::Threads)
@@ -25,14 +25,15 @@ nexar_test(nccl device_memory nccl.device_memory)
 set_tests_properties(nccl.device_memory PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;NEXAR_FAKE_DEVICES=2")
 
-nexar_unwatched_test(nccl symbols sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/symbols.sh ${CMAKE_NM} ${CMAKE_READELF}
+nexar_unwatched_test(nccl symbols sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/symbols.sh
+  ${CMAKE_NM} ${CMAKE_READELF}
   ${nccl_file} ${nccl_symbols} ${CMAKE_CURRENT_SOURCE_DIR}/nccl/torch_symbols.txt)
 nexar_unwatched_test(nccl dynamic_section sh ${CMAKE_CURRENT_SOURCE_DIR}/abi/dynamic_section.sh
   ${CMAKE_READELF} ${nccl_file} libnccl.so.2)
 nexar_unwatched_test(nccl same_build sh ${CMAKE_CURRENT_SOURCE_DIR}/nccl/same_build.sh
   $<TARGET_FILE:nexar::nexar> ${nccl_file})
 
-# Programs that know nothing of nexar. What they need comes from the Python package index; where that
+# Programs written for NCCL. Their packages are fetched from the Python package index; where that
 # cannot be reached they are skipped.
 set(pypi_cache ${PROJECT_BINARY_DIR}/pypi)
 function(nexar_client_test name)
@@ -52,6 +53,6 @@ if(Python3_FOUND)
     $<TARGET_FILE_DIR:fake_cuda_driver>)
 endif()
 
-# Not a test: what it compares with is half a gigabyte. `make nccl-oracle` runs it.
+# Not a test, because NVIDIA's library is half a gigabyte. `make nccl-oracle` runs it.
 nexar_program(nccl answers nccl/answers.c)
 target_link_libraries(nccl.answers PRIVATE ${CMAKE_DL_LIBS})

@@ -1,8 +1,7 @@
-"""The calls that every client has, with every result checked, and what a rank needs around them.
+"""The calls that every client has, with every result checked, and helpers of a rank.
 
-A client is an object with a rank, a size, the types it knows (names of TYPES to its own codes) and
-the calls under the names used here; addresses are integers. Counts are one, few, many, odd, and
-64 MB.
+A client is an object with a rank, a size, its types (names of TYPES to its own codes) and the calls
+under the names used here; addresses are integers. Counts are one, few, many, odd, and 64 MB.
 """
 
 import ctypes
@@ -15,14 +14,14 @@ from pathlib import Path
 
 from data import AVG, OPS, SUM, TYPES, Buffer, input_of, result_of
 
-PATIENCE = 60  # seconds without progress, after which a rank says where it is, and ends
+PATIENCE = 60  # seconds without progress, after which a rank prints where it is and exits
 COUNTS = (1, 3, 1000, 65537)
 LARGE = (64 << 20) // 4  # float32s
 FLOAT32, FLOAT64, INT8, INT64 = (TYPES[name] for name in ("float32", "float64", "int8", "int64"))
 
 
 class Failure(Exception):
-    """A call did something else than it must."""
+    """A call did not behave as required."""
 
 
 def must(condition, what):
@@ -35,12 +34,12 @@ def rank_and_size():
 
 
 def progress():
-    """Another step is done: the time until the rank counts as hanging begins anew."""
+    """Restarts the time after which the rank counts as hanging."""
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
 
 
 def run(name, library, body):
-    """Runs a rank, and says which one failed, where, and what the library has to say."""
+    """Runs a rank. On failure prints the traceback, the rank and the library's last error."""
     progress()
     try:
         body()
@@ -53,14 +52,14 @@ def run(name, library, body):
 
 
 def must_be_loaded(library):
-    """Or else the client found another libnccl.so.2 first, and that would be tested."""
+    """Fails if the client has loaded another libnccl.so.2."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     loaded = {line.split(maxsplit=5)[5] for line in maps if "libnccl" in line}
     must(loaded == {os.path.realpath(library)}, f"not {library} alone is loaded, but {loaded}")
 
 
 def share(scratch, name, rank, make):
-    """The bytes that rank 0 makes, on every rank."""
+    """Returns on every rank the bytes that `make` returns on rank 0."""
     path = Path(scratch, name)
     if rank == 0:
         made = make()
@@ -90,7 +89,7 @@ def still_works(client, what):
 
 
 def reductions(client, large):
-    """Type, operator and count of the reductions to make."""
+    """Yields type, operator and count of each reduction."""
     for type in map(TYPES.get, client.types):
         for op in OPS:
             if type.has(op, client.size):
@@ -105,7 +104,7 @@ def copies(client, large):
 
 
 def with_progress(items):
-    """The same items; each is a step."""
+    """Yields the items and reports progress for each."""
     for item in items:
         progress()
         yield item
@@ -141,7 +140,7 @@ def reduce(client):
         else:
             recv.must_be_blank(f"{what}, elsewhere")
         send.must_be(given, f"{what}, its input")
-        out = send.address if client.rank == root else 0  # which only the root needs
+        out = send.address if client.rank == root else 0  # only the root needs it
         client.reduce(send.address, out, count, type, op, root)
         send.must_be(expected if client.rank == root else given, f"{what}, in place")
         calls += 2
@@ -155,7 +154,7 @@ def broadcast(client):
             what = f"broadcast of {count} x {type.name} from {root}"
             expected = input_of(root, client.size, type, SUM, count)
             send, recv = Buffer(expected), Buffer.blank(len(expected))
-            source = send.address if client.rank == root else 0  # which only the root needs
+            source = send.address if client.rank == root else 0  # only the root needs it
             client.broadcast(source, recv.address, count, type, root)
             recv.must_be(expected, what)
             own = Buffer(input_of(client.rank, client.size, type, SUM, count))
@@ -196,7 +195,7 @@ def reduce_scatter(client):
         recv.must_be(expected, what)
         send.must_be(given, f"{what}, its input")
         client.reduce_scatter(send.address, send.address + begin, count, type, op)
-        # What becomes of the other blocks is not said.
+        # The other blocks are undefined.
         Buffer(bytes(send.memory[begin:end])).must_be(expected, f"{what}, in place")
         calls += 2
     return calls
@@ -217,7 +216,7 @@ def messages(client):
         recv.must_be(expected, f"{what} from the left, in a group")
         send.must_be(given, f"{what} to the right, its input")
         calls += 2
-        # Alone: to the neighbour and back. The last of an odd number has none.
+        # Outside of a group: to the neighbour and back. The last of an odd number has none.
         other = rank ^ 1
         if other < n:
             recv = Buffer.blank(len(given))
@@ -230,7 +229,7 @@ def messages(client):
             recv.must_be(input_of(other, n, type, SUM, count), f"{what} from {other}")
             calls += 2
     for type, count in copies(client, LARGE // n):
-        # From all to all, this rank included: block d of rank s goes to block s of rank d.
+        # An all-to-all, self-sends included: block d of rank s becomes block s of rank d.
         length = count * type.size
         send = Buffer(input_of(rank, n, type, SUM, count * n))
         recv = Buffer.blank(length * n)
@@ -257,9 +256,9 @@ def groups(client):
 
 
 def blocks_that_differ(client, count):
-    """As vLLM does it for want of AllGatherV, ReduceScatterV and ScatterV: a call for each root.
+    """A call for each root, as in vLLM: NCCL has no AllGatherV, ReduceScatterV and ScatterV.
 
-    So pointers that mean nothing on this rank are passed, to buffers shorter than the count.
+    Pointers that a rank does not use point to buffers that are shorter than the count.
     """
     rank, n, type = client.rank, client.size, FLOAT32
     counts = [count * (n - r) // n for r in range(n)]
@@ -302,7 +301,7 @@ def blocks_that_differ(client, count):
 
 
 def mixed(client, count):
-    """Collectives of several types and messages, in groups within a group."""
+    """Collectives of several types and messages in nested groups."""
     rank, n = client.rank, client.size
     right, left = (rank + 1) % n, (rank - 1) % n
     plan = [(type, op) for type in (FLOAT32, FLOAT64, INT8, INT64) for op in OPS if op != AVG]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a real client of NCCL, fetched from the package index, with our libnccl.so.2:
+# Runs a real client of NCCL, fetched from the Python package index, with the stand-in:
 #
 #   client.sh CLIENT PYTHON NEXAR_RUN LIBRARY_DIRECTORY CACHE_DIRECTORY SIZE
 #
@@ -11,14 +11,14 @@ client=$1 python=$2 nexar_run=$3 libraries=$4 cache=$5 size=$6
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
-# Of what the clients need there are no wheels for older ones.
+# The clients' packages have no wheels for older versions.
 if [ "$("$python" -c 'import sys; print(sys.version_info < (3, 11))')" = True ]; then
     echo "skipped: $client needs Python 3.11"
     exit 77
 fi
 
 options= path=
-# fetch <requirement> <pattern>...: into a directory of its own, put on the Python path.
+# fetch <requirement> <pattern>...: fetches into its own directory and adds that to the Python path.
 fetch() {
     requirement=$1 directory=$cache/$1
     shift
@@ -28,7 +28,7 @@ fetch() {
 
 case $client in
 vllm_calls)
-    # One file of Python, which need not fit this one.
+    # A single source file, which works with any version.
     options='--python-version 3.12'
     fetch vllm==0.32.0 vllm/distributed/device_communicators/pynccl_wrapper.py
     ;;
@@ -48,7 +48,7 @@ esac
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export PYTHONPATH="$path" LD_LIBRARY_PATH="$libraries"
-# Buffers of 64 MB come and go: their memory is kept, because to get it anew takes most of the time.
+# Keeps freed memory, because mapping buffers of 64 MB again takes most of the time.
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967296
 
 if [ "$client" = cupy_init_all ]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""CuPy's own NCCL module makes every call it knows, on host memory: cupy_calls.py LIBRARY SCRATCH.
+"""Every call of CuPy's NCCL module, on host memory: cupy_calls.py LIBRARY SCRATCH.
 
-One process of many; the rank and the size are in the environment. Several ranks in one process are
-in cupy_init_all.py.
+This process is one rank; rank and size are in the environment. cupy_init_all.py has several ranks
+in one process.
 """
 
 import sys
@@ -24,8 +24,8 @@ def main():
 
 def check(library, scratch, rank, size):
     nccl = cupy_client.load(library)
-    tell = print if rank == 0 else lambda _: None
-    tell(f"version: {nccl.get_version()}, built with {nccl.get_build_version()}")
+    report = print if rank == 0 else lambda _: None
+    report(f"version: {nccl.get_version()}, built with {nccl.get_build_version()}")
 
     def join(name, *config):
         id = calls.share(scratch, name, rank, nccl.get_unique_id)
@@ -35,32 +35,32 @@ def check(library, scratch, rank, size):
     must((client.rank, client.size) == (rank, size), f"rank {client.rank} of {client.size}")
     must(client.comm.device_id() >= 0, f"device {client.comm.device_id()}")
     calls.check_all(client)
-    tell(f"bcast: {bcast(client)} calls")
+    report(f"bcast: {bcast(client)} calls")
     wrong_calls(nccl, client)
-    tell("wrong calls: refused, and calls go on")
+    report("wrong calls: refused, and calls go on")
     splits(nccl, client, None)
     configured = join("second_id", nccl.NcclConfig(split_share=1))
     splits(nccl, configured, nccl.NcclConfig(split_share=1))
-    tell("splits: with and without a configuration")
+    report("splits: with and without a configuration")
     client.comm.check_async_error()
-    still_works(client, "beside a second communicator")  # and all ranks are done with that one
+    still_works(client, "beside a second communicator")  # all ranks have finished with that one
     configured.comm.abort()
     still_works(client, "after the abort of another communicator")
-    tell("abort: of a second communicator, and calls go on")
+    report("abort: of a second communicator, and calls go on")
     client.comm.check_async_error()
     client.comm.destroy()
-    tell("destroy: done")
+    report("destroy: done")
     methods = {
         name
         for name, method in vars(nccl.NcclCommunicator).items()
         if callable(method) and not name.startswith("_")
     }
     never = methods - cupy_client.Recorded.called - {"initAll"}
-    must(not never, f"CuPy offers calls that were never made: {never}")
+    must(not never, f"methods of CuPy's communicator were never called: {never}")
 
 
 def bcast(client):
-    """The older broadcast, which has one buffer."""
+    """The older broadcast with a single buffer."""
     made = 0
     for number, (type, count) in enumerate(calls.copies(client, calls.LARGE)):
         root = number % client.size
@@ -73,7 +73,7 @@ def bcast(client):
 
 
 def wrong_calls(nccl, client):
-    """On every rank alike, and seen by each for itself."""
+    """Every rank makes the same invalid calls; none involves another rank."""
     buffer = Buffer.blank(64)
     at, comm, stream = buffer.address, client.comm, cupy_client.NO_STREAM
     no_type, no_op = 12, 5
@@ -101,7 +101,7 @@ def must_fail(nccl, code, name, call):
 
 
 def splits(nccl, client, config):
-    """Even and odd ranks, each in reverse order; then all but rank 0, which is in none."""
+    """Splits into even and odd ranks in reverse order; then into all but rank 0."""
     rank, size = client.rank, client.size
     part = cupy_client.Client(nccl, client.comm.commSplit(rank % 2, -rank, config))
     members = sorted(range(rank % 2, size, 2), reverse=True)

@@ -1,6 +1,6 @@
-"""CuPy's own NCCL module, `cupy_backends.cuda.libs.nccl`, as `calls` wants it: no double is needed.
+"""CuPy's NCCL module, `cupy_backends.cuda.libs.nccl`, as a client of `calls`.
 
-It is linked with libnccl.so.2, so the directory of that must be in LD_LIBRARY_PATH.
+It is linked with libnccl.so.2, whose directory must be in LD_LIBRARY_PATH.
 """
 
 import ctypes
@@ -12,8 +12,7 @@ NO_STREAM = 0
 
 
 def load(library):
-    # CuPy prefers the NCCL of an installed package to that of LD_LIBRARY_PATH, and to both one that
-    # is loaded.
+    # CuPy prefers a loaded NCCL to that of an installed package, and that to LD_LIBRARY_PATH.
     ctypes.CDLL("libnccl.so.2")
     from cupy_backends.cuda.libs import nccl
 
@@ -25,7 +24,7 @@ def load(library):
 
 
 class Recorded:
-    """A communicator, and which of its methods were called."""
+    """A communicator that records the names of its called methods."""
 
     called = set()
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""CuPy has all ranks in one process: cupy_init_all.py LIBRARY RANKS.
+"""CuPy with all ranks in one process: cupy_init_all.py LIBRARY RANKS.
 
-One thread makes the calls of all ranks, in groups: none may wait for another before the group ends.
-There must be as many devices, or as many pretended ones.
+One thread makes the calls of all ranks in groups, so no call may wait before the group ends. Needs
+as many devices, or NEXAR_FAKE_DEVICES.
 """
 
 import sys
@@ -26,7 +26,7 @@ def check(library, size):
         begin = time.monotonic()
         made = family(world)
         print(f"{family.__name__}: {made} calls, {time.monotonic() - begin:.1f} s", flush=True)
-    # Another world beside the first, on devices in another order.
+    # A second communicator, on devices in another order.
     devices = list(reversed(range(size)))
     other = World(nccl, nccl.NcclCommunicator.initAll(devices), devices)
     all_gather(other)
@@ -41,7 +41,7 @@ def check(library, size):
 
 
 class World:
-    """All ranks."""
+    """All ranks of a communicator."""
 
     def __init__(self, nccl, comms, devices):
         self.nccl = nccl
@@ -59,7 +59,7 @@ class World:
         return [Buffer.blank(length) for _ in range(self.size)]
 
     def grouped(self, call, buffers, *arguments):
-        """The call of every rank with its own buffers, in one group."""
+        """Makes the call on every rank with its own buffers, in one group."""
         self.nccl.groupStart()
         for client, *own in zip(self.clients, *buffers):
             getattr(client, call)(*(buffer.address for buffer in own), *arguments)
@@ -140,7 +140,7 @@ def reduce_scatter(world):
 
 
 def messages(world):
-    """A ring, with all its sends and receives in one group."""
+    """Sends and receives around a ring, in one group."""
     made = 0
     for type, count in calls.copies(world, LARGE):
         sends, recvs = world.inputs(type, SUM, count), world.blanks(count * type.size)

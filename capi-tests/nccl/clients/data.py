@@ -1,8 +1,8 @@
-"""Elements of every type whose sums, products and so on are exact, and buffers that hold them.
+"""Elements of every type whose reductions are exact, and buffers for them.
 
-All values are small integers, so a float rounds nothing however the ranks are grouped, and results
-are compared as bytes. They repeat after a prime number of elements: 64 MB take no time, and a block
-that lands in another's place is seen.
+All values are small integers, so floats are exact in every order of reduction, and results are
+compared as bytes. Elements repeat after a prime number: 64 MB take no time, and a misplaced block
+is found.
 """
 
 import ctypes
@@ -10,19 +10,19 @@ import functools
 import struct
 
 PERIOD = 2039
-GUARD = b"\xee" * 64  # behind every buffer, and in whatever a call has yet to fill
+GUARD = b"\xee" * 64  # behind every buffer; also the content of a blank buffer
 SUM, PROD, MAX, MIN, AVG = OPS = ("sum", "prod", "max", "min", "avg")
 
 
 class Type:
-    """An element type; integers are exact in it from -limit, or 0, to limit."""
+    """An element type. Integers from -limit (unsigned: 0) to limit are exact."""
 
     def __init__(self, name, size, limit, encode, signed=True, integer=False):
         self.name, self.size, self.limit, self.encode = name, size, limit, encode
         self.signed, self.integer = signed, integer
 
     def has(self, op, n):
-        # Floats are multiplied by 1/n first, which is exact for powers of two only.
+        # Floats are multiplied by 1/n, which is exact only for powers of two.
         return op != AVG or self.integer or n & (n - 1) == 0
 
 
@@ -37,7 +37,7 @@ def bfloat16(values):
 
 
 def float8e4m3(values):
-    """Sign, four bits of the exponent plus 7, three bits after the leading one."""
+    """Encodes a sign, four bits of the exponent plus 7, and three bits after the leading one."""
 
     def bits(value):
         sign, value = (0x80, -value) if value < 0 else (0, value)
@@ -72,12 +72,12 @@ TYPES = {
 def contribution(type, op, rank, n, i):
     """Element i of a rank's buffer."""
     draw = i * 2654435761 >> 9  # neighbours differ, and so do the same elements of two chunks
-    most = min(type.limit // n, 1000)  # so that n of them can be added up
+    most = min(type.limit // n, 1000)  # so that the sum of n is exact
     least = -most if type.signed else 0
-    if op == PROD:  # of all ranks, from -6 to 6
+    if op == PROD:  # the product over all ranks is from -6 to 6
         sign = -1 if type.signed and draw % 2 else 1
         return {draw // 2 % n: 2, draw // 16 % n: sign, draw // 128 % n: draw % 3 + 1}.get(rank, 1)
-    if op == AVG:  # of all ranks the same, but for what adds up to nothing
+    if op == AVG:  # equal on all ranks, except for offsets whose sum is 0
         place = (draw + rank) % n
         spread = 0 if place >= n - n % 2 else 1 - place % 2 * 2
         return least + 1 + draw % (most - least - 1) + spread
@@ -116,21 +116,21 @@ def repeated(period, length):
 
 
 def input_of(rank, n, type, op, count):
-    """What a rank puts into a reduction."""
+    """The input of a rank for a reduction."""
     return repeated(encoded_input(type, op, rank, n), count * type.size)
 
 
 def result_of(n, type, op, count):
-    """What the reduction gives."""
+    """The result of the reduction."""
     return repeated(encoded_result(type, op, n), count * type.size)
 
 
 class Mismatch(Exception):
-    """A buffer does not hold what it must."""
+    """A buffer has unexpected content."""
 
 
 class Buffer:
-    """Bytes at an address, with a guard behind them."""
+    """Bytes at an address, followed by guard bytes."""
 
     def __init__(self, content):
         self.memory = bytearray(content + GUARD)

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Fetches single files out of a wheel of the Python package index, without the rest of it.
+"""Fetches single files of a wheel from the Python package index.
 
     fetch.py nvidia-nccl-cu12==2.32.3 build/wheels/nccl 'nvidia/nccl/include/*.h'
 
-pip chooses the wheel, with all its settings, and says where it is; ranges of it are then read as a
-zip file: of hundreds of MB, about one. What is there already, as a stamp in the directory says, is
-not fetched again. The exit code is 77, which ctest takes for "skipped", where the index cannot be
-reached, and 1 where something else is wrong.
+pip selects the wheel by its settings and gives the URL; ranges of it are then read as a zip file:
+about one of hundreds of MB. A stamp in the directory prevents fetching the same files again. The
+exit code is 77 (skipped) if the index cannot be reached, and 1 on any other error.
 """
 
 import argparse
@@ -33,11 +32,11 @@ BLOCK = 256 << 10
 
 
 class Unreachable(Exception):
-    """The index, or a wheel of it, could not be read."""
+    """The index or a wheel cannot be read."""
 
 
 class Wrong(Exception):
-    """The index answered, but does not have what was asked for."""
+    """The index answered, but does not have the requested wheel or files."""
 
 
 def main():
@@ -64,7 +63,7 @@ def parse():
 
 
 def fetch(options):
-    # A wheel of another Python would not fit this one.
+    # The Python version selects the wheel.
     wanted = "\n".join(
         [
             options.requirement,
@@ -93,18 +92,18 @@ def too_late(*_):
 
 
 def locate(options):
-    """The URL of the wheel that pip would install.
+    """Returns the URL of the wheel that pip would install.
 
-    `pip install --dry-run --report` says it as well, once it has downloaded the wheel (pip 23 to
-    26). So pip's own search is called: it knows the index, the proxies and this machine's tags.
+    `pip install --dry-run --report` would download the whole wheel first (pip 23 to 26). So this
+    calls pip's own search, which knows the index, the proxies and this machine's tags.
     """
     try:
         from pip._internal.cli.cmdoptions import make_target_python
         from pip._internal.commands import create_command
         from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
     except ImportError as error:
-        raise Unreachable(f"this Python has no pip that can be asked: {error}")
-    logging.disable(logging.CRITICAL)  # the reason is told in one line
+        raise Unreachable(f"this Python has no usable pip: {error}")
+    logging.disable(logging.CRITICAL)  # the error is printed in one line
     arguments = [
         "--only-binary=:all:",
         f"--timeout={TIMEOUT}",
@@ -127,9 +126,9 @@ def locate(options):
         found = finder.find_best_candidate(requirement.name, requirement.specifier).best_candidate
         if found:
             return found.link.url_without_fragment
-        # pip passes over an index that does not answer; so it is asked once more.
+        # pip ignores an index that does not answer, so this asks the index again.
         if not finder.index_urls:
-            raise Unreachable("pip is told to use no index")
+            raise Unreachable("pip is configured without an index")
         for page in finder.search_scope.get_index_urls_locations(requirement.name):
             ask(page)
     raise Wrong("the index has no such wheel for this Python and machine")
@@ -151,12 +150,12 @@ def open_url(url):
 
 
 class Local(io.FileIO):
-    def tell_cost(self):
-        return "a wheel that is here"
+    def cost(self):
+        return "a local wheel"
 
 
 class Remote(io.RawIOBase):
-    """A file behind a URL. It is read in blocks, which are kept."""
+    """A file at a URL, read and cached in blocks."""
 
     def __init__(self, url):
         self.url, self.at, self.blocks, self.received = url, 0, {}, 0
@@ -184,7 +183,7 @@ class Remote(io.RawIOBase):
             return 0
         first, last = self.at // BLOCK, (end - 1) // BLOCK
         missing = [number for number in range(first, last + 1) if number not in self.blocks]
-        if missing:  # one request, also for what lies between two of them
+        if missing:  # one request, which may include cached blocks between missing ones
             begin = missing[0] * BLOCK
             data, _ = self.get(begin, min((missing[-1] + 1) * BLOCK, self.size))
             for offset in range(0, len(data), BLOCK):
@@ -197,7 +196,7 @@ class Remote(io.RawIOBase):
         return taken
 
     def get(self, begin, end):
-        """The bytes from begin to before end, and the size of the whole file."""
+        """Returns the bytes from `begin` to before `end`, and the size of the whole file."""
         request = urllib.request.Request(self.url, headers={"Range": f"bytes={begin}-{end - 1}"})
         for attempt in range(ATTEMPTS):
             try:
@@ -214,12 +213,12 @@ class Remote(io.RawIOBase):
                 error = failure
         raise Unreachable(f"{error} ({ATTEMPTS} attempts)")
 
-    def tell_cost(self):
+    def cost(self):
         return f"{self.received / 1e6:.1f} of {self.size / 1e6:.1f} MB"
 
 
 def select(wheel, patterns):
-    """The members that match a pattern; every pattern matches some."""
+    """Returns the members that match a pattern. Every pattern must match."""
     names = []
     for pattern in patterns:
         matches = [
@@ -237,7 +236,7 @@ def select(wheel, patterns):
 
 
 def write(path, data):
-    """Whole or not at all, also while another process does the same."""
+    """Writes the file atomically, also if another process writes it at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""vLLM's own NCCL wrapper makes every call it knows, on host memory: vllm_calls.py LIBRARY SCRATCH.
+"""Every call of vLLM's NCCL wrapper, on host memory: vllm_calls.py LIBRARY SCRATCH.
 
-One process of many; the rank and the size are in the environment. The wrapper is the real file of
-vLLM, found on the Python path; PyTorch and the rest of vLLM, of which it uses a few names, are
-doubles. Above the wrapper vLLM needs a GPU.
+This process is one rank; rank and size are in the environment. The wrapper is vLLM's own file,
+found on the Python path; the few names that it imports from PyTorch and vLLM are stubs. The code
+above the wrapper needs a GPU.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ SUSPEND_MEM = 1
 SYMMETRIC = 1
 API_MAGIC = 0xCAFEBEEF
 NO_STREAM = ctypes.c_void_p(0)
-# As NCCL 2.32.3 says them.
+# The texts of NCCL 2.32.3.
 ERRORS = [
     "no error",
     "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
@@ -48,11 +48,11 @@ def check(library, scratch, rank, size):
     nccl = wrapper.NCCLLibrary(library)
     calls.must_be_loaded(library)
     nccl._funcs = Recorded(nccl._funcs)
-    tell = print if rank == 0 else lambda _: None
-    tell(f"version: {version(nccl)}")
+    report = print if rank == 0 else lambda _: None
+    report(f"version: {version(nccl)}")
     texts = [nccl.ncclGetErrorString(code) for code in range(len(ERRORS))]
     must(texts == ERRORS, f"error strings are {texts} instead of {ERRORS}")
-    tell(f"error strings: {len(ERRORS)}")
+    report(f"error strings: {len(ERRORS)}")
 
     def join(name):
         id = calls.share(scratch, name, rank, lambda: bytes(nccl.ncclGetUniqueId()))
@@ -62,23 +62,23 @@ def check(library, scratch, rank, size):
     client = Client(wrapper, nccl, comm, rank, size)
     calls.check_all(client)
     properties(wrapper, nccl, comm, rank, size)
-    tell("query properties: rank and size")
+    report("query properties: rank and size")
     suspend_and_resume(nccl, client)
-    tell("suspend and resume: calls go on")
+    report("suspend and resume: calls go on")
     windows(nccl, client)
-    tell("windows: registered, used, deregistered")
+    report("windows: registered, used, deregistered")
     wrong_calls(nccl, client)
-    tell("wrong calls: refused, and calls go on")
+    report("wrong calls: refused, and calls go on")
     abort(wrapper, nccl, client, join("second_id"))
-    tell("abort: of a second communicator, and calls go on")
+    report("abort: of a second communicator, and calls go on")
     nccl.ncclCommDestroy(comm)
-    tell("destroy: done")
+    report("destroy: done")
     never = {function.name for function in nccl.exported_functions} - nccl._funcs.called
-    must(not never, f"the wrapper offers calls that were never made: {never}")
+    must(not never, f"functions of the wrapper were never called: {never}")
 
 
 class Recorded(dict):
-    """The functions by their names, and which were called."""
+    """The functions by name; records the called ones."""
 
     def __init__(self, functions):
         super().__init__(functions)
@@ -90,7 +90,7 @@ class Recorded(dict):
 
 
 def load_wrapper():
-    doubles()
+    add_stubs()
     found = [path for path in (Path(entry, WRAPPER) for entry in sys.path) if path.is_file()]
     must(found, f"{WRAPPER} is not on the Python path")
     spec = importlib.util.spec_from_file_location("pynccl_wrapper", found[0])
@@ -99,8 +99,8 @@ def load_wrapper():
     return module
 
 
-def doubles():
-    """Puts into sys.modules the names that the wrapper imports."""
+def add_stubs():
+    """Adds stubs of the wrapper's imports to sys.modules."""
 
     def module(name, **names):
         sys.modules[name] = types.ModuleType(name)
@@ -119,19 +119,19 @@ def doubles():
 
 
 class Client:
-    """The wrapper's calls as `calls` wants them: types and operators translated as vLLM does."""
+    """The wrapper as a client of `calls`. Types and operators are translated as in vLLM."""
 
     def __init__(self, wrapper, nccl, comm, rank, size):
         self.nccl, self.comm, self.rank, self.size = nccl, comm, rank, size
         enum = wrapper.ncclDataTypeEnum
         self.types = {name: enum.try_from_torch(name) for name in data.TYPES}
         self.types["float8e4m3"] = enum.from_torch("float8_e4m3fn")
-        # vLLM has the numbers of these, but translates no type to them.
+        # vLLM defines these two, but translates no type to them.
         self.types.update(uint32=enum.ncclUint32, uint64=enum.ncclUint64)
         names = {op: op.upper() for op in data.OPS} | {data.PROD: "PRODUCT"}
         self.ops = {op: wrapper.ncclRedOpTypeEnum.from_torch(name) for op, name in names.items()}
         self.at = wrapper.buffer_type
-        self.end = comm, NO_STREAM  # of every list of arguments
+        self.end = comm, NO_STREAM  # the last arguments of every call
         self.group_start, self.group_end = nccl.ncclGroupStart, nccl.ncclGroupEnd
 
     def all_reduce(self, send, recv, count, type, op):
@@ -162,14 +162,14 @@ class Client:
 
 
 def version(nccl):
-    """vLLM takes the text from five digits, and asks for 2.29.7 at least in some places."""
+    """vLLM makes a text of the five digits, and needs at least 2.29.7 in some places."""
     raw, text = nccl.ncclGetRawVersion(), nccl.ncclGetVersion()
     must(22907 <= raw <= 29999, f"the version is {raw}")
     return text
 
 
 def properties(wrapper, nccl, comm, rank, size):
-    """The wrapper has the structure, but leaves the call to its users."""
+    """The wrapper has only the structure; its users make the call."""
     asked = wrapper.ncclCommProperties()
     asked.size, asked.magic = ctypes.sizeof(asked), API_MAGIC
     asked.version = min(nccl.ncclGetRawVersion(), wrapper.NCCL_COMM_PROPERTIES_LAYOUT_VERSION)
@@ -180,7 +180,7 @@ def properties(wrapper, nccl, comm, rank, size):
     )
     must(
         not asked.deviceApiSupport and not asked.multimemSupport,
-        "ncclCommQueryProperties: support for what only a device has",
+        "ncclCommQueryProperties: reports features of a device",
     )
 
 
@@ -194,7 +194,7 @@ def windows(nccl, client):
     count = 65536
     length = count * FLOAT32.size
     given = data.input_of(client.rank, client.size, FLOAT32, data.SUM, count)
-    with mmap.mmap(-1, length) as memory:  # on a page of its own, as windows must be
+    with mmap.mmap(-1, length) as memory:  # page-aligned, as windows must be
         memory[:] = given
         view = ctypes.c_char.from_buffer(memory)
         address = ctypes.addressof(view)
@@ -209,7 +209,7 @@ def windows(nccl, client):
 
 
 def wrong_calls(nccl, client):
-    """On every rank alike, and seen by each for itself."""
+    """Every rank makes the same invalid calls; none involves another rank."""
     buffer = data.Buffer.blank(64)
     at, comm = client.at(buffer.address), client.comm
     no_type, no_op = 12, 5
@@ -239,7 +239,7 @@ def must_fail(expected, name, call):
 
 def abort(wrapper, nccl, client, second):
     still_works(Client(wrapper, nccl, second, client.rank, client.size), "of a second communicator")
-    still_works(client, "beside a second communicator")  # and all ranks are done with that one
+    still_works(client, "beside a second communicator")  # all ranks have finished with that one
     nccl.ncclCommAbort(second)
     still_works(client, "after the abort of another communicator")
 

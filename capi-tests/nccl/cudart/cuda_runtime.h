@@ -1,4 +1,4 @@
-/* As much of the CUDA runtime as nccl.h and program.c need, on host memory. */
+/* The part of the CUDA runtime that nccl.h and program.c need, on host memory. */
 #ifndef CUDA_RUNTIME_H
 #define CUDA_RUNTIME_H
 

@@ -1,4 +1,4 @@
-/* Devices whose memory is the host's. A stream is an address that means something to nobody else. */
+/* A CUDA runtime whose device memory is host memory. A stream is a unique address. */
 #include "cuda_runtime.h"
 
 #include <stdlib.h>
