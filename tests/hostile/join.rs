@@ -77,7 +77,7 @@ fn ignored_secret() {
     ranks[0].tell(&format!("join {id} 0 3"));
     for number in [1, 2] {
         let answer = ranks[number].ask(&format!("join {id} {number} 3"));
-        let words = ["NEXAR_COMM_SECRET is set", "made without it"];
+        let words = ["NEXAR_COMM_SECRET is set", "created without it"];
         let answer = answer.failed(Code::InvalidUsage, &words).within(1000.0);
         report(format!("{:.0} ms: {}", answer.ms, answer.text));
     }
