@@ -159,7 +159,7 @@ fn foreign_table() {
         }
         send.write_all(&frame(TABLE, &table)).await.unwrap();
         let answer =
-            rank.answer().failed(Code::RemoteError, &["does not have this process as rank 1"]);
+            rank.answer().failed(Code::RemoteError, &["does not contain this process as rank 1"]);
         report(format!("after {:.0} ms: {}", answer.ms, answer.text));
     });
 }
