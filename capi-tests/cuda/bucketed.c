@@ -1,5 +1,5 @@
 /*
- * nexarAllReduceBucketed of buffers that are allocations of their own, each of any kind, in any
+ * nexarAllReduceBucketed of buffers that are separate allocations, in memory of any kind and any
  * order of addresses.
  */
 #include "buffers.h"
@@ -14,7 +14,8 @@ struct bucket {
 };
 
 static enum memory memory_of(int rank, size_t i, bool all_on_device) {
-  return all_on_device ? DEVICE : memories_in_turn[(i + 2 * (size_t)rank) % COUNT_OF(memories_in_turn)];
+  size_t turn = (i + 2 * (size_t)rank) % COUNT_OF(memories_in_turn);
+  return all_on_device ? DEVICE : memories_in_turn[turn];
 }
 
 static uint32_t element(int rank, size_t bucket, size_t i) {
@@ -27,7 +28,7 @@ static int by_address(const void *one, const void *other) {
   return a < b ? -1 : a > b;
 }
 
-/* All have the same counts in the same order; where that is the same, addresses may be sorted. */
+/* sorted: by address, which needs equal counts, because all ranks have the same list of counts. */
 static void make_buckets(struct bucket *buckets, size_t number, const size_t *counts, int rank,
                          bool all_on_device, bool sorted) {
   for (size_t i = 0; i < number; i++) {

@@ -1,7 +1,7 @@
 /*
- * Jobs whose buffers are in memory of every kind, on streams of every kind: each rank has another
- * one, in turn. The buffer is filled on the stream, the call is made, and the result is copied out,
- * with nothing but the stream to keep the order.
+ * Jobs whose buffers are in memory of every kind, on streams of every kind, which each rank takes
+ * in turn. The stream fills the buffer, executes the call and copies the result out; nothing but
+ * the stream orders these steps.
  */
 #ifndef BUFFERS_H
 #define BUFFERS_H
@@ -17,15 +17,15 @@ enum memory {
   POOL,
   PINNED,
   MANAGED,
-  SHOWN,      /* of nexarMemAlloc */
-  REGISTERED, /* by the address that the device has for it, which may not be the processor's */
+  ARENA,      /* of nexarMemAlloc */
+  REGISTERED, /* by the device's address, which may differ from the host's */
   MEMORIES
 };
 static const char *const memory_names[] = {"device",  "plain", "pool",      "pinned",
-                                           "managed", "shown", "registered"};
-/* Half of all is on the device. A prime number, so that each comes with everything else. */
+                                           "managed", "arena", "registered"};
+/* Half are device memory. Their number is prime, so that each kind is combined with all others. */
 static const enum memory memories_in_turn[] = {DEVICE, PLAIN, DEVICE, POOL,  PINNED, DEVICE,
-                                               MANAGED, DEVICE, POOL, SHOWN, DEVICE,
+                                               MANAGED, DEVICE, POOL, ARENA, DEVICE,
                                                REGISTERED, DEVICE};
 
 enum { OF_NULL, OF_LEGACY, OF_THREAD, BLOCKING, NON_BLOCKING, STREAMS };
@@ -37,16 +37,16 @@ static inline bool is_on_device(enum memory memory) {
          (memory == REGISTERED && has_other_address);
 }
 
-/* Memory that jobs use one after another. */
+/* Memory that jobs reuse one after another. */
 struct arena {
   unsigned char *at;
   size_t bytes;
 };
 
-/* Where a buffer is: filled from one pinned arena, copied out to another. */
+/* The memory of a job's buffer: filled from one pinned arena, copied out to another. */
 struct lent {
   enum memory memory;
-  size_t bytes; /* with those around it */
+  size_t bytes; /* including the guards around the buffer */
   unsigned char *at;
   struct arena arenas[MEMORIES], filled_from, copied_to;
 };
@@ -79,7 +79,7 @@ static inline void free_arena(struct arena *arena, enum memory memory) {
   if (!arena->bytes) return;
   switch (memory) {
     case PLAIN: free(arena->at); break;
-    case SHOWN: CHECK_CODE(nexarSuccess, nexarMemFree(arena->at)); break;
+    case ARENA: CHECK_CODE(nexarSuccess, nexarMemFree(arena->at)); break;
     case PINNED: DO(cuMemFreeHost(arena->at)); break;
     case REGISTERED: unregister_memory(address); break;
     case POOL: DO(cuMemFreeAsync(address, borrowed.streams[NON_BLOCKING])); break;
@@ -95,7 +95,7 @@ static inline void get_arena(struct arena *arena, enum memory memory, size_t byt
   free_arena(arena, memory);
   switch (memory) {
     case PLAIN: host = malloc(bytes); break;
-    case SHOWN: CHECK_CODE(nexarSuccess, nexarMemAlloc(&host, bytes)); break;
+    case ARENA: CHECK_CODE(nexarSuccess, nexarMemAlloc(&host, bytes)); break;
     case PINNED: MINE(host = pinned_memory(bytes)); break;
     case DEVICE: MINE(address = device_memory(bytes)); break;
     case REGISTERED: address = register_memory(bytes); break;
@@ -118,10 +118,10 @@ static inline void run_host_copy(void *argument) {
   free(copy);
 }
 
-/* In the order of the stream, also where a copy of the driver would make the caller wait. */
+/* Enqueues a copy. For memory where a copy of the driver would block, enqueues a host function. */
 static inline void copy_on_stream(void *to, const void *from, size_t bytes, enum memory memory,
                                   CUstream stream) {
-  if (memory != PLAIN && memory != SHOWN) {
+  if (memory != PLAIN && memory != ARENA) {
     DO(cuMemcpyAsync(address_of(to), address_of(from), bytes, stream));
     return;
   }
@@ -149,14 +149,14 @@ static inline void lend_one(struct lent *lent, const struct guarded *image, enum
   copy_on_stream(lent->at, lent->filled_from.at, lent->bytes, memory, stream);
 }
 
-/* A buffer without any means nothing, wherever it is. */
+/* The library ignores a buffer without elements, wherever it is. */
 static inline bool has_elements(const struct layout *layout) {
   size_t elements = 0;
   for (int i = 0; i < layout->number; i++) elements += layout->blocks[i].count;
   return elements > 0;
 }
 
-/* Host memory on stream NULL is read and written by the call itself. */
+/* Whether the call is in stream order. On stream NULL a call on host memory is not. */
 static inline bool is_in_order(const struct share *share, int number) {
   if (share->stream) return true;
   bool used[] = {has_elements(&share->send), has_elements(&share->recv)};
@@ -196,7 +196,7 @@ static inline void give_back(struct share *share, const struct guarded *images, 
   for (int i = 0; i < number; i++) {
     struct lent *lent = &borrowed.lent[i];
     memcpy(images[i].at - GUARD, lent->copied_to.at, lent->bytes);
-    /* Of the large ones only those that all jobs need are kept. */
+    /* Keeps large memory only on the device, where most jobs need it. */
     if (lent->bytes > 1 << 20 && lent->memory != DEVICE)
       free_arena(&lent->arenas[lent->memory], lent->memory);
   }
@@ -204,7 +204,7 @@ static inline void give_back(struct share *share, const struct guarded *images, 
 
 static const struct elsewhere on_streams = {lend, give_back};
 
-/* From here on jobs are made so. */
+/* From here on run_job uses memory and streams of CUDA. */
 static inline void begin_elsewhere(void) {
   int before = fakecuda_mine(1);
   begin();
@@ -213,7 +213,7 @@ static inline void begin_elsewhere(void) {
   borrowed.streams[BLOCKING] = stream_of(CU_STREAM_DEFAULT);
   borrowed.streams[NON_BLOCKING] = stream_of(CU_STREAM_NON_BLOCKING);
   fakecuda_mine(before);
-  /* Images are used again and again: most of the time would go into pages that are new. */
+  /* Images are allocated again and again: page faults would take most of the time. */
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   elsewhere = &on_streams;

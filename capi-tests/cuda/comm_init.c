@@ -1,8 +1,8 @@
 /*
- * When a communicator between processes gets its device: as it is made, also in the background or in
- * a group, or when it is first used on one; and what it gives back at its end.
+ * A communicator between processes gets its device when it is created, also in the background or in
+ * a group, or at its first call on device memory. At its end it releases all that it had.
  *
- * Ranks with an even number have used a device before the communicator of all was made.
+ * Ranks with an even number have used a device before the communicator `world` was created.
  */
 #include <sched.h>
 
@@ -16,7 +16,7 @@ static void check_is_on(nexarComm_t comm, int expected) {
 
 static bool is_early(void) { return atoi(getenv("NEXAR_RANK")) % 2 == 0; }
 
-/* Has to be the first case: then all have used it. */
+/* Must be the first case: afterwards every rank has used its device. */
 static void a_communicator_gets_its_device_when_that_is_first_used(void) {
   struct here h = here();
   check_is_on(h.comm, is_early() ? 0 : -1);
@@ -36,7 +36,7 @@ static nexarUniqueId new_id(struct here here) {
   return id;
 }
 
-static nexarResult_t poll_until_made(nexarComm_t comm) {
+static nexarResult_t poll_until_created(nexarComm_t comm) {
   nexarResult_t state = nexarInProgress;
   while (state == nexarInProgress) {
     CHECK_CODE(nexarSuccess, nexarCommGetAsyncError(comm, &state));
@@ -45,20 +45,20 @@ static nexarResult_t poll_until_made(nexarComm_t comm) {
   return state;
 }
 
-static void one_that_is_made_in_the_background_has_the_device_of_the_caller(void) {
+static void a_communicator_created_in_the_background_has_the_device_of_the_caller(void) {
   struct here h = here();
   nexarConfig_t config = NEXAR_CONFIG_INITIALIZER;
   nexarUniqueId id = new_id(h);
   struct here made = h;
   config.blocking = 0;
   CALL_CODE(nexarInProgress, nexarCommInitRankConfig(&made.comm, h.n, id, h.rank, &config));
-  CHECK_EQ(nexarSuccess, poll_until_made(made.comm));
+  CHECK_EQ(nexarSuccess, poll_until_created(made.comm));
   check_is_on(made.comm, 0);
   check_device_works(made);
   CALL(nexarCommDestroy(made.comm));
 }
 
-static void those_of_a_group_have_the_device_of_the_caller(void) {
+static void communicators_of_a_group_have_the_device_of_the_caller(void) {
   struct here h = here(), made[2] = {h, h};
   nexarUniqueId ids[2] = {new_id(h), new_id(h)};
   CALL(nexarGroupStart());
@@ -71,8 +71,8 @@ static void those_of_a_group_have_the_device_of_the_caller(void) {
   }
 }
 
-/* Each rank has another device current: the numbers need not be the same. */
-static void the_current_device_is_the_one_that_counts(void) {
+/* The current devices differ between ranks: a communicator may have different ordinals. */
+static void a_communicator_gets_the_current_device(void) {
   struct here h = here(), made = h;
   nexarUniqueId id = new_id(h);
   CUcontext context;
@@ -87,7 +87,7 @@ static void the_current_device_is_the_one_that_counts(void) {
   DO(cuDevicePrimaryCtxRelease_v2(device));
 }
 
-static void a_communicator_gives_back_all_it_had_and_takes_no_more_the_next_time(void) {
+static void a_communicator_releases_everything_and_the_next_one_needs_no_more(void) {
   struct here h = here();
   uint64_t before[FAKECUDA_OBJECTS];
   size_t pinned = fakecuda_pinned_bytes();
@@ -103,7 +103,7 @@ static void a_communicator_gives_back_all_it_had_and_takes_no_more_the_next_time
   }
 }
 
-static void one_that_was_finalized_puts_nothing_on_a_stream(void) {
+static void a_finalized_communicator_puts_nothing_on_a_stream(void) {
   struct here h = here();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   struct vector vector = new_vector(1001);
@@ -120,8 +120,8 @@ static void one_that_was_finalized_puts_nothing_on_a_stream(void) {
   free_vector(&vector);
 }
 
-/* What is on its streams ends first. */
-static void a_communicator_is_destroyed_behind_what_was_called(void) {
+/* nexarCommDestroy waits until its streams have executed the calls. */
+static void a_communicator_is_destroyed_after_its_calls_have_completed(void) {
   enum { COUNT = (9 << 20) + 1 };
   struct here h = here();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
@@ -130,16 +130,16 @@ static void a_communicator_is_destroyed_behind_what_was_called(void) {
     nexarComm_t comm = join_another(h.rank, h.n, h.comm);
     fill_vector(&vector, stream, (uint32_t)h.rank + 1, 1);
     CALL(reduce_vector(&vector, comm, stream));
-    see(&vector, stream);
+    copy_out(&vector, stream);
     CALL(nexarCommDestroy(comm));
     synchronize(stream);
-    CHECK_SEEN(&vector, all_of(h.n), h.n);
+    CHECK_SEEN(&vector, sum_of_ranks(h.n), h.n);
   }
   end_stream(stream);
   free_vector(&vector);
 }
 
-/* The rank gets its error when the communicator is made, or at its first call. */
+/* A rank gets the error when the communicator is created, or at its first call. */
 static void check_names_the_culprit(nexarResult_t made, nexarComm_t comm, int culprit) {
   char text[40];
   snprintf(text, sizeof text, "rank %d, preparing its device", culprit);
@@ -150,7 +150,7 @@ static void check_names_the_culprit(nexarResult_t made, nexarComm_t comm, int cu
   CALL(nexarCommDestroy(comm));
 }
 
-/* The last rank gets no pinned memory. */
+/* The allocation of pinned memory fails on the last rank. */
 static void a_rank_whose_device_has_no_memory_is_named_on_all_ranks(void) {
   struct here h = here();
   int culprit = h.n - 1;
@@ -170,12 +170,12 @@ static void a_rank_whose_device_has_no_memory_is_named_on_all_ranks(void) {
 
 static const struct test_case cases[] = {
     CASE(a_communicator_gets_its_device_when_that_is_first_used),
-    CASE(one_that_is_made_in_the_background_has_the_device_of_the_caller),
-    CASE(those_of_a_group_have_the_device_of_the_caller),
-    CASE(the_current_device_is_the_one_that_counts),
-    CASE(a_communicator_gives_back_all_it_had_and_takes_no_more_the_next_time),
-    CASE(one_that_was_finalized_puts_nothing_on_a_stream),
-    CASE(a_communicator_is_destroyed_behind_what_was_called),
+    CASE(a_communicator_created_in_the_background_has_the_device_of_the_caller),
+    CASE(communicators_of_a_group_have_the_device_of_the_caller),
+    CASE(a_communicator_gets_the_current_device),
+    CASE(a_communicator_releases_everything_and_the_next_one_needs_no_more),
+    CASE(a_finalized_communicator_puts_nothing_on_a_stream),
+    CASE(a_communicator_is_destroyed_after_its_calls_have_completed),
     CASE(a_rank_whose_device_has_no_memory_is_named_on_all_ranks),
 };
 

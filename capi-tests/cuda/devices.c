@@ -1,6 +1,6 @@
 /*
- * Which device a communicator has: ranks that are threads have one each, one thread may use several,
- * and who has used none yet gets it later.
+ * Devices of communicators: ranks that are threads have one each, one thread may use several, and a
+ * rank that has used no device yet gets one at its first call.
  */
 #include <sched.h>
 
@@ -39,9 +39,9 @@ static void reduce_on_device(int rank, int n, nexarComm_t comm, void *list) {
   for (int i = 0; i < 3; i++) {
     fill_vector(&vector, NULL, (uint32_t)rank + 1, 5);
     CALL(reduce_vector(&vector, comm, i == 1 ? CU_STREAM_PER_THREAD : NULL));
-    see(&vector, i == 1 ? CU_STREAM_PER_THREAD : NULL);
+    copy_out(&vector, i == 1 ? CU_STREAM_PER_THREAD : NULL);
     synchronize(i == 1 ? CU_STREAM_PER_THREAD : NULL);
-    CHECK_SEEN(&vector, all_of(n), 5 * n);
+    CHECK_SEEN(&vector, sum_of_ranks(n), 5 * n);
   }
   check_device_works(here);
   check_is_on(comm, device);
@@ -56,7 +56,7 @@ static void run_threads_on_devices(int n, const int *devices) {
   for (int i = 0; i < n; i++) CALL(nexarCommDestroy(comms[i]));
 }
 
-/* A communicator that had no device when it was made, and threads that use it first. */
+/* A communicator that had no device when it was created, and threads that use it first. */
 enum { FIRST_USERS = 4, FEW = 100 };
 
 struct first_use {
@@ -102,14 +102,14 @@ static void use_first_together(void) {
   leave(0);
 }
 
-/* Again and again, since they must come at the same time. */
+/* Repeated, because the threads must collide. */
 static void threads_that_use_a_communicator_first_give_it_one_device(void) {
   for (int i = 0; i < 30; i++) use_first_together();
 }
 
 static const int reversed[] = {3, 2, 1, 0};
 
-/* No device has been used before. */
+/* The process has used no device before. */
 static void threads_use_a_device_each(void) {
   for (int n = 1; n <= MOST_DEVICES_HERE; n++) run_threads_on_devices(n, NULL);
   run_threads_on_devices(4, reversed);
@@ -123,7 +123,7 @@ static void threads_use_devices_that_are_in_use_already(void) {
   for (int device = MOST_DEVICES_HERE - 1; device >= 0; device--) leave(device);
 }
 
-/* Fewer devices than ranks: those without one are used with host memory. */
+/* More ranks than devices: the ranks without a device use host memory. */
 static void ranks_beyond_the_last_device_have_host_memory(void) {
   nexarComm_t comms[6];
   CHECK_CODE(nexarSuccess, nexarCommInitAll(comms, 6, NULL));
@@ -132,7 +132,7 @@ static void ranks_beyond_the_last_device_have_host_memory(void) {
   for (int i = 0; i < 6; i++) CALL(nexarCommDestroy(comms[i]));
 }
 
-/* As programs do that have a process for all devices. */
+/* Like programs that use all devices of a host in one process. */
 static void one_thread_uses_several_devices_in_a_group(void) {
   enum { N = 3 };
   nexarComm_t comms[N];
@@ -154,9 +154,9 @@ static void one_thread_uses_several_devices_in_a_group(void) {
   CHECK_EQ(0, fakecuda_context_depth());
   for (int i = 0; i < N; i++) {
     DO(cuCtxPushCurrent_v2(context_of(i)));
-    see(&vectors[i], streams[i]);
+    copy_out(&vectors[i], streams[i]);
     synchronize(streams[i]);
-    CHECK_SEEN(&vectors[i], all_of(N), 2 * N);
+    CHECK_SEEN(&vectors[i], sum_of_ranks(N), 2 * N);
     end_stream(streams[i]);
     free_vector(&vectors[i]);
     leave(i);
@@ -165,7 +165,7 @@ static void one_thread_uses_several_devices_in_a_group(void) {
   for (int i = 0; i < N; i++) CHECK_CODE(nexarSuccess, nexarCommDestroy(comms[i]));
 }
 
-static void nothing_is_left_of_a_communicator_that_was_destroyed(void) {
+static void nothing_is_left_of_destroyed_communicators(void) {
   for (enum fakecuda_object kind = 0; kind < FAKECUDA_OBJECTS; kind++)
     CHECK_EQ(0, fakecuda_live(kind));
   CHECK_EQ(0, fakecuda_pinned_bytes());
@@ -178,7 +178,7 @@ static const struct test_case cases[] = {
     CASE(threads_use_devices_that_are_in_use_already),
     CASE(ranks_beyond_the_last_device_have_host_memory),
     CASE(one_thread_uses_several_devices_in_a_group),
-    CASE(nothing_is_left_of_a_communicator_that_was_destroyed),
+    CASE(nothing_is_left_of_destroyed_communicators),
 };
 
 int main(void) { return RUN(cases); }

@@ -35,7 +35,7 @@ static inline CUstream stream_of(unsigned flags) {
   return stream;
 }
 
-/* The driver's trace so far, to be read line by line and closed. */
+/* The driver's trace so far. The caller closes the file. */
 static inline FILE *read_trace(void) {
   char path[SCRATCH_PATH];
   FILE *file = scratch_file(path);
@@ -43,7 +43,7 @@ static inline FILE *read_trace(void) {
   return file;
 }
 
-/* For long enough that it would have been done if nothing held it up. */
+/* Long enough that the stream's work would have completed if nothing held it. */
 static inline void check_stays_busy(CUstream stream) {
   for (int i = 0; i < 20; i++) {
     CHECK(fakecuda_pending(stream) > 0);

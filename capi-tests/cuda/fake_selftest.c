@@ -147,7 +147,7 @@ static void ask_about_pointers(void) {
   OK(cuCtxPopCurrent_v2(NULL));
   OK(cuMemcpyAsync(managed, device_memory(100), 100, NULL));
 }
-static void pointers_tell_what_they_point_to(void) {
+static void pointer_queries_are_answered(void) {
   in_a_process("", ask_about_pointers);
   in_a_process("REGISTERED_ALIAS=1", ask_about_pointers);
 }
@@ -460,7 +460,7 @@ static const struct test_case cases[] = {
     CASE(bytes_get_to_device_memory_and_back),
     CASE(a_copy_of_two_dimensions_takes_a_column),
     CASE(a_copy_beyond_an_allocation_is_refused),
-    CASE(pointers_tell_what_they_point_to),
+    CASE(pointer_queries_are_answered),
     CASE(an_address_may_soon_be_that_of_other_memory),
     CASE(calls_need_a_context_of_their_thread),
     CASE(a_stream_carries_its_context),

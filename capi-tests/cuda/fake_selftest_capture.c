@@ -48,7 +48,7 @@ static void capture_work(void) {
   CHECK_EQ(3, *(uint32_t *)fakecuda_view(memory, 4));
   CHECK_EQ(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(NULL, 0));
 }
-static void what_is_enqueued_under_capture_is_counted_and_does_not_run(void) {
+static void work_enqueued_under_capture_is_counted_and_does_not_run(void) {
   in_a_process("", capture_work);
 }
 
@@ -183,7 +183,7 @@ static void capture_events(void) {
 static void events_belong_to_their_capture(void) { in_a_process("", capture_events); }
 
 static const struct test_case cases[] = {
-    CASE(what_is_enqueued_under_capture_is_counted_and_does_not_run),
+    CASE(work_enqueued_under_capture_is_counted_and_does_not_run),
     CASE(the_legacy_stream_is_unusable_while_a_blocking_stream_is_captured),
     CASE(a_captured_stream_cannot_be_waited_for),
     CASE(a_capture_forbids_unsafe_calls_to_threads_that_are_not_relaxed),

@@ -296,7 +296,7 @@ static void arm_before_the_first_call(void) {
   fakecuda_set("NO_MEMOPS", NULL);
   OK(cuStreamWriteValue32_v2(NULL, device_memory(4), 1, 0));
 }
-static void a_test_may_change_what_the_environment_says(void) {
+static void a_test_may_change_settings_of_the_environment(void) {
   in_a_process("FAIL=cuInit:2:1", arm_before_the_first_call);
 }
 static void arm_nonsense(void) { fakecuda_fail("cuNothing:1:1"); }
@@ -437,7 +437,7 @@ static void push_and_not_pop(void) {
   on_a_thread(push_in_a_thread, context);
   CHECK_EQ(1, fakecuda_live(FAKECUDA_PUSH));
 }
-static void what_the_library_leaves_behind_is_told_at_the_end(void) {
+static void leaks_of_the_library_are_reported_at_exit(void) {
   struct ended ended = run_child("LEAKS=abort", leave_all);
   CHECK_EQ(97, WEXITSTATUS(ended.status));
   CHECK_TEXT(ended.stderr_text, "leaked: 1 streams");
@@ -509,7 +509,7 @@ static void find_a_trace(void) {
   CHECK(waitpid(child, &status, 0) == child && status == 0);
   CHECK_EQ(0, unlink(trace_path(path, sizeof path, (int)child)));
 }
-static void the_trace_tells_what_happened_in_order(void) {
+static void the_trace_records_events_in_order(void) {
   in_a_process("", write_a_trace);
   in_a_process("TRACE=/tmp/fake_cuda_trace.%p", find_a_trace);
 }
@@ -524,7 +524,7 @@ static const struct test_case cases[] = {
     CASE(host_functions_must_not_call),
     CASE(threads_of_the_library_must_not_call),
     CASE(an_armed_failure_hits_the_nth_call_of_the_library),
-    CASE(a_test_may_change_what_the_environment_says),
+    CASE(a_test_may_change_settings_of_the_environment),
     CASE(a_failure_of_no_function_is_a_mistake),
     CASE(an_error_of_the_device_stays_and_stops_its_streams),
     CASE(a_test_may_break_a_device),
@@ -532,10 +532,10 @@ static const struct test_case cases[] = {
     CASE(a_driver_may_not_begin),
     CASE(codes_have_names_unless_they_are_unknown),
     CASE(a_driver_may_lack_memory_operations),
-    CASE(what_the_library_leaves_behind_is_told_at_the_end),
+    CASE(leaks_of_the_library_are_reported_at_exit),
     CASE(the_end_of_a_process_may_wait_for_its_streams),
     CASE(a_forked_child_has_no_driver),
-    CASE(the_trace_tells_what_happened_in_order),
+    CASE(the_trace_records_events_in_order),
 };
 
 int main(void) { return RUN(cases); }

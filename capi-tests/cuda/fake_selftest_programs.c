@@ -102,7 +102,7 @@ static void ask_about_devices(void) {
   OK(cuMemGetInfo_v2(&unused, &whole));
   CHECK_EQ(total, unused);
 }
-static void devices_tell_what_they_are(void) { in_a_process("MEMORY_MB=100", ask_about_devices); }
+static void device_queries_are_answered(void) { in_a_process("MEMORY_MB=100", ask_about_devices); }
 
 static void make_streams_with_priorities(void) {
   int least = 77, greatest = 77, priority = 77;
@@ -240,7 +240,7 @@ static void an_allocation_waits_for_its_device_or_for_all(void) {
 
 static const struct test_case cases[] = {
     CASE(a_thread_sets_its_current_context),
-    CASE(devices_tell_what_they_are),
+    CASE(device_queries_are_answered),
     CASE(streams_have_priorities),
     CASE(calls_without_a_stream_wait_for_host_memory_alone),
     CASE(streams_copy_from_device_to_device),

@@ -1,5 +1,5 @@
 /*
- * Groups with operations on CUDA streams: of one or several streams and communicators, in any order
+ * Groups with operations on CUDA streams: on one or several streams and communicators, in any order
  * of these, beside operations on host memory.
  */
 #include "vectors.h"
@@ -10,7 +10,7 @@ struct calls {
   struct vector vectors[CALLS];
 };
 
-/* Fills them in the order of the streams, each with numbers of its own. */
+/* Creates a vector for each call and fills it on its stream, with values that differ by call. */
 static struct calls new_calls(size_t count, CUstream const *streams, int number,
                               struct here here) {
   struct calls calls;
@@ -20,12 +20,12 @@ static struct calls new_calls(size_t count, CUstream const *streams, int number,
   return calls;
 }
 
-static void see_and_check(struct calls *calls, CUstream const *streams, int number,
+static void copy_out_and_check(struct calls *calls, CUstream const *streams, int number,
                           struct here here) {
-  for (int i = 0; i < CALLS; i++) see(&calls->vectors[i], streams[i % number]);
+  for (int i = 0; i < CALLS; i++) copy_out(&calls->vectors[i], streams[i % number]);
   for (int i = 0; i < CALLS; i++) {
     synchronize(streams[i % number]);
-    CHECK_SEEN(&calls->vectors[i], all_of(here.n) + (uint32_t)(i * here.n), 5 * here.n);
+    CHECK_SEEN(&calls->vectors[i], sum_of_ranks(here.n) + (uint32_t)(i * here.n), 5 * here.n);
     free_vector(&calls->vectors[i]);
   }
 }
@@ -37,7 +37,7 @@ static void group_on(CUstream const *streams, int number, size_t count) {
   for (int i = 0; i < CALLS; i++)
     CALL(reduce_vector(&calls.vectors[i], h.comm, streams[i % number]));
   CALL(nexarGroupEnd());
-  see_and_check(&calls, streams, number, h);
+  copy_out_and_check(&calls, streams, number, h);
 }
 
 static void a_group_of_one_stream_gives_its_results_in_order(void) {
@@ -57,7 +57,7 @@ static void a_group_may_have_several_streams(void) {
   end_stream(streams[2]);
 }
 
-/* Nothing of a group is waited for, not even at its end. */
+/* nexarGroupEnd waits for no operation on a stream. */
 static void the_end_of_a_group_returns_before_the_data_is_there(void) {
   if (!can_hold_streams()) return;
   struct here h = here();
@@ -73,7 +73,7 @@ static void the_end_of_a_group_returns_before_the_data_is_there(void) {
   CALL(nexarGroupEnd());
   for (int i = 0; i < 2; i++) check_stays_busy(streams[i]);
   for (int i = 0; i < 2; i++) fakecuda_release(holds[i]);
-  see_and_check(&calls, streams, 2, h);
+  copy_out_and_check(&calls, streams, 2, h);
   end_stream(streams[0]);
   end_stream(streams[1]);
 }
@@ -96,7 +96,7 @@ static void name_in_another_order(size_t count, bool on_one_stream) {
       CALL(reduce_vector(&calls.vectors[j], comms[which], streams[which]));
   }
   CALL(nexarGroupEnd());
-  see_and_check(&calls, streams, COMMS, h);
+  copy_out_and_check(&calls, streams, COMMS, h);
   for (int i = 0; i < (on_one_stream ? 1 : COMMS); i++) end_stream(streams[i]);
   CALL(nexarCommDestroy(comms[1]));
   CALL(nexarCommDestroy(comms[2]));
@@ -106,12 +106,12 @@ static void ranks_may_name_communicators_in_any_order_in_a_group(void) {
   name_in_another_order(FEW, false);
   name_in_another_order(MANY, false);
 }
-static void ranks_may_do_so_on_one_stream(void) {
+static void ranks_may_name_communicators_in_any_order_on_one_stream(void) {
   name_in_another_order(FEW, true);
   name_in_another_order(MANY, true);
 }
 
-/* Collectives of all forms, messages, host memory with and without a stream. */
+/* Collectives, messages, host memory with and without a stream. */
 static void a_group_may_have_calls_of_every_kind(void) {
   struct here h = here();
   int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
@@ -132,15 +132,15 @@ static void a_group_may_have_calls_of_every_kind(void) {
   CALL(nexarRecv(data_of(&theirs), FEW, nexarUint32, previous, h.comm, stream));
   CALL(nexarAllReduce(&ordered, &ordered, 1, nexarUint32, nexarSum, h.comm, stream));
   CALL(nexarGroupEnd());
-  CHECK_EQ(all_of(h.n), on_host);
-  see(&reduced, stream);
-  see(&theirs, stream);
-  see(&all, stream);
+  CHECK_EQ(sum_of_ranks(h.n), on_host);
+  copy_out(&reduced, stream);
+  copy_out(&theirs, stream);
+  copy_out(&all, stream);
   synchronize(stream);
   CHECK_CODE(nexarSuccess, nexarStreamSynchronize(of_host));
-  CHECK_EQ(10 * all_of(h.n), queued);
-  CHECK_EQ(100 * all_of(h.n), ordered);
-  CHECK_SEEN(&reduced, all_of(h.n), 2 * all_of(h.n));
+  CHECK_EQ(10 * sum_of_ranks(h.n), queued);
+  CHECK_EQ(100 * sum_of_ranks(h.n), ordered);
+  CHECK_SEEN(&reduced, sum_of_ranks(h.n), 2 * sum_of_ranks(h.n));
   CHECK_SEEN(&theirs, 1000 * previous, 1);
   for (int i = 0; i < h.n; i++) CHECK_PROGRESSION(all.seen + i * FEW, FEW, 1000 * i, 1);
   CHECK_CODE(nexarSuccess, nexarStreamDestroy(of_host));
@@ -151,8 +151,9 @@ static void a_group_may_have_calls_of_every_kind(void) {
   free_vector(&all);
 }
 
-/* Rank 0 sends in the group, rank 1 receives behind its own: the collective does not wait for that. */
-static void a_message_of_a_group_may_be_received_behind_the_group(void) {
+/* Rank 0 sends in the group, rank 1 receives after its group: the collective does not wait for the
+   message. */
+static void a_message_of_a_group_may_be_received_after_the_group(void) {
   enum { FEW_PIECES = 2 << 20 };
   struct here h = here();
   const size_t sizes_[] = {FEW, FEW_PIECES, MANY};
@@ -168,10 +169,10 @@ static void a_message_of_a_group_may_be_received_behind_the_group(void) {
     CALL(nexarGroupEnd());
     if (h.rank == 1)
       CALL(nexarRecv(data_of(&message), message.count, nexarUint32, 0, h.comm, stream));
-    see(&reduced, stream);
-    see(&message, stream);
+    copy_out(&reduced, stream);
+    copy_out(&message, stream);
     synchronize(stream);
-    CHECK_SEEN(&reduced, all_of(h.n), h.n);
+    CHECK_SEEN(&reduced, sum_of_ranks(h.n), h.n);
     CHECK_SEEN(&message, h.rank < 2 ? 77 : 0, 3);
     free_vector(&reduced);
     free_vector(&message);
@@ -179,7 +180,7 @@ static void a_message_of_a_group_may_be_received_behind_the_group(void) {
   end_stream(stream);
 }
 
-/* The caller waits for the message, while the collectives go on by themselves. */
+/* The caller waits for the message, while the collectives execute on their streams. */
 static void a_group_may_have_collectives_and_a_message_beyond_pinned_memory(void) {
   enum { LARGE = (17 << 20) / 4 };
   struct here h = here();
@@ -198,8 +199,8 @@ static void a_group_may_have_collectives_and_a_message_beyond_pinned_memory(void
       CALL(nexarRecv(data_of(&got), LARGE, nexarUint32, previous, h.comm, of_message));
     }
     CALL(nexarGroupEnd());
-    see(&got, of_message);
-    see_and_check(&calls, streams, 1, h);
+    copy_out(&got, of_message);
+    copy_out_and_check(&calls, streams, 1, h);
     synchronize(of_message);
     CHECK_SEEN(&got, previous, 1);
   }
@@ -214,9 +215,9 @@ static const struct test_case cases[] = {
     CASE(a_group_may_have_several_streams),
     CASE(the_end_of_a_group_returns_before_the_data_is_there),
     CASE(ranks_may_name_communicators_in_any_order_in_a_group),
-    CASE(ranks_may_do_so_on_one_stream),
+    CASE(ranks_may_name_communicators_in_any_order_on_one_stream),
     CASE(a_group_may_have_calls_of_every_kind),
-    CASE(a_message_of_a_group_may_be_received_behind_the_group),
+    CASE(a_message_of_a_group_may_be_received_after_the_group),
     CASE(a_group_may_have_collectives_and_a_message_beyond_pinned_memory),
 };
 

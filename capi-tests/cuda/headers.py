@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares what we say of the CUDA driver API with NVIDIA's cuda.h, of several versions.
+"""Compares our declarations of the CUDA driver API with several versions of NVIDIA's cuda.h.
 
     headers.py build/pypi nvidia-cuda-runtime-cu12==12.4.127 nvidia-cuda-runtime
 
-Each requirement is a wheel of the Python package index that contains cuda.h. It is fetched into the
-directory, lists are made of our own sources, and headers_check.c is compiled and run with both. The
-exit code is 77 where the index cannot be reached, and 1 where something differs.
+Each requirement is a wheel of the Python package index that contains cuda.h. The script downloads
+it into the directory, extracts lists from our own sources, and compiles and runs headers_check.c
+with both. The exit code is 77 if the index cannot be reached, and 1 if a declaration differs.
 """
 
 import os
@@ -21,7 +21,7 @@ ROOT = HERE.parent.parent
 OURS = [HERE / "fake/api.h", HERE / "gpu/driver.h"]
 DRIVER = ROOT / "src/device/driver.rs"
 
-# Numbers that the library writes itself, and what they are called in cuda.h.
+# Constants that the library defines itself, and their names in cuda.h.
 OWN = {
     "RELAXED": "CU_STREAM_CAPTURE_MODE_RELAXED",
     "PORTABLE": "CU_MEMHOSTALLOC_PORTABLE",
@@ -40,15 +40,15 @@ def main():
 
 
 def fetch(requirement, out):
-    """The directory of cuda.h out of the wheel that pip chooses."""
+    """Extracts cuda.h from the wheel that pip chooses. Returns its directory."""
     wheels = out / re.sub(r"\W+", "_", requirement)
     found = list(wheels.glob("*.whl"))
     if "==" not in requirement or not found:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         pip += ["--no-deps", "--only-binary=:all:", "--timeout=10", "--retries=2"]
-        told = subprocess.run([*pip, "-d", wheels, requirement], capture_output=True, text=True)
-        if told.returncode:
-            last = (told.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        ran = subprocess.run([*pip, "-d", wheels, requirement], capture_output=True, text=True)
+        if ran.returncode:
+            last = (ran.stderr.strip().splitlines() or ["pip printed no error"])[-1]
             print(f"skipped: {requirement} cannot be fetched: {last}", file=sys.stderr)
             sys.exit(SKIPPED)
         found = list(wheels.glob("*.whl"))
@@ -62,7 +62,7 @@ def fetch(requirement, out):
 
 
 def check(include, out):
-    """headers_check.c, and the program in CUDA.md."""
+    """Compiles and runs headers_check.c, and compiles the program in CUDA.md."""
     cc = [os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror"]
     cc += ["-isystem", include]
     program = include / "headers_check"
@@ -136,7 +136,7 @@ def macro(name, rows):
 
 
 def members_of(body):
-    """`size_t srcXInBytes, srcY;` and `char bytes[16];`"""
+    """The names of members, from text like `size_t srcXInBytes, srcY;` and `char bytes[16];`."""
     names = []
     for declaration in filter(str.strip, body.split(";")):
         for part in declaration.split(","):
@@ -145,7 +145,7 @@ def members_of(body):
 
 
 def of_library(directory):
-    """Prototypes as src/device has them, and the numbers that it gets from a crate."""
+    """The prototypes of src/device, and the constants that it takes from a crate."""
     text = DRIVER.read_text()
     rows = re.findall(r"^    (cu[A-Z]\w*)\(([^)]*)\);$", text, re.M)
     if not rows:
@@ -169,7 +169,7 @@ C_TYPES |= {"c_char": "char", "c_void": "void"}
 
 
 def c_of(kind):
-    """A type of Rust's in C: `*mut *const c_char` is `const char **`."""
+    """Translates a Rust type into C: `*mut *const c_char` is `const char **`."""
     pointers, constant = 0, ""
     while match := re.match(r"\*(mut|const) (.*)", kind):
         pointers, constant, kind = pointers + 1, match.group(1), match.group(2)
@@ -182,7 +182,7 @@ MEMBERS = """srcXInBytes srcY srcMemoryType srcHost srcDevice srcArray srcPitch 
 
 
 def numbers_of_crate(used, directory):
-    """Asks a program that is made with the same crate, version and features as the library."""
+    """Runs a program that is built with the same crate, version and features as the library."""
     manifest, lock = (ROOT / "Cargo.toml").read_text(), (ROOT / "Cargo.lock").read_text()
     features = re.search(r"^cudarc = \{.*?features = (\[.*?\])", manifest, re.M | re.S).group(1)
     version = re.search(r'name = "cudarc"\nversion = "(.*?)"', lock).group(1)
@@ -206,12 +206,12 @@ def numbers_of_crate(used, directory):
         f"use cudarc::driver::sys;\n\nfn main() {{\n    {body}\n}}\n"
     )
     cargo = ["cargo", "run", "--quiet", "--manifest-path", directory / "Cargo.toml"]
-    told = subprocess.run([*cargo, "--offline"], capture_output=True, text=True)
-    if told.returncode:
-        told = subprocess.run(cargo, stdout=subprocess.PIPE, text=True)
-    if told.returncode:
+    ran = subprocess.run([*cargo, "--offline"], capture_output=True, text=True)
+    if ran.returncode:
+        ran = subprocess.run(cargo, stdout=subprocess.PIPE, text=True)
+    if ran.returncode:
         sys.exit(1)
-    rows = [line.split() for line in told.stdout.splitlines()]
+    rows = [line.split() for line in ran.stdout.splitlines()]
     numbers = [tuple(row) for row in rows if len(row) == 2]
     offsets = [("CUDA_MEMCPY2D", *row[1:]) for row in rows if row[0] == "offset"]
     sizes = [tuple(row[1:]) for row in rows if row[0] == "size"]

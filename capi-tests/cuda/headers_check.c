@@ -1,18 +1,18 @@
 /*
- * What we say of the CUDA driver API is what NVIDIA's cuda.h says: names, arguments, numbers,
- * layout.
+ * Our declarations of the CUDA driver API agree with NVIDIA's cuda.h: names, arguments, constants,
+ * layouts.
  *
- * Compiled and run by headers.py beside a cuda.h that it has fetched, which is never part of this
- * repository. It also writes lists.h, from our own sources, so that nothing can be left out here:
+ * headers.py compiles and runs this file with a cuda.h that it has downloaded, which is never part
+ * of this repository. It generates lists.h from our own sources, so the lists are complete:
  *
- *     OURS THEIRS            gives other names to what fake/api.h declares, and takes them back, so
- *                            that both fit into one file
- *     FUNCTIONS CONSTANTS    what is compared; a type is a handle, an integer or a structure with
- *     TYPES HANDLES          members
+ *     OURS THEIRS            rename the declarations of fake/api.h, and undo that, so that both
+ *                            headers fit into one file
+ *     FUNCTIONS CONSTANTS    the names to compare; a type is a handle, an integer or a structure
+ *     TYPES HANDLES          with members
  *     INTEGERS MEMBERS
- *     COMPARED               all functions once more, as fake/api.h, gpu/driver.h and the library's
- *                            driver.rs have them: the compiler refuses what differs from cuda.h
- *     NUMBERS OFFSETS SIZES  as the library is compiled with them, which takes them from a crate
+ *     COMPARED               declares all functions again, as fake/api.h, gpu/driver.h and the
+ *                            library's driver.rs do: the compiler rejects any difference to cuda.h
+ *     NUMBERS OFFSETS SIZES  the values with which the library is compiled, from a crate
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -32,7 +32,7 @@ static const uintptr_t our_per_thread = (uintptr_t)CU_STREAM_PER_THREAD;
 
 #include <cuda.h>
 
-/* Of an undeclared function the size is not known; said before we declare it ourselves. */
+/* Every function is declared in cuda.h: checked before COMPARED declares it again. */
 #define X(name) _Static_assert(sizeof(&(name)) == sizeof(void *), #name);
 FUNCTIONS
 #undef X
@@ -50,7 +50,7 @@ CONSTANTS
 TYPES
 #undef X
 
-/* Handles are pointers to the same structures, and of numbers the sign matters too. */
+/* Handles are pointers to the same structures, and integers have the same signedness. */
 #define X(name) _Static_assert(__builtin_types_compatible_p(our_##name, name), #name);
 HANDLES
 #undef X
@@ -83,7 +83,7 @@ int main(void) {
   if (our_legacy != (uintptr_t)CU_STREAM_LEGACY) return puts("CU_STREAM_LEGACY differs"), 1;
   if (our_per_thread != (uintptr_t)CU_STREAM_PER_THREAD)
     return puts("CU_STREAM_PER_THREAD differs"), 1;
-  printf("CUDA %d.%d: %d functions, %d numbers, %d types and %d numbers of the library agree\n",
+  printf("CUDA %d.%d: %d functions, %d constants, %d types and %d values of the library agree\n",
          CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10, 0 FUNCTIONS, 2 CONSTANTS, 0 TYPES,
          0 NUMBERS OFFSETS SIZES);
   return 0;

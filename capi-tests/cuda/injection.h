@@ -1,6 +1,6 @@
 /*
- * Failures at a chosen call of the driver: which calls there are, which one fails, and what must be
- * told of it. What is called, and what must come of it, is left to the tests.
+ * Failures at a chosen call of the driver: lists the calls, makes one fail, and checks the error.
+ * Leaves the operations and their expected outcome to the tests.
  */
 #ifndef INJECTION_H
 #define INJECTION_H
@@ -11,13 +11,13 @@
 
 enum {
   MOST_CALLS = 400,
-  TOO_MUCH_PINNED = 1 << 30, /* whoever has so much after a run has lost it */
+  MOST_LEAKED = 1 << 30, /* bytes of pinned memory, at which runs stop */
 };
 
-/* Codes that leave a device as it is, also one that nobody knows. */
+/* Codes that do not break a device; 12345 is unknown to the driver. */
 static const unsigned codes[] = {1, 999, 12345, 2};
 
-/* How many runs there were, also in children. */
+/* The number of runs, including those of child processes. */
 static inline atomic_int *runs(void) {
   static atomic_int *shared;
   if (!shared) {
@@ -40,7 +40,7 @@ static inline void begin_to_list(void) {
   fakecuda_reset_trace();
 }
 
-/* Those since then. */
+/* Lists the calls since begin_to_list. */
 static inline void list_calls(struct driver_calls *calls) {
   char line[300];
   uint64_t counted = fakecuda_calls(NULL);
@@ -63,11 +63,11 @@ static inline bool is_call(const struct driver_calls *calls, unsigned nth, const
   return strcmp(call_name(calls, nth), name) == 0;
 }
 
-/* The library asks a stream until it has come so far. From now on the driver answers when the stream
-   can go on no further, so that how many calls there are does not depend on timing. */
-static inline void count_questions_once(void) { setenv("FAKECUDA_SETTLE", "1", 1); }
+/* The library polls a stream until it is idle. From now on the driver answers a query only when the
+   stream can make no more progress, so the number of calls does not depend on timing. */
+static inline void count_queries_once(void) { setenv("FAKECUDA_SETTLE", "1", 1); }
 
-/* Has the nth call from now fail, and with plus "+" all after it. */
+/* Makes the nth call from now fail, and with plus "+" all later ones too. */
 static inline void arm(unsigned nth, const char *plus, unsigned code) {
   char failure[40];
   snprintf(failure, sizeof failure, "*:%u%s:%u", nth, plus, code);
@@ -84,8 +84,8 @@ static inline void begin_run(const char *name, const struct driver_calls *calls,
   progress();
 }
 
-/* The error of a call that the failure of this function has ended. */
-static inline void check_told(const char *function, unsigned code, nexarResult_t result,
+/* The error of a call of nexar names the function of the driver that failed, and its code. */
+static inline void check_error_names(const char *function, unsigned code, nexarResult_t result,
                               nexarComm_t comm) {
   char number[12], text[1000];
   snprintf(text, sizeof text, "%s", nexarGetLastError(comm));
@@ -101,28 +101,28 @@ static inline void restore_contexts(unsigned depth, bool some_may_be_left) {
   while (fakecuda_context_depth() > depth) OK(cuCtxPopCurrent_v2(NULL));
 }
 
-/* Runs go on until enough has failed, or so much is lost that the host would suffer. */
+/* Runs go on until many checks have failed, or too much memory has leaked for the host. */
 static inline bool can_go_on(void) {
-  CHECK(fakecuda_pinned_bytes() < TOO_MUCH_PINNED);
-  return check_failures < 20 && fakecuda_pinned_bytes() < TOO_MUCH_PINNED;
+  CHECK(fakecuda_pinned_bytes() < MOST_LEAKED);
+  return check_failures < 20 && fakecuda_pinned_bytes() < MOST_LEAKED;
 }
 
-/* What the library has of the driver. */
-struct belongings {
+/* Objects of the driver that the library owns. */
+struct driver_objects {
   uint64_t of[FAKECUDA_OBJECTS];
 };
 
-static inline struct belongings belongings(void) {
-  struct belongings now;
+static inline struct driver_objects driver_objects(void) {
+  struct driver_objects now;
   for (int kind = 0; kind < FAKECUDA_OBJECTS; kind++) now.of[kind] = fakecuda_live(kind);
   return now;
 }
 
-static inline void check_given_back(struct belongings before, const char *when) {
+static inline void check_no_leak(struct driver_objects before, const char *when) {
   static const char *const names[] = {"device memory", "pinned memory", "registered memory",
                                       "streams",       "events",        "retained contexts",
                                       "pushed contexts"};
-  struct belongings now = belongings();
+  struct driver_objects now = driver_objects();
   for (int kind = 0; kind < FAKECUDA_PUSH; kind++)
     if (now.of[kind] != before.of[kind])
       check_failed(__FILE__, __LINE__, "after %s there is %llu more %s", when,

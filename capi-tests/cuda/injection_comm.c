@@ -1,18 +1,18 @@
 /*
- * A failure at every call of the driver that the library makes while a communicator is made, is
- * given a device by its first call, is split, or is destroyed. The call returns, with success or an
- * error that names the call of the driver; what it had got is given back; and then communicators
- * are made and work as ever.
+ * A failure at every call of the driver that the library makes while a communicator is created,
+ * gets a device in its first call, is split, or ends. The call of nexar returns success, or an
+ * error that names the call of the driver; it leaks nothing; then communicators can be created and
+ * work.
  *
- * Each case has processes of its own: some things are found out once in a process.
+ * Each case has its own processes, because the library finds out some things once in a process.
  */
 #include "injection.h"
 #include "processes.h"
 
 enum { BYTES = 4096, NO_SUCH_CALL = 77 };
 
-/* What fails to give something back leaves it. */
-static bool gives_back(const struct driver_calls *calls, unsigned nth) {
+/* Whether the call releases an object: if it fails, the object leaks. */
+static bool releases(const struct driver_calls *calls, unsigned nth) {
   static const char *const names[] = {"cuMemFreeHost", "cuStreamDestroy_v2", "cuEventDestroy_v2",
                                       "cuDevicePrimaryCtxRelease_v2"};
   for (size_t i = 0; i < COUNT_OF(names); i++)
@@ -20,33 +20,34 @@ static bool gives_back(const struct driver_calls *calls, unsigned nth) {
   return false;
 }
 
-static nexarResult_t make(struct side *side) {
+static nexarResult_t create(struct device_rank *self) {
   nexarUniqueId id;
   CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
-  return nexarCommInitRank(&side->comm, side->n, id, side->rank);
+  return nexarCommInitRank(&self->comm, self->n, id, self->rank);
 }
 
-static void make_and_use(struct side *side) {
+static void create_and_use(struct device_rank *self) {
   library_calls();
-  CHECK_CODE(nexarSuccess, make(side));
+  CHECK_CODE(nexarSuccess, create(self));
   own_calls();
-  check_it_works_on(side, side->stream);
+  check_it_works_on(self, self->stream);
 }
 
-static void destroy(struct side *side) {
+static void destroy(struct device_rank *self) {
   library_calls();
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(side->comm));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(self->comm));
   own_calls();
-  side->comm = NULL;
+  self->comm = NULL;
 }
 
-/* Arms, makes the call, and tells whether there was such a call. */
-static nexarResult_t make_with_failure(struct side *side, struct driver_calls *calls, unsigned nth,
-                                       unsigned code) {
+/* Creates a communicator while the nth call of the driver fails. Lists the calls; none if there
+   was no nth call. */
+static nexarResult_t create_with_failure(struct device_rank *self, struct driver_calls *calls,
+                                         unsigned nth, unsigned code) {
   begin_to_list();
   arm(nth, "", code);
   library_calls();
-  nexarResult_t result = make(side);
+  nexarResult_t result = create(self);
   own_calls();
   bool failed = fakecuda_failed() > 0;
   fakecuda_fail(NULL);
@@ -55,49 +56,49 @@ static nexarResult_t make_with_failure(struct side *side, struct driver_calls *c
   return result;
 }
 
-/* A driver that could not be begun counts as none. */
-static void check_without_driver(struct side *side) {
+/* A driver that could not be initialized counts as none. */
+static void check_without_driver(struct device_rank *self) {
   int32_t data = 5;
-  CHECK_CODE(nexarSuccess, nexarAllReduce(&data, &data, 1, nexarInt32, nexarSum, side->comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarAllReduce(&data, &data, 1, nexarInt32, nexarSum, self->comm, NULL));
   CHECK_EQ(5, data);
-  CHECK_CODE(nexarInvalidArgument, nexarBarrier(side->comm, side->stream));
-  CHECK_TEXT(nexarGetLastError(side->comm), "stream");
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(side->comm));
+  CHECK_CODE(nexarInvalidArgument, nexarBarrier(self->comm, self->stream));
+  CHECK_TEXT(nexarGetLastError(self->comm), "stream");
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(self->comm));
 }
 
 static unsigned chosen;
 
-static void make_the_first_with_a_failure(void) {
+static void create_the_first_with_a_failure(void) {
   static struct driver_calls calls;
   unsigned code = codes[chosen % COUNT_OF(codes)], depth;
-  struct side side = take_device(0, 1, 0, BYTES);
-  struct belongings before = belongings();
+  struct device_rank self = take_device(0, 1, 0, BYTES);
+  struct driver_objects before = driver_objects();
   depth = fakecuda_context_depth();
-  nexarResult_t result = make_with_failure(&side, &calls, chosen, code);
+  nexarResult_t result = create_with_failure(&self, &calls, chosen, code);
   if (!calls.count) exit(NO_SUCH_CALL);
   begin_run("the first", &calls, chosen, "", code);
   restore_contexts(depth, is_call(&calls, chosen, "cuCtxPopCurrent_v2"));
   bool no_driver = is_call(&calls, chosen, "cuInit") || is_call(&calls, chosen, "cuDeviceGetCount");
   if (no_driver) {
     CHECK_CODE(nexarSuccess, result);
-    check_without_driver(&side);
+    check_without_driver(&self);
     return;
   }
   if (result != nexarSuccess) {
-    check_told(call_name(&calls, chosen), code, result, NULL);
-    CHECK(side.comm == NULL);
-    make_and_use(&side);
+    check_error_names(call_name(&calls, chosen), code, result, NULL);
+    CHECK(self.comm == NULL);
+    create_and_use(&self);
   }
-  check_it_works_on(&side, side.stream);
-  destroy(&side);
-  if (!gives_back(&calls, chosen)) check_given_back(before, progress_at);
+  check_it_works_on(&self, self.stream);
+  destroy(&self);
+  if (!releases(&calls, chosen)) check_no_leak(before, progress_at);
 }
 
-static void a_failure_at_any_call_while_the_first_communicator_is_made_is_told_or_overcome(void) {
+static void a_failure_while_the_first_communicator_is_created_is_reported_or_overcome(void) {
   runs();
   struct ended ended = {.status = 0};
   for (chosen = 1; ended.status == 0 && chosen < MOST_CALLS; chosen++) {
-    ended = run_child("", make_the_first_with_a_failure);
+    ended = run_child("", create_the_first_with_a_failure);
     if (ended.status && WEXITSTATUS(ended.status) != NO_SUCH_CALL) {
       check_failed(__FILE__, __LINE__, "call %u: status %d: %s", chosen, ended.status,
                    ended.stderr_text);
@@ -107,37 +108,37 @@ static void a_failure_at_any_call_while_the_first_communicator_is_made_is_told_o
   CHECK(chosen > 20);
 }
 
-static void make_later_ones_with_failures(void) {
+static void create_later_ones_with_failures(void) {
   static struct driver_calls calls;
-  struct side side = take_device(0, 1, 0, BYTES);
-  make_and_use(&side);
-  destroy(&side);
-  struct belongings before = belongings();
+  struct device_rank self = take_device(0, 1, 0, BYTES);
+  create_and_use(&self);
+  destroy(&self);
+  struct driver_objects before = driver_objects();
   unsigned depth = fakecuda_context_depth();
   for (unsigned nth = 1; can_go_on(); nth++) {
     unsigned code = codes[nth % COUNT_OF(codes)];
-    nexarResult_t result = make_with_failure(&side, &calls, nth, code);
+    nexarResult_t result = create_with_failure(&self, &calls, nth, code);
     if (calls.count) begin_run("a later one", &calls, nth, "", code);
     restore_contexts(depth, calls.count && is_call(&calls, nth, "cuCtxPopCurrent_v2"));
-    if (result == nexarSuccess) check_it_works_on(&side, side.stream);
-    else check_told(call_name(&calls, nth), code, result, NULL);
-    if (result == nexarSuccess) destroy(&side);
+    if (result == nexarSuccess) check_it_works_on(&self, self.stream);
+    else check_error_names(call_name(&calls, nth), code, result, NULL);
+    if (result == nexarSuccess) destroy(&self);
     if (!calls.count) break;
-    if (!gives_back(&calls, nth)) check_given_back(before, progress_at);
-    before = belongings();
+    if (!releases(&calls, nth)) check_no_leak(before, progress_at);
+    before = driver_objects();
   }
-  make_and_use(&side);
-  destroy(&side);
-  give_back_device(&side);
+  create_and_use(&self);
+  destroy(&self);
+  give_back_device(&self);
 }
 
-static void a_failure_at_any_call_while_a_communicator_is_made_is_told_and_loses_nothing(void) {
+static void a_failure_while_a_communicator_is_created_is_reported_and_leaks_nothing(void) {
   runs();
-  in_a_process("", make_later_ones_with_failures);
+  in_a_process("", create_later_ones_with_failures);
 }
 
-/* All ranks of a process at once: the failure is that of any of their devices. */
-static void make_all_with_failures(void) {
+/* Creates all ranks of a process at once: the failure may be on any of their devices. */
+static void create_all_with_failures(void) {
   enum { RANKS = 3 };
   static struct driver_calls calls;
   nexarComm_t all[RANKS];
@@ -149,7 +150,7 @@ static void make_all_with_failures(void) {
   unsigned nth = 0, depth = fakecuda_context_depth();
   do {
     unsigned code = codes[++nth % COUNT_OF(codes)];
-    struct belongings before = belongings();
+    struct driver_objects before = driver_objects();
     begin_to_list();
     arm(nth, "", code);
     nexarResult_t result = nexarCommInitAll(all, RANKS, NULL);
@@ -159,42 +160,42 @@ static void make_all_with_failures(void) {
     if (!failed) calls.count = 0;
     else begin_run("all of a process", &calls, nth, "", code);
     restore_contexts(depth, failed && is_call(&calls, nth, "cuCtxPopCurrent_v2"));
-    if (result != nexarSuccess) check_told(failed, code, result, NULL);
+    if (result != nexarSuccess) check_error_names(failed, code, result, NULL);
     for (int i = 0; result == nexarSuccess && i < RANKS; i++)
       CHECK_CODE(nexarSuccess, nexarCommDestroy(all[i]));
-    if (failed && !gives_back(&calls, nth)) check_given_back(before, progress_at);
+    if (failed && !releases(&calls, nth)) check_no_leak(before, progress_at);
   } while (calls.count && can_go_on());
   CHECK(nth > 20);
 }
 
-static void a_failure_at_any_call_while_all_of_a_process_are_made_is_told_and_loses_nothing(void) {
+static void a_failure_while_all_of_a_process_are_created_is_reported_and_leaks_nothing(void) {
   runs();
-  in_a_process("DEVICES=3", make_all_with_failures);
+  in_a_process("DEVICES=3", create_all_with_failures);
 }
 
-/* A communicator is made before the program uses CUDA; its first call gives it a device. */
-static void come_late_with_failures(void) {
+/* A communicator is created before the program uses CUDA, and gets its device in its first call. */
+static void get_device_late_with_failures(void) {
   static struct driver_calls calls;
   unsigned count = 1;
   for (unsigned nth = 0; nth <= count && can_go_on(); nth++) {
     unsigned code = codes[nth % COUNT_OF(codes)];
-    struct side side = {.n = 1};
+    struct device_rank self = {.n = 1};
     nexarComm_t comm;
     library_calls();
-    CHECK_CODE(nexarSuccess, make(&side));
+    CHECK_CODE(nexarSuccess, create(&self));
     own_calls();
-    comm = side.comm;
-    side = take_device(0, 1, 0, BYTES);
-    side.comm = comm;
-    struct belongings before = belongings();
+    comm = self.comm;
+    self = take_device(0, 1, 0, BYTES);
+    self.comm = comm;
+    struct driver_objects before = driver_objects();
     unsigned depth = fakecuda_context_depth();
-    void *data = device_pointer(side.send);
+    void *data = device_pointer(self.send);
     bool warms_up = nth == 0 && calls.count == 0;
     begin_to_list();
     if (nth > 0) arm(nth, "", code);
     library_calls();
     nexarResult_t result =
-        nexarAllReduce(data, data, BYTES / 4, nexarUint32, nexarSum, comm, side.stream);
+        nexarAllReduce(data, data, BYTES / 4, nexarUint32, nexarSum, comm, self.stream);
     bool failed = fakecuda_failed() > 0;
     fakecuda_fail(NULL);
     own_calls();
@@ -202,45 +203,45 @@ static void come_late_with_failures(void) {
       CHECK_CODE(nexarSuccess, result);
       list_calls(&calls);
       count = calls.count;
-      if (warms_up) nth--; /* the first also found out what the streams can do */
+      if (warms_up) nth--; /* the first call also tries the memory operations of streams */
     } else {
       CHECK(failed);
-      begin_run("a device that comes late", &calls, nth, "", code);
+      begin_run("a device in the first call", &calls, nth, "", code);
       restore_contexts(depth, is_call(&calls, nth, "cuCtxPopCurrent_v2"));
-      if (result != nexarSuccess) check_told(call_name(&calls, nth), code, result, comm);
+      if (result != nexarSuccess) check_error_names(call_name(&calls, nth), code, result, comm);
     }
-    check_drained(&side);
+    check_drained(&self);
     bool healthy = async_error(comm) == nexarSuccess;
-    if (healthy) check_it_works_on(&side, side.other);
-    destroy(&side);
-    if (nth > 0 && nth <= count && !gives_back(&calls, nth))
+    if (healthy) check_it_works_on(&self, self.other);
+    destroy(&self);
+    if (nth > 0 && nth <= count && !releases(&calls, nth))
       CHECK_EQ(before.of[FAKECUDA_PINNED_MEMORY], fakecuda_live(FAKECUDA_PINNED_MEMORY));
-    give_back_device(&side);
+    give_back_device(&self);
     CHECK_EQ(before.of[FAKECUDA_EVENT], fakecuda_live(FAKECUDA_EVENT));
   }
 }
 
-static void a_failure_at_any_call_while_a_communicator_gets_its_device_late_is_told(void) {
+static void a_failure_at_any_call_while_a_communicator_gets_its_device_late_is_reported(void) {
   runs();
-  in_a_process("", come_late_with_failures);
+  in_a_process("", get_device_late_with_failures);
 }
 
-/* Destroying, and aborting, which frees nothing. */
+/* Destroying, and aborting, which frees no memory. */
 
 static nexarResult_t (*ends)(nexarComm_t);
 
 static void end_with_failures(void) {
   static struct driver_calls calls;
   unsigned count = 1;
-  struct side side = take_device(0, 1, 0, BYTES);
+  struct device_rank self = take_device(0, 1, 0, BYTES);
   unsigned depth = fakecuda_context_depth();
   for (unsigned nth = 0; nth <= count && can_go_on(); nth++) {
     unsigned code = codes[nth % COUNT_OF(codes)];
-    make_and_use(&side);
+    create_and_use(&self);
     begin_to_list();
     if (nth > 0) arm(nth, "", code);
     library_calls();
-    nexarResult_t result = ends(side.comm);
+    nexarResult_t result = ends(self.comm);
     own_calls();
     bool failed = fakecuda_failed() > 0;
     fakecuda_fail(NULL);
@@ -253,10 +254,10 @@ static void end_with_failures(void) {
       begin_run("an end", &calls, nth, "", code);
       restore_contexts(depth, is_call(&calls, nth, "cuCtxPopCurrent_v2"));
     }
-    check_drained(&side);
+    check_drained(&self);
   }
-  make_and_use(&side);
-  destroy(&side);
+  create_and_use(&self);
+  destroy(&self);
 }
 
 static void a_failure_at_any_call_while_a_communicator_ends_is_of_no_consequence(void) {
@@ -267,39 +268,39 @@ static void a_failure_at_any_call_while_a_communicator_ends_is_of_no_consequence
   in_a_process("", end_with_failures);
 }
 
-/* Splitting, between two ranks that are threads; the first one fails. */
+/* Splits of two ranks that are threads. Rank 0 fails. */
 
 static pthread_barrier_t both;
-static nexarComm_t whole[2];
+static nexarComm_t parents[2];
 static struct driver_calls split_calls;
 static atomic_bool over;
 
-/* The other rank has a part whose first rank may have failed: whatever it calls ends. */
-static void use_part(struct side *side, nexarComm_t part, bool whole_part) {
-  void *data = device_pointer(side->send);
-  side->comm = part;
-  if (whole_part) {
-    check_it_works_on(side, side->stream);
+/* Uses the new communicator of a split, of which rank 0 may have failed: every call ends. */
+static void use_part(struct device_rank *self, nexarComm_t part, bool is_complete) {
+  void *data = device_pointer(self->send);
+  self->comm = part;
+  if (is_complete) {
+    check_it_works_on(self, self->stream);
     return;
   }
   nexarResult_t result =
-      nexarAllReduce(data, data, BYTES / 4, nexarUint32, nexarSum, part, side->stream);
-  check_drained(side);
+      nexarAllReduce(data, data, BYTES / 4, nexarUint32, nexarSum, part, self->stream);
+  check_drained(self);
   CHECK(result != nexarSuccess || async_error(part) != nexarSuccess);
 }
 
-static void split_once(struct side *side, unsigned nth, unsigned code) {
-  static atomic_bool rank_0_made;
-  nexarComm_t part = NULL, whole_comm = whole[side->rank];
+static void split_once(struct device_rank *self, unsigned nth, unsigned code) {
+  static atomic_bool rank_0_succeeded;
+  nexarComm_t part = NULL, parent = parents[self->rank];
   unsigned depth = fakecuda_context_depth();
   pthread_barrier_wait(&both);
-  if (side->rank == 0) {
+  if (self->rank == 0) {
     begin_to_list();
     if (nth > 0) arm(nth, "", code);
     library_calls();
   }
-  nexarResult_t result = nexarCommSplit(whole_comm, 0, side->rank, &part, NULL);
-  if (side->rank == 0) {
+  nexarResult_t result = nexarCommSplit(parent, 0, self->rank, &part, NULL);
+  if (self->rank == 0) {
     own_calls();
     bool failed = fakecuda_failed() > 0;
     fakecuda_fail(NULL);
@@ -308,43 +309,43 @@ static void split_once(struct side *side, unsigned nth, unsigned code) {
     if (nth > 0) {
       begin_run("a split", &split_calls, nth, "", code);
       const char *function = call_name(&split_calls, nth);
-      if (result != nexarSuccess) check_told(function, code, result, whole_comm);
+      if (result != nexarSuccess) check_error_names(function, code, result, parent);
       restore_contexts(depth, is_call(&split_calls, nth, "cuCtxPopCurrent_v2"));
     } else CHECK_CODE(nexarSuccess, result);
     CHECK((result == nexarSuccess) == (part != NULL));
-    rank_0_made = part != NULL;
+    rank_0_succeeded = part != NULL;
   }
   pthread_barrier_wait(&both);
   if (part) {
-    use_part(side, part, rank_0_made);
+    use_part(self, part, rank_0_succeeded);
     library_calls();
     CHECK_CODE(nexarSuccess, nexarCommDestroy(part));
     own_calls();
   }
   pthread_barrier_wait(&both);
-  /* The communicator that was split is as before. */
-  CHECK_CODE(nexarSuccess, async_error(whole_comm));
-  side->comm = whole_comm;
-  check_it_works_on(side, side->other);
+  /* The parent still works. */
+  CHECK_CODE(nexarSuccess, async_error(parent));
+  self->comm = parent;
+  check_it_works_on(self, self->other);
 }
 
 static void split_with_failures_on(int rank, int n, nexarComm_t comm, void *arg) {
   (void)comm, (void)arg;
-  struct side side = take_device(rank, n, rank, BYTES);
+  struct device_rank self = take_device(rank, n, rank, BYTES);
   pthread_barrier_wait(&both);
   library_calls();
-  if (rank == 0) CHECK_CODE(nexarSuccess, nexarCommInitAll(whole, 2, NULL));
+  if (rank == 0) CHECK_CODE(nexarSuccess, nexarCommInitAll(parents, 2, NULL));
   own_calls();
   pthread_barrier_wait(&both);
-  split_once(&side, 0, 0);
+  split_once(&self, 0, 0);
   for (unsigned nth = 1; !over; nth++) {
-    split_once(&side, nth, codes[nth % COUNT_OF(codes)]);
+    split_once(&self, nth, codes[nth % COUNT_OF(codes)]);
     pthread_barrier_wait(&both);
     if (rank == 0) over = nth >= split_calls.count || !can_go_on();
     pthread_barrier_wait(&both);
   }
   library_calls();
-  CHECK_CODE(nexarSuccess, nexarCommDestroy(whole[rank]));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(parents[rank]));
   own_calls();
 }
 
@@ -353,21 +354,21 @@ static void split_with_failures(void) {
   run_threads(2, NULL, split_with_failures_on, NULL);
 }
 
-static void a_failure_at_any_call_of_a_split_is_told_and_the_whole_goes_on(void) {
+static void a_failure_at_any_call_of_a_split_is_reported_and_the_parent_works_on(void) {
   runs();
   in_a_process("", split_with_failures);
 }
 
 int main(void) {
   static const struct test_case cases[] = {
-      CASE(a_failure_at_any_call_while_the_first_communicator_is_made_is_told_or_overcome),
-      CASE(a_failure_at_any_call_while_a_communicator_is_made_is_told_and_loses_nothing),
-      CASE(a_failure_at_any_call_while_all_of_a_process_are_made_is_told_and_loses_nothing),
-      CASE(a_failure_at_any_call_while_a_communicator_gets_its_device_late_is_told),
+      CASE(a_failure_while_the_first_communicator_is_created_is_reported_or_overcome),
+      CASE(a_failure_while_a_communicator_is_created_is_reported_and_leaks_nothing),
+      CASE(a_failure_while_all_of_a_process_are_created_is_reported_and_leaks_nothing),
+      CASE(a_failure_at_any_call_while_a_communicator_gets_its_device_late_is_reported),
       CASE(a_failure_at_any_call_while_a_communicator_ends_is_of_no_consequence),
-      CASE(a_failure_at_any_call_of_a_split_is_told_and_the_whole_goes_on),
+      CASE(a_failure_at_any_call_of_a_split_is_reported_and_the_parent_works_on),
   };
-  count_questions_once();
+  count_queries_once();
   int failed = RUN(cases);
   printf("injection: %d runs\n", *runs());
   return failed;

@@ -1,10 +1,10 @@
 /*
  * Messages between devices, and between devices and hosts: alone, in groups, with tags, and of any
- * size, also larger than the pinned memory there is for them.
+ * size, also larger than the pinned memory for them.
  */
 #include "vectors.h"
 
-/* Elements; the last is more than the 16 MiB that go through pinned memory at once. */
+/* In elements. The last message is larger than the 16 MiB of pinned memory for messages. */
 static const size_t counts[] = {0, 1, 1001, 5000, 1 << 20, (17 << 18) + 1};
 
 static void *data_or_null(const struct vector *vector) {
@@ -19,19 +19,19 @@ static void free_if_any(struct vector *vector) {
   if (vector->count) free_vector(vector);
 }
 
-/* What a rank sends. */
+/* Fills the vector with the values that a rank sends. */
 static void fill_of_rank(const struct vector *vector, CUstream stream, int rank) {
   if (vector->count) fill_vector(vector, stream, 1000 * (uint32_t)rank, (uint32_t)rank + 1);
 }
 
 static void check_of_rank(const struct vector *vector, CUstream stream, int rank) {
   if (!vector->count) return;
-  see(vector, stream);
+  copy_out(vector, stream);
   synchronize(stream);
   CHECK_SEEN(vector, 1000 * rank, rank + 1);
 }
 
-static void pass_round(size_t count, bool in_group, CUstream stream) {
+static void pass_around(size_t count, bool in_group, CUstream stream) {
   struct here h = here();
   int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
   struct vector mine = vector_or_none(count), theirs = vector_or_none(count);
@@ -45,17 +45,17 @@ static void pass_round(size_t count, bool in_group, CUstream stream) {
     CALL(nexarSendRecv(data_or_null(&mine), count, next, data_or_null(&theirs), count, previous,
                        nexarUint32, h.comm, stream));
   }
-  if (count) fill_vector(&mine, stream, 7, 7); /* it has been sent when the stream comes here */
+  if (count) fill_vector(&mine, stream, 7, 7); /* the stream overwrites it after the send */
   check_of_rank(&theirs, stream, previous);
   free_if_any(&mine);
   free_if_any(&theirs);
 }
 
-static void messages_go_round_in_groups_and_by_sendrecv(void) {
+static void messages_pass_around_in_groups_and_by_sendrecv(void) {
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   for (size_t i = 0; i < COUNT_OF(counts); i++)
     for (int in_group = 0; in_group < 2; in_group++)
-      pass_round(counts[i], in_group, i % 2 ? stream : NULL);
+      pass_around(counts[i], in_group, i % 2 ? stream : NULL);
   end_stream(stream);
 }
 
@@ -64,7 +64,7 @@ static void write_late(void *data) {
   *(uint32_t *)data = 5;
 }
 
-/* One call, of which each half may be on another memory. */
+/* One call, of which one half is on host memory and the other on the device. */
 static void both_halves_of_a_sendrecv_are_in_the_order_of_stream_null(void) {
   struct here h = here();
   int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
@@ -72,7 +72,7 @@ static void both_halves_of_a_sendrecv_are_in_the_order_of_stream_null(void) {
   struct vector vector = new_vector(1);
   DO(cuLaunchHostFunc(NULL, write_late, &number));
   CALL(nexarSendRecv(&number, 1, next, data_of(&vector), 1, previous, nexarUint32, h.comm, NULL));
-  see(&vector, NULL);
+  copy_out(&vector, NULL);
   synchronize(NULL);
   CHECK_EQ(5, vector.seen[0]);
   number = 1;
@@ -82,8 +82,8 @@ static void both_halves_of_a_sendrecv_are_in_the_order_of_stream_null(void) {
   free_vector(&vector);
 }
 
-/* From rank 0 to all, one after another, each to memory of another kind. */
-static void a_message_gets_from_any_memory_to_any(void) {
+/* From rank 0 to all other ranks, between every two kinds of memory. */
+static void a_message_passes_from_any_memory_to_any(void) {
   struct here h = here();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   enum { COUNT = 40001 };
@@ -96,14 +96,14 @@ static void a_message_gets_from_any_memory_to_any(void) {
       void *own = memories[h.rank == 0 ? from : to];
       if (h.rank == 0) fill_of_rank(&vector, stream, 5);
       if (h.rank == 0 && own != data_of(&vector)) {
-        see(&vector, stream);
+        copy_out(&vector, stream);
         synchronize(stream);
         memcpy(own, vector.seen, 4 * COUNT);
       }
       if (h.rank > 0) CALL(nexarRecv(own, COUNT, nexarUint32, 0, h.comm, stream));
       for (int peer = 1; h.rank == 0 && peer < h.n; peer++)
         CALL(nexarSend(own, COUNT, nexarUint32, peer, h.comm, stream));
-      if (own == data_of(&vector)) see(&vector, stream);
+      if (own == data_of(&vector)) copy_out(&vector, stream);
       synchronize(stream);
       CHECK_PROGRESSION(own == data_of(&vector) ? vector.seen : own, COUNT, 5000, 6);
     }
@@ -113,8 +113,8 @@ static void a_message_gets_from_any_memory_to_any(void) {
   free_vector(&vector);
 }
 
-/* The receives are in another order than the sends: tags tell them apart. */
-static void tags_tell_messages_apart(void) {
+/* The receives are in another order than the sends, and match by tag. */
+static void tags_match_messages(void) {
   enum { MESSAGES = 6 };
   struct here h = here();
   int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
@@ -134,7 +134,7 @@ static void tags_tell_messages_apart(void) {
     CALL(nexarRecvTag(data_of(&got[i]), got[i].count, nexarUint32, previous, 100 + i, h.comm,
                       stream));
   CALL(nexarGroupEnd());
-  for (int i = 0; i < MESSAGES; i++) see(&got[i], stream);
+  for (int i = 0; i < MESSAGES; i++) copy_out(&got[i], stream);
   synchronize(stream);
   for (int i = 0; i < MESSAGES; i++) {
     CHECK_SEEN(&got[i], 10 * i + previous, 3);
@@ -144,8 +144,8 @@ static void tags_tell_messages_apart(void) {
   end_stream(stream);
 }
 
-/* Each rank to each, itself too: an all-to-all of messages, on two streams. */
-static void everybody_sends_to_everybody(void) {
+/* Every rank sends to every rank, itself included, on two streams. */
+static void every_rank_sends_to_every_rank(void) {
   struct here h = here();
   const size_t sizes_[] = {1, 1001, 1 << 20};
   CUstream streams[] = {new_stream(CU_STREAM_NON_BLOCKING), new_stream(CU_STREAM_DEFAULT)};
@@ -163,7 +163,7 @@ static void everybody_sends_to_everybody(void) {
       CALL(nexarRecv(data_of(&got[peer]), sizes_[s], nexarUint32, peer, h.comm, streams[1]));
     }
     CALL(nexarGroupEnd());
-    for (int peer = 0; peer < h.n; peer++) see(&got[peer], streams[1]);
+    for (int peer = 0; peer < h.n; peer++) copy_out(&got[peer], streams[1]);
     synchronize(streams[0]);
     synchronize(streams[1]);
     for (int peer = 0; peer < h.n; peer++) {
@@ -176,7 +176,7 @@ static void everybody_sends_to_everybody(void) {
   end_stream(streams[1]);
 }
 
-/* Many small ones and one that is too large for pinned memory, which the caller waits for. */
+/* Small messages, and one too large for pinned memory, for which the caller waits. */
 static void large_messages_and_small_ones_are_in_one_group(void) {
   enum { SMALL = 4, LARGE = (20 << 20) / 4 };
   struct here h = here();
@@ -203,7 +203,7 @@ static void large_messages_and_small_ones_are_in_one_group(void) {
   CHECK(fakecuda_most_pinned_bytes() <= MOST_PINNED);
 }
 
-/* A send returns at once, though nobody receives it yet and its data is not there. */
+/* A send returns at once, although it has no receive yet and its data is not written yet. */
 static void a_send_returns_before_its_data_is_there(void) {
   if (!can_hold_streams()) return;
   struct here h = here();
@@ -229,11 +229,11 @@ static void a_send_returns_before_its_data_is_there(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(messages_go_round_in_groups_and_by_sendrecv),
+    CASE(messages_pass_around_in_groups_and_by_sendrecv),
     CASE(both_halves_of_a_sendrecv_are_in_the_order_of_stream_null),
-    CASE(a_message_gets_from_any_memory_to_any),
-    CASE(tags_tell_messages_apart),
-    CASE(everybody_sends_to_everybody),
+    CASE(a_message_passes_from_any_memory_to_any),
+    CASE(tags_match_messages),
+    CASE(every_rank_sends_to_every_rank),
     CASE(large_messages_and_small_ones_are_in_one_group),
     CASE(a_send_returns_before_its_data_is_there),
 };

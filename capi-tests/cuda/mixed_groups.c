@@ -1,20 +1,20 @@
 /*
- * Groups on CUDA streams whose operations go another way on each rank: in pinned pieces here, at
- * once there, on the host elsewhere, or while the caller waits. All of a rank's are on one stream,
- * where each wait holds up everything behind it: ranks that put their waits there in different
- * orders, or that wait themselves before others have what they need, would stand still for ever.
+ * Groups on CUDA streams whose operations take a different route on each rank: the ring of pieces,
+ * whole, host memory, or while the caller waits. All operations of a rank are on one stream, where
+ * each wait delays everything behind it: ranks that enqueue their waits in different orders, or
+ * that block before others have the data they need, would deadlock.
  */
 #include "vectors.h"
 
 enum {
   FEW = 1001,
   MANY = (5 << 20) + 1, /* elements: three pieces */
-  LARGE = (5 << 20) / 4, /* sent and received: more than a piece; at once there is room for one */
+  LARGE = (5 << 20) / 4, /* sent and received: more than a piece; one fits the route Whole */
   COMMS = 2,
   MOST_TIMES = 3,
 };
 
-/* An operation that the odd rank makes in another way than the others. */
+/* An operation for which the rank `odd` takes another route than the others. */
 struct mixed {
   const struct way *way;
   int rank, n, odd;
@@ -27,7 +27,7 @@ struct mixed {
 struct way {
   const char *name;
   bool (*is_on_host)(const struct mixed *mixed);
-  /* Elements that a rank has for another, itself too. */
+  /* Elements that one rank sends to another or to itself. */
   size_t (*count)(const struct mixed *mixed, int from, int to);
   nexarResult_t (*call)(const struct mixed *mixed, const void *sent, void *got);
   void (*check)(const struct mixed *mixed, const uint32_t *got);
@@ -40,7 +40,7 @@ static uint32_t element(int rank, size_t i) {
 
 static size_t count(const struct mixed *m, int from, int to) { return m->way->count(m, from, to); }
 
-/* Elements that a rank has for those before another. */
+/* Elements that a rank sends to the ranks before another. */
 static size_t sent_before(const struct mixed *m, int from, int to) {
   size_t before = 0;
   for (int r = 0; r < to; r++) before += count(m, from, r);
@@ -53,7 +53,7 @@ static size_t got_before(const struct mixed *m, int from, int to) {
   return before;
 }
 
-/* Each block that it gets is part of what another rank has sent. */
+/* Each received block is part of what another rank has sent. */
 static void check_blocks(const struct mixed *m, const uint32_t *got) {
   for (int r = 0; r < m->n; r++)
     CHECK_PROGRESSION(got + got_before(m, r, m->rank), count(m, r, m->rank),
@@ -73,7 +73,7 @@ static struct lists lists_of(const struct mixed *m) {
   return lists;
 }
 
-/* The odd rank has more than fits into a piece, the others little: each knows but its own. */
+/* The odd rank has more than fits a piece, the others little. Each knows only its own counts. */
 static size_t large_at_the_odd_one(const struct mixed *m, int from, int to) {
   return from == m->odd && to == m->odd ? LARGE : FEW;
 }
@@ -84,7 +84,7 @@ static size_t scattered(const struct mixed *m, int from, int to) {
   return from == m->odd ? large_at_the_odd_one(m, from, to) : 0;
 }
 
-/* A third way, where there is a third rank. */
+/* The third rank, if it exists, takes a third route. */
 static bool is_the_third(const struct mixed *m) { return m->rank == 2; }
 
 static nexarResult_t gather_v(const struct mixed *m, const void *sent, void *got) {
@@ -116,7 +116,7 @@ static nexarResult_t all_reduce_nothing(const struct mixed *m, const void *sent,
   return nexarAllReduce(sent, got, 0, nexarUint32, nexarSum, m->comm, m->stream);
 }
 
-/* Of several pieces, for which a rank on the host is to wait as often as the others. */
+/* Several pieces: a rank with host memory must take as many turns as the others. */
 static size_t many(const struct mixed *m, int from, int to) {
   return (void)m, (void)from, to == 0 ? MANY : 0;
 }
@@ -131,7 +131,7 @@ static nexarResult_t all_reduce(const struct mixed *m, const void *sent, void *g
 static void check_sums(const struct mixed *m, const uint32_t *got) {
   uint32_t first = 0;
   for (int r = 0; r < m->n; r++) first += element(r, 0);
-  CHECK_PROGRESSION(got, count(m, 0, 0), first, all_of(m->n));
+  CHECK_PROGRESSION(got, count(m, 0, 0), first, sum_of_ranks(m->n));
 }
 
 static const struct way v_forms[] = {
@@ -148,7 +148,7 @@ static const struct way reductions[] = {
     {"AllReduce of few", is_odd, few, all_reduce, check_sums},
 };
 
-/* What all ranks get, for all-reduce the sums, is no longer than what they send. */
+/* Creates the buffers of an operation, with one element more than it uses. */
 static struct mixed new_mixed(const struct way *way, int odd, CUstream stream, nexarComm_t comm) {
   struct mixed m = {.way = way, .odd = odd, .comm = comm, .stream = stream};
   CHECK_CODE(nexarSuccess, nexarCommUserRank(comm, &m.rank));
@@ -177,7 +177,7 @@ static void fill_mixed(const struct mixed *m) {
   for (size_t i = 0; i < m->got.count; i++) m->got_host[i] = UNTOUCHED;
 }
 
-/* On the host an empty buffer is none at all. */
+/* In host memory an empty buffer is NULL. */
 static void call_mixed(const struct mixed *m) {
   bool on_host = m->sent_host;
   void *sent = on_host ? m->sent_host : data_of(&m->sent);
@@ -187,11 +187,11 @@ static void call_mixed(const struct mixed *m) {
   CALL(m->way->call(m, sent, got));
 }
 
-static void see_mixed(const struct mixed *m) {
-  if (!m->got_host) see(&m->got, m->stream);
+static void copy_out_mixed(const struct mixed *m) {
+  if (!m->got_host) copy_out(&m->got, m->stream);
 }
 
-/* Frees it. */
+/* Checks the result and frees the buffers. */
 static void check_mixed(struct mixed *m) {
   const uint32_t *got = m->got_host ? m->got_host : m->got.seen;
   int before = check_failures;
@@ -206,24 +206,24 @@ static void check_mixed(struct mixed *m) {
   free(m->got_host);
 }
 
-/* What stands behind the mixed operations of each communicator. */
+/* Elements of the all-reduces after the mixed operations of each communicator. */
 static const size_t reduced_counts[] = {FEW, MANY, FEW};
 enum { REDUCED = COUNT_OF(reduced_counts) };
 
-/* All that is on a communicator: its mixed operations, of each way so many, and then others. */
-struct side {
+/* The calls on one communicator: mixed operations, several of each way, then all-reduces. */
+struct work {
   nexarComm_t comm;
   struct mixed mixed[MOST_TIMES * COUNT_OF(v_forms)];
   int number;
   struct vector reduced[REDUCED];
 };
 
-static void call_side(const struct side *side, CUstream stream) {
-  for (int i = 0; i < side->number; i++) call_mixed(&side->mixed[i]);
-  for (int i = 0; i < REDUCED; i++) CALL(reduce_vector(&side->reduced[i], side->comm, stream));
+static void call_all(const struct work *work, CUstream stream) {
+  for (int i = 0; i < work->number; i++) call_mixed(&work->mixed[i]);
+  for (int i = 0; i < REDUCED; i++) CALL(reduce_vector(&work->reduced[i], work->comm, stream));
 }
 
-static nexarComm_t join_nobody(void) {
+static nexarComm_t join_alone(void) {
   nexarUniqueId id;
   nexarComm_t comm = NULL;
   CHECK_CODE(nexarSuccess, nexarGetUniqueId(&id));
@@ -231,56 +231,56 @@ static nexarComm_t join_nobody(void) {
   return comm;
 }
 
-/* On every other rank one takes the place of another in memory, and may be before the first there:
-   the library, too, is to come to them in another order. */
+/* On every other rank a communicator may reuse the memory of a destroyed one, and so have a lower
+   address than the one before it: the library then locks the two in another order. */
 static void make_comms(nexarComm_t *comms, struct here here) {
-  nexarComm_t passing = here.rank % 2 ? join_nobody() : NULL;
+  nexarComm_t passing = here.rank % 2 ? join_alone() : NULL;
   comms[0] = join_another(here.rank, here.n, here.comm);
   CALL(nexarCommDestroy(passing));
   comms[1] = join_another(here.rank, here.n, here.comm);
 }
 
-/* Each communicator has another odd rank: on one the first is ahead of the second, on the other
-   behind it, if they count what they have done in another way. */
+/* Each communicator has another odd rank. Ranks that counted their turns differently would be ahead
+   on one communicator and behind on the other. */
 static void mix(const struct way *ways, size_t number, int times) {
   struct here h = here();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   nexarComm_t comms[COMMS];
-  struct side sides[COMMS];
+  struct work works[COMMS];
   make_comms(comms, h);
   for (int c = 0; c < COMMS; c++) {
-    struct side *side = &sides[c];
-    *side = (struct side){.comm = comms[c]};
+    struct work *work = &works[c];
+    *work = (struct work){.comm = comms[c]};
     for (size_t w = 0; w < number; w++)
       for (int t = 0; t < times; t++)
-        side->mixed[side->number++] = new_mixed(&ways[w], c, stream, comms[c]);
-    for (int i = 0; i < REDUCED; i++) side->reduced[i] = new_vector(reduced_counts[i]);
+        work->mixed[work->number++] = new_mixed(&ways[w], c, stream, comms[c]);
+    for (int i = 0; i < REDUCED; i++) work->reduced[i] = new_vector(reduced_counts[i]);
   }
   for (int c = 0; c < COMMS; c++) {
-    for (int i = 0; i < sides[c].number; i++) fill_mixed(&sides[c].mixed[i]);
+    for (int i = 0; i < works[c].number; i++) fill_mixed(&works[c].mixed[i]);
     for (int i = 0; i < REDUCED; i++)
-      fill_vector(&sides[c].reduced[i], stream, (uint32_t)(h.rank + 1 + i + c), 5);
+      fill_vector(&works[c].reduced[i], stream, (uint32_t)(h.rank + 1 + i + c), 5);
   }
   CALL(nexarGroupStart());
-  for (int c = 0; c < COMMS; c++) call_side(&sides[(c + h.rank) % COMMS], stream);
+  for (int c = 0; c < COMMS; c++) call_all(&works[(c + h.rank) % COMMS], stream);
   CALL(nexarGroupEnd());
   for (int c = 0; c < COMMS; c++) {
-    for (int i = 0; i < sides[c].number; i++) see_mixed(&sides[c].mixed[i]);
-    for (int i = 0; i < REDUCED; i++) see(&sides[c].reduced[i], stream);
+    for (int i = 0; i < works[c].number; i++) copy_out_mixed(&works[c].mixed[i]);
+    for (int i = 0; i < REDUCED; i++) copy_out(&works[c].reduced[i], stream);
   }
   synchronize(stream);
   for (int c = 0; c < COMMS; c++) {
-    for (int i = 0; i < sides[c].number; i++) check_mixed(&sides[c].mixed[i]);
+    for (int i = 0; i < works[c].number; i++) check_mixed(&works[c].mixed[i]);
     for (int i = 0; i < REDUCED; i++) {
-      CHECK_SEEN(&sides[c].reduced[i], all_of(h.n) + (uint32_t)((i + c) * h.n), 5 * h.n);
-      free_vector(&sides[c].reduced[i]);
+      CHECK_SEEN(&works[c].reduced[i], sum_of_ranks(h.n) + (uint32_t)((i + c) * h.n), 5 * h.n);
+      free_vector(&works[c].reduced[i]);
     }
     CALL(nexarCommDestroy(comms[c]));
   }
   end_stream(stream);
 }
 
-/* Also with a driver that makes the caller wait while so few operations are on a stream. */
+/* Sets after how many operations on a stream the driver blocks the caller. NULL: the default. */
 static void set_queue_depth(const char *depth) {
   fakecuda_set("QUEUE_DEPTH", depth ? depth : getenv("FAKECUDA_QUEUE_DEPTH"));
 }
@@ -292,27 +292,27 @@ static void mix_with_any_queue(const struct way *ways, size_t number, int times)
   set_queue_depth(NULL);
 }
 
-static void v_forms_go_in_pieces_here_and_at_once_there(void) {
+static void v_forms_are_in_pieces_on_one_rank_and_whole_on_another(void) {
   for (size_t i = 0; i < COUNT_OF(v_forms); i++) mix_with_any_queue(&v_forms[i], 1, 1);
 }
 
-/* There is room at once for one of them. */
-static void v_forms_go_in_pieces_here_and_are_waited_for_there(void) {
+/* Only one of them fits the route Whole. */
+static void v_forms_are_in_pieces_on_one_rank_and_blocking_on_another(void) {
   for (size_t i = 0; i < COUNT_OF(v_forms); i++) mix_with_any_queue(&v_forms[i], 1, 2);
   mix(v_forms, COUNT_OF(v_forms), 1);
 }
 
-static void barriers_and_calls_of_nothing_are_on_a_stream_here_and_on_none_there(void) {
+static void barriers_and_empty_calls_are_on_a_stream_on_one_rank_and_on_none_on_another(void) {
   for (size_t i = 0; i < COUNT_OF(without_data); i++)
     mix_with_any_queue(&without_data[i], 1, MOST_TIMES);
 }
 
-static void buffers_are_on_the_device_here_and_on_the_host_there(void) {
+static void buffers_are_on_the_device_on_one_rank_and_on_the_host_on_another(void) {
   mix_with_any_queue(reductions, COUNT_OF(reductions), 2);
 }
 
-/* A v-form and a message for which there is no room at once, beside what fills the queue: while the
-   caller puts that there it cannot make the others, and other ranks do not go on without them. */
+/* A v-form and a message that do not fit the route Whole, beside a call that fills the queue. While
+   the caller is blocked there, it cannot execute the two, for which other ranks wait. */
 static void wait_beside_a_long_call(const char *depth) {
   progress();
   enum { SOME = 1 << 20 /* too much to be sent before it is received */, HUGE = (17 << 20) / 4 };
@@ -334,12 +334,12 @@ static void wait_beside_a_long_call(const char *depth) {
   CALL(nexarSend(data_of(&sent), HUGE, nexarUint32, next, h.comm, stream));
   CALL(nexarRecv(data_of(&got), HUGE, nexarUint32, previous, h.comm, stream));
   CALL(nexarGroupEnd());
-  see(&reduced, stream);
-  see(&got, stream);
-  see(&gathered_, stream);
+  copy_out(&reduced, stream);
+  copy_out(&got, stream);
+  copy_out(&gathered_, stream);
   synchronize(stream);
   set_queue_depth(NULL);
-  CHECK_SEEN(&reduced, all_of(h.n), 3 * h.n);
+  CHECK_SEEN(&reduced, sum_of_ranks(h.n), 3 * h.n);
   CHECK_SEEN(&got, element(previous, 0), previous + 1);
   size_t at = 0;
   for (int r = 0; h.rank == 0 && r < h.n; at += counts[r++])
@@ -357,7 +357,7 @@ static void the_caller_waits_beside_a_long_call_that_fills_the_queue(void) {
   wait_beside_a_long_call(NULL);
 }
 
-/* Rank 0 leaves one of them, and then has it no more. */
+/* Joins a communicator that rank 0 aborts. Returns NULL there. */
 static nexarComm_t join_one_that_fails(struct here here) {
   nexarComm_t failed = join_another(here.rank, here.n, here.comm);
   nexarResult_t error = nexarSuccess;
@@ -373,7 +373,7 @@ static nexarComm_t join_one_that_fails(struct here here) {
   return failed;
 }
 
-/* Its call is refused and leaves its buffer alone. */
+/* Calls of a group on a failed communicator are refused and leave their buffers unchanged. */
 static void group_with_a_failed_one(size_t elements, size_t message) {
   enum { OTHERS = 2 };
   struct here h = here();
@@ -397,16 +397,16 @@ static void group_with_a_failed_one(size_t elements, size_t message) {
   CALL(nexarSendRecv(data_of(&sent), message, next, data_of(&got), message, previous, nexarUint32,
                      comms[1], stream));
   CALL_CODE(failed ? nexarRemoteError : nexarSuccess, nexarGroupEnd());
-  CHECK_EQ(all_of(h.n), on_host);
-  see(&refused, stream);
-  see(&got, stream);
-  for (int c = 0; c < OTHERS; c++) see(&reduced[c], stream);
+  CHECK_EQ(sum_of_ranks(h.n), on_host);
+  copy_out(&refused, stream);
+  copy_out(&got, stream);
+  for (int c = 0; c < OTHERS; c++) copy_out(&reduced[c], stream);
   synchronize(stream);
   CHECK_SEEN(&refused, 3, 1);
   CHECK_SEEN(&got, element(previous, 0), previous + 1);
   for (int c = 0; c < OTHERS; c++) {
     nexarResult_t error = nexarInternalError;
-    CHECK_SEEN(&reduced[c], all_of(h.n), 7 * h.n);
+    CHECK_SEEN(&reduced[c], sum_of_ranks(h.n), 7 * h.n);
     CHECK_CODE(nexarSuccess, nexarCommGetAsyncError(comms[c], &error));
     CHECK_CODE(nexarSuccess, error);
     free_vector(&reduced[c]);
@@ -420,24 +420,24 @@ static void group_with_a_failed_one(size_t elements, size_t message) {
   end_stream(stream);
 }
 
-static void calls_of_a_group_are_made_beside_those_of_a_communicator_that_has_failed(void) {
+static void calls_of_a_group_execute_beside_those_of_a_communicator_that_has_failed(void) {
   group_with_a_failed_one(FEW, FEW);
   group_with_a_failed_one(MANY, LARGE);
 }
 
-/* There is no room at once for the message, and without memory operations none for anything. */
-static void what_the_caller_waits_for_is_there_beside_a_communicator_that_has_failed(void) {
+/* The message does not fit the route Whole; without memory operations nothing does. */
+static void a_blocking_message_arrives_beside_a_communicator_that_has_failed(void) {
   group_with_a_failed_one(FEW, (17 << 20) / 4);
 }
 
 static const struct test_case cases[] = {
-    CASE(v_forms_go_in_pieces_here_and_at_once_there),
-    CASE(v_forms_go_in_pieces_here_and_are_waited_for_there),
-    CASE(barriers_and_calls_of_nothing_are_on_a_stream_here_and_on_none_there),
-    CASE(buffers_are_on_the_device_here_and_on_the_host_there),
+    CASE(v_forms_are_in_pieces_on_one_rank_and_whole_on_another),
+    CASE(v_forms_are_in_pieces_on_one_rank_and_blocking_on_another),
+    CASE(barriers_and_empty_calls_are_on_a_stream_on_one_rank_and_on_none_on_another),
+    CASE(buffers_are_on_the_device_on_one_rank_and_on_the_host_on_another),
     CASE(the_caller_waits_beside_a_long_call_that_fills_the_queue),
-    CASE(calls_of_a_group_are_made_beside_those_of_a_communicator_that_has_failed),
-    CASE(what_the_caller_waits_for_is_there_beside_a_communicator_that_has_failed),
+    CASE(calls_of_a_group_execute_beside_those_of_a_communicator_that_has_failed),
+    CASE(a_blocking_message_arrives_beside_a_communicator_that_has_failed),
 };
 
 int main(void) {

@@ -1,8 +1,8 @@
 #!/bin/sh
-# NVIDIA's own libcuda.so.1 where there is no device: everything works as without CUDA. The library
-# is that of the package libcuda1 of Debian and its kin, if a configured source has it; it is not
-# installed, only kept below the build tree. It runs as a user without rights, since as root it
-# makes device nodes by itself.
+# NVIDIA's own libcuda.so.1 on a host without a device: everything works as without CUDA. The
+# library is that of Debian's package libcuda1, if a configured source has it; the script does not
+# install it, but extracts it below the build tree. The programs run as an unprivileged user,
+# because as root the library creates device nodes.
 set -eu
 
 cache=$1 run=$2 library=$3 gpu_check=$4
@@ -18,7 +18,7 @@ nodes() { find /dev -maxdepth 1 -name 'nvidia*' | sort; }
 [ -z "$(nodes)" ] || skip "there is a device, or a driver of one, on this host"
 unprivileged=
 if [ "$(id -u)" = 0 ]; then
-    command -v setpriv >/dev/null || skip "there is no setpriv to give up the rights of root with"
+    command -v setpriv >/dev/null || skip "there is no setpriv to drop the privileges of root"
     unprivileged="setpriv --reuid=65534 --regid=65534 --clear-groups"
 fi
 
@@ -36,7 +36,7 @@ if ! [ -e "$cache/libcuda.so.1" ]; then
     cp "$(find "$scratch/package" -name 'libcuda.so.[0-9]*.*' | head -1)" "$cache/libcuda.so.1"
 fi
 
-# Where that user can read it, wherever the build tree is.
+# Copies to where that user can read them, wherever the build tree is.
 for file in "$cache/libcuda.so.1" "$run" "$gpu_check" "$library"/libnexar.so.? "$@"; do
     cp "$file" "$scratch/"
 done
@@ -49,7 +49,7 @@ for program; do
     echo "== $name, threads"
     NEXAR_DEBUG=INFO NEXAR_DEBUG_FILE="$scratch/log/$name" $unprivileged "./$name"
     grep -q 'CUDA is not available: there is no device' "log/$name" || {
-        echo "$name has not met the driver:"
+        echo "$name has not loaded the driver:"
         cat "log/$name"
         exit 1
     }
@@ -65,6 +65,6 @@ $unprivileged ./gpu_check || code=$?
     exit 1
 }
 [ -z "$(nodes)" ] || {
-    echo "device nodes have come into being: $(nodes)"
+    echo "device nodes were created: $(nodes)"
     exit 1
 }

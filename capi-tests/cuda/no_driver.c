@@ -1,10 +1,10 @@
 /*
- * Without CUDA all is as if nobody had ever thought of it: calls on host memory work, a stream that
- * is none of ours is a wrong argument, and why there is no CUDA stands in the log.
+ * Without a CUDA driver calls on host memory work, a CUDA stream is an invalid argument, and the
+ * log says why there is no CUDA.
  *
- * The program is not linked with any driver. EXPECTED in the environment is why there is none: no
- * library, or one that cannot be begun. With nexar-run each rank has one or has none, and calls are
- * long enough to be cut where some rank has a device.
+ * The program is not linked with a driver. EXPECTED in the environment is part of the reason: no
+ * library, or one that cannot be initialized. With nexar-run some ranks have a driver and others
+ * none, and calls are large enough to be cut into pieces if some rank has a device.
  */
 #include <dlfcn.h>
 
@@ -54,7 +54,7 @@ static void call_on_host_stream(int rank, int n, nexarComm_t comm, void *arg) {
   CHECK_EQ(n * (n - 1) / 2, data);
   CHECK_CODE(nexarSuccess, nexarStreamDestroy(stream));
 }
-static void calls_on_streams_of_ours_are_right(void) {
+static void calls_on_host_streams_are_right(void) {
   for (int n = 1; n <= 3; n++) run_ranks(n, call_on_host_stream, NULL);
 }
 
@@ -74,7 +74,7 @@ static void call_on_another_stream(int rank, int n, nexarComm_t comm, void *arg)
   check_it_works(rank, n, comm);
 }
 static void a_stream_of_cuda_is_a_wrong_argument_and_changes_nothing(void) {
-  if (!can_share_memory()) return; /* there some rank may have a driver */
+  if (!can_share_memory()) return; /* ranks are processes, and some may have a driver */
   run_ranks(2, call_on_another_stream, NULL);
 }
 
@@ -92,7 +92,7 @@ static void there_is_no_device(void) {
 
 static FILE *log_file;
 
-/* The last, when all has been tried. */
+/* Must be the last case. */
 static void the_log_says_once_why(void) {
   char line[1000];
   int lines = 0;
@@ -109,7 +109,7 @@ static void the_log_says_once_why(void) {
 int main(void) {
   static const struct test_case cases[] = {
       CASE(calls_on_host_memory_are_right),
-      CASE(calls_on_streams_of_ours_are_right),
+      CASE(calls_on_host_streams_are_right),
       CASE(a_stream_of_cuda_is_a_wrong_argument_and_changes_nothing),
       CASE(there_is_no_device),
       CASE(the_log_says_once_why),

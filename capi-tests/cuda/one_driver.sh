@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a program as a rank whose host has a CUDA driver if its number is even: one_driver.sh DIRECTORY PROGRAM.
-# The directory holds the driver; the program finds it there, or none.
+# one_driver.sh DIRECTORY PROGRAM: runs a program as a rank. If the rank is even, the program finds
+# the CUDA driver in the directory; else it finds none.
 set -eu
 
 directory=$1

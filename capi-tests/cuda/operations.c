@@ -1,13 +1,13 @@
 /*
- * Every collective gives the right result in memory of every kind: every type and operator, counts
- * around the pieces that it is cut into, every root and layout, in place and apart.
+ * Every collective has the right result in memory of every kind: every type and operator, counts
+ * around the sizes of pieces, every root and layout, in place and with separate buffers.
  */
 #include "buffers.h"
 #include "processes.h"
 
 enum { PIECE = 8 << 20 };
 
-/* The size of these processes; without nexar-run, of one rank alone. */
+/* The number of ranks; without nexar-run, 1. */
 static int size_here(void) {
   int n = 1;
   if (ranks_are_processes()) CHECK_CODE(nexarSuccess, nexarCommCount(world, &n));
@@ -99,8 +99,8 @@ static void several_pieces_and_a_rest_are_right_on_a_device(void) {
   }
 }
 
-/* The ring has four places. */
-static void more_pieces_than_places_are_right_on_a_device(void) {
+/* The ring has four slots. */
+static void more_pieces_than_slots_are_right_on_a_device(void) {
   int number = 2;
   FOR_COLLECTIVES(collective) {
     size_t piece = piece_of(collective, size_here(), 8);
@@ -121,11 +121,11 @@ static const struct test_case cases[] = {
     CASE(every_root_and_layout_is_right_on_a_device),
     CASE(counts_around_a_piece_are_right_on_a_device),
     CASE(several_pieces_and_a_rest_are_right_on_a_device),
-    CASE(more_pieces_than_places_are_right_on_a_device),
+    CASE(more_pieces_than_slots_are_right_on_a_device),
     CASE(the_pinned_memory_of_a_communicator_is_bounded),
 };
 
-/* ODD_RANKS: settings of the driver of every other rank, which may be that of a host without one. */
+/* ODD_RANKS: settings of the driver of every other rank. They may disable the driver. */
 int main(void) {
   const char *settings = getenv("ODD_RANKS"), *rank = getenv("NEXAR_RANK");
   if (settings && rank && atoi(rank) % 2) put_settings(settings);

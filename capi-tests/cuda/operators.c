@@ -1,11 +1,11 @@
 /*
- * Operators that programs create, on device memory: functions fold in host memory in the order of
- * ranks, and a scalar is read where it is, on a device in the order of the stream.
+ * Operators that programs create, on device memory: functions reduce in host memory, in rank order;
+ * a scalar on a device is read in stream order.
  */
 #include "buffers.h"
 #include "vectors.h"
 
-/* Like that of collective/redop.c: x -> (2 k + 1) x + b, the left one first. */
+/* Composition of maps x -> (2 k + 1) x + b, the left one first, as in collective/redop.c. */
 static uint64_t compose(const struct dtype *dtype, uint64_t left, uint64_t right) {
   unsigned half = 4 * (unsigned)dtype->size;
   uint64_t mask = (UINT64_C(1) << half) - 1;
@@ -14,7 +14,7 @@ static uint64_t compose(const struct dtype *dtype, uint64_t left, uint64_t right
   return wrapped(dtype, k << half | b);
 }
 
-/* Small ones every way, and such as take several pieces. */
+/* Every reduction, small in every way, and large enough for several pieces. */
 static void fold_everywhere(nexarDataType_t datatype, struct operator op) {
   int n = here().n;
   for (size_t c = 0; c < COUNT_OF(folding); c++) {
@@ -30,7 +30,7 @@ static void fold_everywhere(nexarDataType_t datatype, struct operator op) {
   }
 }
 
-static void functions_of_the_program_fold_in_the_order_of_ranks(void) {
+static void functions_of_the_program_reduce_in_the_order_of_ranks(void) {
   fold_everywhere(nexarUint64, (struct operator){.combine = compose, .commutative = false});
 }
 
@@ -46,7 +46,7 @@ static void premultiplied_sums_are_right(void) {
   }
 }
 
-/* The scalar is written by the stream before each call, and after it. */
+/* The stream writes the scalar before each call and overwrites it after. */
 static void scale(struct here h, size_t count, CUstream stream) {
   struct vector vector = new_vector(count), scalar = new_vector(3);
   nexarRedOp_t op;
@@ -61,9 +61,9 @@ static void scale(struct here h, size_t count, CUstream stream) {
     fill_vector(&scalar, stream, 1000, 0);
     factor *= (5 + i) * (i ? (uint32_t)h.n : 1);
   }
-  see(&vector, stream);
+  copy_out(&vector, stream);
   synchronize(stream);
-  CHECK_SEEN(&vector, factor * all_of(h.n), 3 * factor * (uint32_t)h.n);
+  CHECK_SEEN(&vector, factor * sum_of_ranks(h.n), 3 * factor * (uint32_t)h.n);
   CALL(nexarRedOpDestroy(op, h.comm));
   free_vector(&vector);
   free_vector(&scalar);
@@ -78,7 +78,7 @@ static void a_scalar_on_the_device_is_read_in_the_order_of_the_stream(void) {
   end_stream(stream);
 }
 
-/* Only the scalar is on the device. */
+/* The data is in host memory, only the scalar on the device. */
 static void a_scalar_on_the_device_may_scale_host_memory(void) {
   struct here h = here();
   CUstream streams[] = {new_stream(CU_STREAM_NON_BLOCKING), NULL};
@@ -103,7 +103,7 @@ static void a_scalar_on_the_device_may_scale_host_memory(void) {
   free_vector(&scalar);
 }
 
-/* Pinned memory is the device's too: the scalar is the one that the stream finds there. */
+/* A device can access pinned memory: the scalar's value is the one that the stream reads. */
 static void scale_by_pinned(struct here h, size_t count, CUstream stream) {
   struct vector vector = new_vector(count), scalar = new_vector(1);
   nexarRedOp_t op;
@@ -113,13 +113,13 @@ static void scale_by_pinned(struct here h, size_t count, CUstream stream) {
   MINE(hold = fakecuda_hold(stream));
   fill_vector(&vector, stream, (uint32_t)h.rank + 1, 3);
   fill_vector(&scalar, stream, 5, 0);
-  see(&scalar, stream);
+  copy_out(&scalar, stream);
   CALL(nexarAllReduce(data_of(&vector), data_of(&vector), count, nexarUint32, op, h.comm, stream));
-  see(&vector, stream);
+  copy_out(&vector, stream);
   CHECK_EQ(1000, *scalar.seen);
   fakecuda_release(hold);
   synchronize(stream);
-  CHECK_SEEN(&vector, 5 * all_of(h.n), 3 * 5 * (uint32_t)h.n);
+  CHECK_SEEN(&vector, 5 * sum_of_ranks(h.n), 3 * 5 * (uint32_t)h.n);
   CALL(nexarRedOpDestroy(op, h.comm));
   free_vector(&vector);
   free_vector(&scalar);
@@ -142,12 +142,12 @@ static void a_scalar_in_pinned_memory_is_read_at_the_call_if_there_is_no_stream(
   nexarRedOp_t op;
   CALL(nexarRedOpCreatePreMulSum(&op, scalar.seen, nexarUint32, nexarScalarDevice, h.comm));
   *scalar.seen = 7;
-  /* What the default stream is to do is no matter for a call without one. */
+  /* A call without a CUDA stream does not wait for the default stream. */
   MINE(hold = fakecuda_hold(CU_STREAM_LEGACY));
   fill_vector(&scalar, CU_STREAM_LEGACY, 5, 0);
-  see(&scalar, CU_STREAM_LEGACY);
+  copy_out(&scalar, CU_STREAM_LEGACY);
   CALL(nexarAllReduce(&number, &number, 1, nexarUint32, op, h.comm, NULL));
-  CHECK_EQ(7 * all_of(h.n), number);
+  CHECK_EQ(7 * sum_of_ranks(h.n), number);
   fakecuda_release(hold);
   synchronize(CU_STREAM_LEGACY);
   CALL(nexarRedOpDestroy(op, h.comm));
@@ -155,7 +155,7 @@ static void a_scalar_in_pinned_memory_is_read_at_the_call_if_there_is_no_stream(
 }
 
 static const struct test_case cases[] = {
-    CASE(functions_of_the_program_fold_in_the_order_of_ranks),
+    CASE(functions_of_the_program_reduce_in_the_order_of_ranks),
     CASE(premultiplied_sums_are_right),
     CASE(a_scalar_on_the_device_is_read_in_the_order_of_the_stream),
     CASE(a_scalar_on_the_device_may_scale_host_memory),

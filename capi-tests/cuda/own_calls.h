@@ -1,13 +1,13 @@
 /*
- * The test's own calls of the driver, which are not counted as the library's. Around calls of
- * nexar, what it must leave as it was: the contexts of the thread and its own memory.
+ * The test's own calls of the driver, which the fake driver does not count as the library's, and
+ * calls of nexar, which must leave the thread's context and its stack of contexts unchanged.
  */
 #ifndef OWN_CALLS_H
 #define OWN_CALLS_H
 
 #include "driver.h"
 
-/* A call of the driver, or a statement with such calls, that is the test's own. */
+/* A statement whose calls of the driver are the test's own. */
 #define MINE(statement)                                                                            \
   do {                                                                                             \
     int mine_before_ = fakecuda_mine(1);                                                           \
@@ -20,7 +20,7 @@
 /* The most pinned memory that a communicator may have. */
 enum { MOST_PINNED = 49 << 20 };
 
-/* A call of nexar, after which the thread has the context it had. */
+/* A call of nexar. Checks its code, and that the contexts of the thread are unchanged. */
 #define CALL_CODE(expected, call)                                                                  \
   do {                                                                                             \
     unsigned depth_ = fakecuda_context_depth();                                                    \

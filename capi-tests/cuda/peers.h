@@ -1,6 +1,6 @@
 /*
- * Worlds of processes that a case starts itself, since some of them are to die: each is a rank with
- * a device. They share a page, for ids and for what one waits for another to do.
+ * Processes that a case starts itself, because some of them must die. Each is a rank with a device.
+ * They share a page with their unique ids and the steps that they have reached.
  */
 #ifndef PEERS_H
 #define PEERS_H
@@ -11,7 +11,7 @@
 #include "processes.h"
 #include "device_rank.h"
 
-enum { MOST_PEERS = 4, MOST_STEPS = 8, NOBODY = -1 };
+enum { MOST_PEERS = 4, MOST_STEPS = 8, NO_VICTIM = -1 };
 
 static struct {
   nexarUniqueId ids[2];
@@ -20,20 +20,20 @@ static struct {
   atomic_int steps[MOST_STEPS];
 } *shared;
 
-/* Whoever never gets there is ended by the deadline. */
+/* Waits without a limit: the watch ends a process that makes no progress. */
 #define AWAIT(condition)                                                                           \
   do {                                                                                             \
     while (!(condition)) usleep(100);                                                              \
   } while (0)
 
-/* One more rank has come to this step. */
-static inline void come(int step) { atomic_fetch_add(&shared->steps[step], 1); }
+/* Counts this rank at a step. await_all then waits for all ranks. */
+static inline void arrive(int step) { atomic_fetch_add(&shared->steps[step], 1); }
 static inline void await_all(int step, int n) {
-  come(step);
+  arrive(step);
   AWAIT(atomic_load(&shared->steps[step]) >= n);
 }
 
-/* Ranks 0 to n - 1 together; number: of the id. */
+/* Collective: creates a communicator of ranks 0 to n - 1. number: of the unique id. */
 static inline nexarComm_t join_peers(int rank, int n, int number, const nexarConfig_t *config) {
   nexarComm_t comm = NULL;
   if (rank == 0) {
@@ -61,7 +61,7 @@ static inline void be_peer(int rank, int n, const char *settings, peer_function 
   exit(check_failures != 0);
 }
 
-/* Starts n ranks and waits for their ends: that of the victim is a kill. */
+/* Starts n ranks and waits until they have ended: the victim by SIGKILL, the others with 0. */
 static inline void run_peers(int n, int victim, const char *settings, peer_function *function) {
   void *page =
       mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,6 @@
 /*
- * Cases that each have a process, so that each has a driver with settings of its own, may die, and
- * leaves nothing behind.
+ * Cases that run in a process of their own: each has its own driver settings, may die, and leaves
+ * nothing behind.
  */
 #ifndef PROCESSES_H
 #define PROCESSES_H
@@ -14,7 +14,7 @@ struct ended {
   char stderr_text[4000];
 };
 
-/* "HWQ=1 SEED=2": of each name, FAKECUDA_<name>. */
+/* Sets FAKECUDA_<name> for each name in text like "HWQ=1 SEED=2". */
 static inline void put_settings(const char *settings) {
   char copy[1000], *rest = copy;
   snprintf(copy, sizeof copy, "%s", settings);
@@ -26,7 +26,7 @@ static inline void put_settings(const char *settings) {
   }
 }
 
-/* The first of it; the rest is read too, so that nobody waits to be read. */
+/* Keeps the first part of the text. Reads the rest too, so that the writer never blocks. */
 static inline void read_to_end(int file, char *text, size_t size) {
   char part[1000];
   size_t length = 0;
@@ -38,7 +38,7 @@ static inline void read_to_end(int file, char *text, size_t size) {
   text[length] = 0;
 }
 
-/* Runs the function in a child, which fails if a check in it does, and waits for its end. */
+/* Runs the function in a child process, whose status is 0 if no check failed, and waits for it. */
 static inline struct ended run_child(const char *settings, void (*function)(void)) {
   struct ended ended = {.status = -1};
   int pipe_ends[2];
@@ -67,7 +67,7 @@ static inline void in_a_process(const char *settings, void (*function)(void)) {
   if (ended.status != 0) fprintf(stderr, "with %s: %s", settings, ended.stderr_text);
 }
 
-/* It ends by the signal, and has said why. */
+/* The child process ends by the signal, and has written the text to stderr. */
 static inline void dies(const char *settings, void (*function)(void), int signal,
                         const char *text) {
   struct ended ended = run_child(settings, function);

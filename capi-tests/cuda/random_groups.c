@@ -1,8 +1,8 @@
 /*
- * Groups drawn at random: collectives of every kind and messages, on several communicators in which
- * a rank has different numbers. What all must agree on, each draws from the same seed. In which
- * memory, on which stream and in which order of communicators a rank makes its calls, it draws for
- * itself. Every byte of every buffer is compared, and those around it.
+ * Groups drawn at random: collectives of every kind and messages, on several communicators, in
+ * which a process has different ranks. All ranks draw the calls from the same seed. Each rank draws
+ * for itself the memory, the streams and the order of communicators. Every byte of every buffer and
+ * of its guards is compared.
  *
  *     RANDOM_SECONDS=60 RANDOM_SEED=7 nexar-run -n 3 random_groups
  */
@@ -14,22 +14,22 @@
 enum {
   PIECE = 8 << 20,
   MOST_OPS = 20,
-  MOST_BYTES = 48 << 20, /* of the buffers of a round, on any rank */
+  MOST_BYTES = 48 << 20, /* of the buffers of a round on one rank */
   PARTS = 4,
   OF_HOST = STREAMS, /* a stream of nexarStreamCreate */
   MOST_TAG = 3,
 };
 
-/* A communicator as all ranks know it, also those that are no members. */
+/* A communicator, also on a process that is no member of it: there comm is NULL. */
 struct part {
   nexarComm_t comm;
   int rank, size;
 };
 
-/* A buffer of an operation, with the bytes around it. */
+/* A buffer of an operation, with its guards. */
 struct image {
   enum memory memory;
-  bool in_order; /* of a CUDA stream; else the call itself reads or writes it */
+  bool in_order; /* accessed in the order of a CUDA stream; else by the call itself */
   size_t bytes;
   unsigned char *at, *filled_from, *copied_to;
 };
@@ -38,20 +38,20 @@ struct op {
   struct job job;
   struct share share;
   int part;
-  size_t offsets[2]; /* of what is sent and received, in the first and the last image */
+  size_t offsets[2]; /* of the data sent in the first image, and received in the last */
   struct image images[2];
-  int number; /* of images: one in place */
+  int number; /* of images: 1 in place */
 };
 
 static struct {
   uint64_t random, own_random; /* the first is the same on every rank */
   uint64_t seed, next_id;
   int rank, n, round;
-  int only_stream; /* of CUDA's that this rank uses in this round, or -1 */
+  int only_stream; /* the only CUDA stream of this rank in this round, or -1 */
   struct part parts[PARTS];
   nexarStream_t of_host;
   struct arena arenas[MEMORIES], filled_from, copied_to;
-  size_t used[MEMORIES], images_used; /* bytes of them */
+  size_t used[MEMORIES], images_used; /* bytes used of the arenas */
   struct op ops[MOST_OPS];
   int number;
 } program;
@@ -59,7 +59,7 @@ static struct {
 static int shared(int limit) { return below(&program.random, limit); }
 static int own(int limit) { return below(&program.own_random, limit); }
 
-/* Messages as a collective: each rank sends one to that which is so far from it, perhaps itself. */
+/* Messages as a collective: each rank sends to the rank `distance` after it, perhaps to itself. */
 static int peer_at(const struct share *s, int distance) {
   return (s->rank + distance + s->n) % s->n;
 }
@@ -76,7 +76,7 @@ static nexarResult_t call_shift(const struct share *s, const void *send, void *r
                        peer_at(s, -distance), s->job->dtype->code, s->comm, s->stream);
 }
 
-/* Each sends to each, in an order of its own. */
+/* Every rank sends to every rank, each in an order of its own. */
 static nexarResult_t call_exchange(const struct share *s, const void *send, void *recv) {
   nexarResult_t results[2 * MOST_RANKS] = {nexarSuccess};
   size_t size = s->job->dtype->size;
@@ -111,7 +111,7 @@ static const struct collective others[] = {
     {.name = "Barrier", .lay_out = lay_out_nothing, .call = call_barrier},
 };
 
-/* None, few, or about as many as a piece has, or two: 8 and 16 MiB of whatever is in it. */
+/* No, one or few elements, or about as many as fit one or two pieces. */
 static size_t draw_count(int n, size_t size) {
   size_t copies[] = {1, (size_t)n, (size_t)n + 1, 2 * (size_t)n};
   switch (shared(10)) {
@@ -144,7 +144,7 @@ static struct job draw_job(int n) {
   return job;
 }
 
-/* Other bytes and elements than those of all operations before it. */
+/* Makes the contents differ from those of all other operations. */
 static void number_blocks(struct layout *layout, uint64_t id) {
   for (int i = 0; i < layout->number; i++) {
     layout->blocks[i].first += id << 32;
@@ -164,7 +164,8 @@ static size_t bytes_of(const struct op *op) {
   return (op->share.send.extent + op->share.recv.extent) * op->job.dtype->size;
 }
 
-/* The same on all ranks; members note it. What is too much for this round is made small. */
+/* Draws an operation, the same on all ranks; members store it. Reduces its size if the round would
+   need too much memory. */
 static void draw_op(size_t *bytes) {
   struct op *op = &program.ops[program.number];
   *op = (struct op){.part = shared(PARTS)};
@@ -188,7 +189,7 @@ static void draw_op(size_t *bytes) {
   program.number++;
 }
 
-/* What is before the elements in each image, and behind them. */
+/* Takes memory for a buffer and its guards from an arena. */
 static unsigned char *take(struct arena *arena, size_t *used, size_t bytes) {
   size_t from = *used;
   *used = from + (2 * GUARD + bytes + GUARD - 1) / GUARD * GUARD;
@@ -209,7 +210,8 @@ static void place_image(struct image *image, size_t bytes, bool on_host) {
   memset(image->copied_to, 0, 2 * GUARD + bytes);
 }
 
-/* On stream NULL a call is on a CUDA stream if it has elements on the device; of messages, each. */
+/* On stream NULL a call is in stream order if one of its buffers on the device has elements; of a
+   send and receive, each half for itself. */
 static void find_order(const struct op *op, struct image *first, struct image *last) {
   bool sends = has_elements(&op->share.send) && is_on_device(first->memory);
   bool gets = has_elements(&op->share.recv) && is_on_device(last->memory);
@@ -217,7 +219,7 @@ static void find_order(const struct op *op, struct image *first, struct image *l
   last->in_order = gets || (sends && !is_message(&op->job));
 }
 
-/* Chooses memory and stream. One in three is on no CUDA stream. */
+/* Draws the memory and the stream of an operation. */
 static void place_op(struct op *op) {
   struct share *s = &op->share;
   size_t size = op->job.dtype->size, sent = s->send.extent * size, got = s->recv.extent * size;
@@ -260,7 +262,7 @@ static void fill_op(const struct op *op) {
     copy_image(op, op->images[i].at, op->images[i].filled_from, &op->images[i]);
 }
 
-static void see_op(const struct op *op, bool in_order) {
+static void copy_out_op(const struct op *op, bool in_order) {
   for (int i = 0; i < op->number; i++)
     if (op->images[i].in_order == in_order)
       copy_image(op, op->images[i].copied_to, op->images[i].at, &op->images[i]);
@@ -272,7 +274,7 @@ static void call_op(const struct op *op) {
   CALL(op->job.collective->call(&op->share, send, recv));
 }
 
-/* What was sent is as it was, but for what was received in its place. */
+/* The sent data is unchanged, except where data was received in place. */
 static void check_op(struct op *op) {
   struct image *last = &op->images[op->number - 1];
   put_blocks(&op->share, &op->share.recv, last->filled_from + GUARD + op->offsets[1]);
@@ -281,7 +283,7 @@ static void check_op(struct op *op) {
                op->share.what);
 }
 
-/* Those of a communicator in their order, communicators in any. */
+/* Calls the operations of each communicator in order, the communicators in any order. */
 static void call_in_any_order(void) {
   int next[PARTS] = {0}, nested = 0;
   for (int called = 0; called < program.number;) {
@@ -307,7 +309,7 @@ static void one_round(void) {
   size_t bytes = 0;
   program.number = 0;
   program.images_used = 0;
-  program.only_stream = own(2) ? own(STREAMS) : -1; /* waits on one stream hold up the most */
+  program.only_stream = own(2) ? own(STREAMS) : -1; /* waits on one stream delay the most */
   memset(program.used, 0, sizeof program.used);
   for (int i = 0; i < number; i++) draw_op(&bytes);
   for (int i = 0; i < program.number; i++) place_op(&program.ops[i]);
@@ -319,16 +321,16 @@ static void one_round(void) {
   } else {
     for (int i = 0; i < program.number; i++) call_op(&program.ops[i]);
   }
-  for (int i = 0; i < program.number; i++) see_op(&program.ops[i], true);
+  for (int i = 0; i < program.number; i++) copy_out_op(&program.ops[i], true);
   synchronize_all();
-  for (int i = 0; i < program.number; i++) see_op(&program.ops[i], false);
+  for (int i = 0; i < program.number; i++) copy_out_op(&program.ops[i], false);
   synchronize_all();
   for (int i = 0; i < program.number; i++) check_op(&program.ops[i]);
   for (int i = 0; i < PARTS; i++)
     if (program.parts[i].comm) CHECK_CODE(nexarSuccess, async_error(program.parts[i].comm));
 }
 
-/* All ranks, twice; in the opposite order; and all but the last, the first of whom comes last. */
+/* All ranks, twice; all in the opposite order; all but the last, with the first as the last. */
 static void make_parts(void) {
   int rank = program.rank, n = program.n;
   struct part *parts = program.parts;
@@ -349,7 +351,7 @@ static void make_parts(void) {
   }
 }
 
-/* Room for a round in memory of each kind, got once: an allocation waits for all streams. */
+/* Allocates memory of each kind for a round, once: an allocation waits for all streams. */
 static void get_memory(void) {
   size_t bytes = MOST_BYTES + MOST_OPS * (size_t)(1 << 20);
   for (int memory = 0; memory < MEMORIES; memory++)
@@ -359,7 +361,7 @@ static void get_memory(void) {
   synchronize_all();
 }
 
-static void give_all_back(void) {
+static void release_all(void) {
   for (int memory = 0; memory < MEMORIES; memory++)
     free_arena(&program.arenas[memory], (enum memory)memory);
   free_arena(&program.filled_from, PINNED);
@@ -368,7 +370,7 @@ static void give_all_back(void) {
   for (int i = PARTS - 1; i > 0; i--) CALL(nexarCommDestroy(program.parts[i].comm));
 }
 
-/* Until the time is over for rank 0, or something is wrong on any. */
+/* Whether to continue: until rank 0's time is over, or a check has failed on any rank. */
 static bool all_go_on(double until) {
   int32_t reasons_to_end = check_failures > 0 || (program.rank == 0 && seconds_now() >= until);
   CHECK_CODE(nexarSuccess, nexarAllReduce(&reasons_to_end, &reasons_to_end, 1, nexarInt32, nexarSum,
@@ -382,7 +384,7 @@ static int number_of(const char *name, int otherwise) {
 }
 
 static void groups_drawn_at_random_give_right_results(void) {
-  static char where[100]; /* for whoever never comes back */
+  static char where[100]; /* for the report of a hang */
   if (!ranks_are_processes()) abort();
   CHECK_CODE(nexarSuccess, nexarCommUserRank(world, &program.rank));
   CHECK_CODE(nexarSuccess, nexarCommCount(world, &program.n));
@@ -403,7 +405,7 @@ static void groups_drawn_at_random_give_right_results(void) {
   } while (all_go_on(until));
   if (program.rank == 0)
     printf("%d rounds, %d operations\n", program.round, (int)program.next_id);
-  give_all_back();
+  release_all();
 }
 
 static const struct test_case cases[] = {CASE(groups_drawn_at_random_give_right_results)};

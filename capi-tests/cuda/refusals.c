@@ -1,6 +1,6 @@
 /*
- * What is refused on CUDA streams and device memory changes nothing: the communicator works, the
- * contexts of the thread and a capture that is going on are as before.
+ * Calls on CUDA streams and device memory that are refused have no effect: the communicator works,
+ * and the thread's contexts and captures are unchanged.
  */
 #include <sched.h>
 
@@ -24,7 +24,8 @@ static void device_memory_on_a_host_stream_is_refused(void) {
   CHECK_CODE(nexarSuccess, nexarStreamCreate(&stream));
   CALL_CODE(nexarInvalidArgument, reduce_vector(&vector, h.comm, stream));
   CHECK_TEXT(nexarGetLastError(h.comm), "CUDA stream");
-  CALL_CODE(nexarInvalidArgument, nexarSend(data_of(&vector), COUNT, nexarUint32, 0, h.comm, stream));
+  CALL_CODE(nexarInvalidArgument,
+            nexarSend(data_of(&vector), COUNT, nexarUint32, 0, h.comm, stream));
   CALL_CODE(nexarInvalidArgument, nexarReduce(&number, data_of(&vector), 1, nexarUint32, nexarSum,
                                               h.rank, h.comm, stream));
   CHECK_CODE(nexarSuccess, nexarStreamQuery(stream));
@@ -36,8 +37,8 @@ static void device_memory_on_a_host_stream_is_refused(void) {
   check_device_works(h);
 }
 
-/* The driver would follow a handle that is none of its own to wherever it points. */
-static void a_host_stream_that_was_destroyed_is_refused_and_never_shown_to_the_driver(void) {
+/* The driver would dereference any handle, also one that is not its own. */
+static void a_destroyed_host_stream_is_refused_and_never_passed_to_the_driver(void) {
   struct here h = here();
   struct vector vector = new_vector(COUNT);
   uint32_t number = 1;
@@ -92,13 +93,15 @@ static void memory_of_another_device_is_refused(void) {
                                                  nexarUint32, nexarSum, h.comm, NULL));
   check_names_both(h.comm, "recvbuff");
   CALL_CODE(nexarInvalidArgument, reduce_vector(&foreign, h.comm, NULL));
-  CALL_CODE(nexarInvalidArgument, nexarSend(data_of(&foreign), count, nexarUint32, 0, h.comm, stream));
-  CALL_CODE(nexarInvalidArgument, nexarRecv(data_of(&foreign), count, nexarUint32, 0, h.comm, stream));
+  CALL_CODE(nexarInvalidArgument,
+            nexarSend(data_of(&foreign), count, nexarUint32, 0, h.comm, stream));
+  CALL_CODE(nexarInvalidArgument,
+            nexarRecv(data_of(&foreign), count, nexarUint32, 0, h.comm, stream));
   CALL_CODE(nexarInvalidArgument, nexarAllReduceBucketed(buffers, counts, 2, nexarUint32, nexarSum,
                                                          h.comm, stream));
   check_names_both(h.comm, "buffs");
   CHECK_EQ(0, fakecuda_pending(stream));
-  /* It is no matter on ranks where the buffer means nothing. */
+  /* The buffer may be anywhere on ranks that ignore it. */
   CALL(nexarReduce(data_of(&own), h.rank ? data_of(&foreign) : data_of(&own), count, nexarUint32,
                    nexarSum, 0, h.comm, stream));
   end_stream(stream);
@@ -108,7 +111,7 @@ static void memory_of_another_device_is_refused(void) {
   check_device_works(h);
 }
 
-/* Begins in one allocation and ends in none, or in another. */
+/* A buffer that begins in an allocation and ends outside of it. */
 static void memory_of_two_kinds_is_refused(void) {
   struct here h = here();
   struct vector vector = new_vector(COUNT);
@@ -138,15 +141,17 @@ static void end_capture(CUstream stream) {
 }
 
 static void call_under_capture(struct here h, CUstreamCaptureMode mode) {
-  CUstream captured = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
+  CUstream captured = new_stream(CU_STREAM_NON_BLOCKING);
+  CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
   struct vector vector = new_vector(COUNT);
   begin_capture(captured, mode);
   uint64_t before = fakecuda_captured();
   CALL_CODE(nexarInvalidUsage, reduce_vector(&vector, h.comm, captured));
   CHECK_TEXT(nexarGetLastError(h.comm), "captur");
   CALL_CODE(nexarInvalidUsage, nexarBarrier(h.comm, captured));
-  CALL_CODE(nexarInvalidUsage, nexarSend(data_of(&vector), COUNT, nexarUint32, 0, h.comm, captured));
-  /* In a group, nothing of which is begun. */
+  CALL_CODE(nexarInvalidUsage,
+            nexarSend(data_of(&vector), COUNT, nexarUint32, 0, h.comm, captured));
+  /* In a group, none of whose operations begins. */
   CALL(nexarGroupStart());
   CALL(reduce_vector(&vector, h.comm, other));
   nexarResult_t inside = reduce_vector(&vector, h.comm, captured);
@@ -154,11 +159,11 @@ static void call_under_capture(struct here h, CUstreamCaptureMode mode) {
   CALL_CODE(nexarInvalidUsage, nexarGroupEnd());
   CHECK_EQ(0, fakecuda_pending(other));
   CHECK_EQ(before, fakecuda_captured());
-  /* Other streams and host memory are free. */
+  /* Calls on other streams and on host memory work. */
   check_it_works(h.rank, h.n, h.comm);
   fill_vector(&vector, other, 1, 1);
   CALL(reduce_vector(&vector, h.comm, other));
-  see(&vector, other);
+  copy_out(&vector, other);
   while (fakecuda_pending(other) > 0) sched_yield();
   CHECK_SEEN(&vector, h.n, h.n);
   CHECK_EQ(before, fakecuda_captured());
@@ -188,18 +193,19 @@ static void the_default_stream_is_refused_while_it_would_disturb_a_capture(void)
   check_device_works(h);
 }
 
-/* A call that has to wait for its stream, since its message is too large, waits. */
+/* The message is too large for pinned memory, so the call waits for its stream. */
 static void large_messages_leave_the_capture_of_another_stream_alone(void) {
   struct here h = here();
   enum { LARGE = (17 << 20) / 4 };
-  CUstream captured = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
+  CUstream captured = new_stream(CU_STREAM_NON_BLOCKING);
+  CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
   struct vector sent = new_vector(LARGE), got = new_vector(LARGE);
   int next = (h.rank + 1) % h.n, previous = (h.rank + h.n - 1) % h.n;
   begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
   fill_vector(&sent, other, (uint32_t)h.rank, 1);
   CALL(nexarSendRecv(data_of(&sent), LARGE, next, data_of(&got), LARGE, previous, nexarUint32,
                      h.comm, other));
-  see(&got, other);
+  copy_out(&got, other);
   while (fakecuda_pending(other) > 0) sched_yield();
   CHECK_SEEN(&got, previous, 1);
   end_capture(captured);
@@ -209,7 +215,7 @@ static void large_messages_leave_the_capture_of_another_stream_alone(void) {
   free_vector(&got);
 }
 
-static void communicators_come_and_go_while_a_stream_is_captured(void) {
+static void communicators_are_created_and_destroyed_while_a_stream_is_captured(void) {
   struct here h = here();
   CUstream captured = new_stream(CU_STREAM_NON_BLOCKING);
   begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -222,24 +228,24 @@ static void communicators_come_and_go_while_a_stream_is_captured(void) {
   end_stream(captured);
 }
 
-struct errand {
+struct thread_call {
   struct here here;
   struct vector vector;
   CUstream stream;
-  CUdevice device; /* whose context is current; -1: none is */
+  CUdevice device; /* its context is current; -1: no context is */
 };
 
 static void *reduce_on_a_thread(void *argument) {
-  struct errand *errand = argument;
-  if (errand->device >= 0) DO(cuCtxPushCurrent_v2(context_of(errand->device)));
+  struct thread_call *call = argument;
+  if (call->device >= 0) DO(cuCtxPushCurrent_v2(context_of(call->device)));
   unsigned depth = fakecuda_context_depth();
-  CHECK_CODE(nexarSuccess, reduce_vector(&errand->vector, errand->here.comm, errand->stream));
-  CHECK_CODE(nexarInvalidArgument, nexarAllReduce(data_of(&errand->vector), NULL, COUNT,
-                                                  nexarUint32, nexarSum, errand->here.comm,
-                                                  errand->stream));
+  CHECK_CODE(nexarSuccess, reduce_vector(&call->vector, call->here.comm, call->stream));
+  CHECK_CODE(nexarInvalidArgument, nexarAllReduce(data_of(&call->vector), NULL, COUNT,
+                                                  nexarUint32, nexarSum, call->here.comm,
+                                                  call->stream));
   CHECK_EQ(depth, fakecuda_context_depth());
-  if (errand->device >= 0) DO(cuCtxPopCurrent_v2(NULL));
-  if (errand->device >= 0) DO(cuDevicePrimaryCtxRelease_v2(errand->device));
+  if (call->device >= 0) DO(cuCtxPopCurrent_v2(NULL));
+  if (call->device >= 0) DO(cuDevicePrimaryCtxRelease_v2(call->device));
   return NULL;
 }
 
@@ -248,26 +254,26 @@ static void a_thread_needs_no_context_of_the_device(void) {
   CUstream streams[] = {new_stream(CU_STREAM_NON_BLOCKING), NULL};
   for (CUdevice device = -1; device < 2; device++)
     for (size_t s = 0; s < COUNT_OF(streams); s++) {
-      struct errand errand = {h, new_vector(COUNT), streams[s], device};
-      fill_vector(&errand.vector, streams[s], (uint32_t)h.rank + 1, 0);
-      run_on_a_thread(reduce_on_a_thread, &errand);
-      see(&errand.vector, streams[s]);
+      struct thread_call call = {h, new_vector(COUNT), streams[s], device};
+      fill_vector(&call.vector, streams[s], (uint32_t)h.rank + 1, 0);
+      run_on_a_thread(reduce_on_a_thread, &call);
+      copy_out(&call.vector, streams[s]);
       synchronize(streams[s]);
-      CHECK_SEEN(&errand.vector, all_of(h.n), 0);
-      free_vector(&errand.vector);
+      CHECK_SEEN(&call.vector, sum_of_ranks(h.n), 0);
+      free_vector(&call.vector);
     }
   end_stream(streams[0]);
 }
 
 static const struct test_case cases[] = {
     CASE(device_memory_on_a_host_stream_is_refused),
-    CASE(a_host_stream_that_was_destroyed_is_refused_and_never_shown_to_the_driver),
+    CASE(a_destroyed_host_stream_is_refused_and_never_passed_to_the_driver),
     CASE(memory_of_another_device_is_refused),
     CASE(memory_of_two_kinds_is_refused),
     CASE(a_captured_stream_is_refused_and_its_capture_goes_on),
     CASE(the_default_stream_is_refused_while_it_would_disturb_a_capture),
     CASE(large_messages_leave_the_capture_of_another_stream_alone),
-    CASE(communicators_come_and_go_while_a_stream_is_captured),
+    CASE(communicators_are_created_and_destroyed_while_a_stream_is_captured),
     CASE(a_thread_needs_no_context_of_the_device),
 };
 

@@ -1,10 +1,10 @@
 /*
- * Calls on CUDA streams: each returns before its data is there, and what is before and behind it on
- * its stream, and on the other streams of its communicator, keeps its place.
+ * Calls on CUDA streams: each returns before its data is written. Calls keep their order with other
+ * work of their stream, and with calls on other streams of their communicator.
  */
 #include "vectors.h"
 
-enum { FEW = 1001, MANY = 11 << 20 /* elements: more pieces than there are places for them */ };
+enum { FEW = 1001, MANY = 11 << 20 /* elements: more pieces than the ring has slots */ };
 
 static struct vector vector_of_rank(size_t count, CUstream stream, struct here here) {
   struct vector vector = new_vector(count);
@@ -13,10 +13,10 @@ static struct vector vector_of_rank(size_t count, CUstream stream, struct here h
 }
 
 static void check_reduced(const struct vector *vector, struct here here) {
-  CHECK_SEEN(vector, all_of(here.n), 3 * all_of(here.n));
+  CHECK_SEEN(vector, sum_of_ranks(here.n), 3 * sum_of_ranks(here.n));
 }
 
-/* The stream of rank 0 is held: it has nothing to send, so no rank can have a result. */
+/* The stream of rank 0 is held, so it sends nothing, and no rank can have a result. */
 static void return_early(size_t count, struct here here, nexarComm_t other) {
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   struct vector vector = new_vector(count);
@@ -24,7 +24,7 @@ static void return_early(size_t count, struct here here, nexarComm_t other) {
   if (here.rank == 0) MINE(hold = fakecuda_hold(stream));
   fill_vector(&vector, stream, (uint32_t)here.rank + 1, 3 * (uint32_t)here.rank + 3);
   CALL(reduce_vector(&vector, here.comm, stream));
-  see(&vector, stream);
+  copy_out(&vector, stream);
   check_stays_busy(stream);
   CHECK_CODE(nexarSuccess, nexarBarrier(other, NULL)); /* all have called */
   check_stays_busy(stream);
@@ -45,20 +45,20 @@ static void a_call_returns_before_its_data_is_there(void) {
   CALL(nexarCommDestroy(other));
 }
 
-/* Each result is added to what goes in next: y = the sum of all x, x += y. */
-static void work_behind_a_call_sees_its_result(void) {
+/* The stream adds each result to the next input: y = the sum of all x, x += y. */
+static void work_after_a_call_sees_its_result(void) {
   enum { TIMES = 8 };
   struct here h = here();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   struct vector x = vector_of_rank(FEW, stream, h), y = new_vector(FEW);
-  uint32_t own = (uint32_t)h.rank + 1, all = all_of(h.n);
+  uint32_t own = (uint32_t)h.rank + 1, all = sum_of_ranks(h.n);
   for (int i = 0; i < TIMES; i++) {
     CALL(nexarAllReduce(data_of(&x), data_of(&y), FEW, nexarUint32, nexarSum, h.comm, stream));
     DO(fakecuda_add(stream, x.at, y.at, FEW));
     own += all;
     all += (uint32_t)h.n * all;
   }
-  see(&x, stream);
+  copy_out(&x, stream);
   synchronize(stream);
   CHECK_SEEN(&x, own, 3 * own);
   end_stream(stream);
@@ -66,7 +66,7 @@ static void work_behind_a_call_sees_its_result(void) {
   free_vector(&y);
 }
 
-/* Places in pinned memory are used again by the next call, whichever stream that is on. */
+/* The next call reuses the staging buffer, whichever stream it is on. */
 static void take_turns(size_t count, struct here here) {
   CUstream streams[] = {new_stream(CU_STREAM_NON_BLOCKING), NULL,
                         new_stream(CU_STREAM_NON_BLOCKING), CU_STREAM_PER_THREAD,
@@ -78,12 +78,12 @@ static void take_turns(size_t count, struct here here) {
       uint32_t first = (uint32_t)here.rank + 1 + (uint32_t)i;
       fill_vector(&vectors[i], streams[i], first, 7);
       CALL(reduce_vector(&vectors[i], here.comm, streams[i]));
-      see(&vectors[i], streams[i]);
+      copy_out(&vectors[i], streams[i]);
     }
     for (size_t i = 0; i < COUNT_OF(streams); i++) {
       synchronize(streams[i]);
       uint32_t n = (uint32_t)here.n;
-      CHECK_SEEN(&vectors[i], all_of(here.n) + n * (uint32_t)i, 7 * n);
+      CHECK_SEEN(&vectors[i], sum_of_ranks(here.n) + n * (uint32_t)i, 7 * n);
     }
   }
   for (size_t i = 0; i < COUNT_OF(streams); i++) free_vector(&vectors[i]);
@@ -104,8 +104,8 @@ static void calls_of_a_communicator_keep_their_order_on_all_streams(void) {
   MINE(hold = fakecuda_hold(first));
   CALL(reduce_vector(&one, h.comm, first));
   CALL(reduce_vector(&other, h.comm, second));
-  see(&one, first);
-  see(&other, second);
+  copy_out(&one, first);
+  copy_out(&other, second);
   check_stays_busy(second);
   fakecuda_release(hold);
   synchronize(second);
@@ -118,8 +118,8 @@ static void calls_of_a_communicator_keep_their_order_on_all_streams(void) {
   free_vector(&other);
 }
 
-/* The device may still have to do what is behind the call, and the stream is gone already. */
-static void a_stream_may_be_destroyed_behind_a_call(void) {
+/* The stream is destroyed while the device still executes its work. */
+static void a_stream_may_be_destroyed_after_a_call(void) {
   struct here h = here();
   struct vector vectors[5];
   for (size_t i = 0; i < COUNT_OF(vectors); i++) vectors[i] = new_vector(FEW);
@@ -127,7 +127,7 @@ static void a_stream_may_be_destroyed_behind_a_call(void) {
     CUstream stream = new_stream(i % 2 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
     fill_vector(&vectors[i], stream, (uint32_t)h.rank + 1, 3 * (uint32_t)h.rank + 3);
     CALL(reduce_vector(&vectors[i], h.comm, stream));
-    see(&vectors[i], stream);
+    copy_out(&vectors[i], stream);
     DO(cuStreamDestroy_v2(stream));
   }
   DO(cuCtxSynchronize());
@@ -150,8 +150,8 @@ static void two_communicators_have_streams_of_their_own(void) {
   MINE(hold = fakecuda_hold(held));
   CALL(reduce_vector(&one, h.comm, held));
   CALL(reduce_vector(&another, other, free_one));
-  see(&one, held);
-  see(&another, free_one);
+  copy_out(&one, held);
+  copy_out(&another, free_one);
   if (streams_share_a_queue()) fakecuda_release(hold);
   synchronize(free_one);
   check_reduced(&another, h);
@@ -191,7 +191,7 @@ static void write_late(void *data) {
   numbers[0] = 5;
 }
 
-/* Written by the stream before the call, read by the stream behind it. */
+/* The stream writes the data before the call, and reads it after. */
 static void reduce_host_memory(uint32_t *numbers, struct here here) {
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   uint64_t hold;
@@ -218,7 +218,7 @@ static void host_memory_is_used_in_the_order_of_a_cuda_stream(void) {
   DO(cuMemFreeHost(pinned));
 }
 
-static void a_barrier_is_behind_what_is_on_its_stream(void) {
+static void a_barrier_follows_the_work_of_its_stream(void) {
   if (!can_hold_streams()) return;
   struct here h = here();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
@@ -235,8 +235,8 @@ static void a_barrier_is_behind_what_is_on_its_stream(void) {
   CALL(nexarCommDestroy(other));
 }
 
-/* What was queued on the device counts for calls on host memory, which wait for it. */
-static void a_call_on_no_stream_is_behind_those_on_cuda_streams(void) {
+/* Calls on host memory wait for earlier calls that were enqueued on the device. */
+static void a_call_on_no_stream_follows_those_on_cuda_streams(void) {
   struct here h = here();
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   struct vector vector = vector_of_rank(FEW, stream, h);
@@ -245,7 +245,7 @@ static void a_call_on_no_stream_is_behind_those_on_cuda_streams(void) {
     CALL(reduce_vector(&vector, h.comm, stream));
     check_it_works(h.rank, h.n, h.comm);
   }
-  see(&vector, stream);
+  copy_out(&vector, stream);
   synchronize(stream);
   check_reduced(&vector, h);
   end_stream(stream);
@@ -266,15 +266,15 @@ static void nothing_is_allocated_or_waited_for_while_operations_run(void) {
 
 static const struct test_case cases[] = {
     CASE(a_call_returns_before_its_data_is_there),
-    CASE(work_behind_a_call_sees_its_result),
+    CASE(work_after_a_call_sees_its_result),
     CASE(streams_take_turns_on_a_communicator),
     CASE(calls_of_a_communicator_keep_their_order_on_all_streams),
-    CASE(a_stream_may_be_destroyed_behind_a_call),
+    CASE(a_stream_may_be_destroyed_after_a_call),
     CASE(two_communicators_have_streams_of_their_own),
     CASE(a_communicator_that_was_split_off_has_the_device),
     CASE(host_memory_is_used_in_the_order_of_a_cuda_stream),
-    CASE(a_barrier_is_behind_what_is_on_its_stream),
-    CASE(a_call_on_no_stream_is_behind_those_on_cuda_streams),
+    CASE(a_barrier_follows_the_work_of_its_stream),
+    CASE(a_call_on_no_stream_follows_those_on_cuda_streams),
     CASE(nothing_is_allocated_or_waited_for_while_operations_run),
 };
 

@@ -1,5 +1,5 @@
-# A CUDA driver without a device, in the build tree alone, and the proof that it is as it should be.
-# cuda/driver holds libcuda.so.1 and libcuda.so; cuda/driver_without_memops those of a driver that is too
+# The fake CUDA driver, which is never installed, and its own tests. cuda/driver in the build tree
+# holds libcuda.so.1 and libcuda.so; cuda/driver_without_memops holds those of a driver that is too
 # old for the memory operations of streams.
 
 file(GLOB fake_sources CONFIGURE_DEPENDS cuda/fake/*.c)
@@ -25,12 +25,12 @@ foreach(name IN ITEMS fake_selftest fake_selftest_programs fake_selftest_capture
 endforeach()
 set_tests_properties(cuda.fake_selftest_faults PROPERTIES
   ENVIRONMENT DRIVER_WITHOUT_MEMOPS=$<TARGET_FILE:fake_cuda_driver_without_memops>)
-# Again with operations that take their time.
+# Again with operations that take time.
 nexar_test(cuda fake_selftest.late cuda.fake_selftest)
 set_tests_properties(cuda.fake_selftest.late PROPERTIES ENVIRONMENT FAKECUDA_LATENCY_US=0-300)
 
-# nexar_cuda_test(<program>[.<what>] <ranks> <way> <setting>...): processes that have a device each; way is shm,
-# quic or mixed, as that of nexar_process_test. What the library has not given back at the end is a failure.
+# nexar_cuda_test(<program>[.<what>] <ranks> <way> <setting>...): processes, each with a device; way
+# is shm, quic or mixed, as in nexar_process_test. Objects that the library leaks are a failure.
 function(nexar_cuda_test name n way)
   string(REGEX REPLACE "\\..*" "" program ${name})
   set(test ${name}.${way}.${n})
@@ -46,8 +46,8 @@ function(nexar_cuda_test name n way)
   set_property(TEST cuda.${test} PROPERTY ENVIRONMENT FAKECUDA_LEAKS=abort ${ARGN})
 endfunction()
 
-foreach(name IN ITEMS operations operators bucketed streams groups mixed_groups random_groups messages
-                      threads refusals comm_init devices thread_per_device)
+foreach(name IN ITEMS operations operators bucketed streams groups mixed_groups random_groups
+                      messages threads refusals comm_init devices thread_per_device)
   nexar_program(cuda ${name} cuda/${name}.c)
   target_link_libraries(cuda.${name} PRIVATE
     fake_cuda_driver nexar::nexar Threads::Threads m)
@@ -87,7 +87,7 @@ nexar_test(cuda devices cuda.devices)
 set_tests_properties(cuda.devices PROPERTIES
   ENVIRONMENT "FAKECUDA_DEVICES=4;FAKECUDA_LEAKS=abort;${uneven}")
 
-# Calls of the driver that allocate wait for the work of their device, or for that of all devices.
+# Allocations of the driver wait for the work of their device, or for that of all devices.
 set(stalls FAKECUDA_LEAKS=abort FAKECUDA_ALLOC_SYNC=all)
 nexar_test(cuda thread_per_device cuda.thread_per_device)
 set_tests_properties(cuda.thread_per_device PROPERTIES
@@ -115,7 +115,7 @@ nexar_test(cuda network_failures.quic cuda.network_failures)
 set_tests_properties(cuda.network_failures.quic PROPERTIES
   PROCESSORS 2 ENVIRONMENT NEXAR_SHM_DISABLE=1)
 
-# Drivers whose streams cannot wait: one that says so, and one that has no such functions.
+# Drivers whose streams cannot await values: one whose functions fail, and one that lacks them.
 nexar_program(cuda blocking_calls cuda/blocking_calls.c)
 target_link_libraries(cuda.blocking_calls PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
 nexar_test(cuda blocking_calls cuda.blocking_calls)
@@ -129,7 +129,8 @@ target_link_libraries(cuda.blocking_calls_old_driver PRIVATE
 nexar_test(cuda blocking_calls.old_driver cuda.blocking_calls_old_driver)
 set_tests_properties(cuda.blocking_calls.old_driver PROPERTIES PROCESSORS 2)
 
-# No driver, or one that cannot be begun: nexar_no_driver_test(<name> <code of cuInit> <why>).
+# No driver, or one that cannot be initialized:
+# nexar_no_driver_test(<name> <code of cuInit> <reason>).
 nexar_program(cuda no_driver cuda/no_driver.c)
 target_link_libraries(cuda.no_driver PRIVATE nexar::nexar Threads::Threads ${CMAKE_DL_LIBS})
 function(nexar_no_driver_test name code why)
@@ -156,7 +157,7 @@ foreach(name IN ITEMS fast_path barrier)
     ENVIRONMENT "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:fake_cuda_driver>")
 endforeach()
 
-# What is copied while something else is on the network.
+# Copies of some pieces overlap with the network's work on others.
 nexar_program(cuda overlap cuda/overlap.c)
 target_link_libraries(cuda.overlap PRIVATE fake_cuda_driver nexar::nexar Threads::Threads)
 nexar_cuda_test(overlap 2 quic FAKECUDA_COPY_MBPS=500)

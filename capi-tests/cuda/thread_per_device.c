@@ -1,10 +1,9 @@
 /*
  * A program with a thread for each device, as CUDA programs are written: each thread binds its
- * device, makes its rank of a communicator and calls a collective at once. The program has no
- * barrier between the two, so ranks that have returned have a stream inside the collective while
- * others are still being made. A call of the driver that waits for the streams of other devices
- * then never returns: the fake driver ends the process after FAKECUDA_STALL_MS and names the
- * call.
+ * device, creates its rank of a communicator and calls a collective at once. The program has no
+ * barrier between the two, so some ranks have a stream inside the collective while others are still
+ * being created. A call of the driver that waits for the streams of other devices then never
+ * returns: the fake driver ends the process after FAKECUDA_STALL_MS and names the call.
  *
  * Some of the library's work on a device is done once per process, so each case runs in fresh
  * processes too.
@@ -48,7 +47,7 @@ static void close_device(struct device *device) {
   DO(cuDevicePrimaryCtxRelease_v2(device->number));
 }
 
-/* Thread 0 makes the id of the next communicator; the others have it when this returns. */
+/* Collective: thread 0 creates the id of the next communicator. */
 static void get_id(struct program *program, int rank) {
   pthread_barrier_wait(&program->barrier);
   if (rank == 0) CHECK_CODE(nexarSuccess, nexarGetUniqueId(&program->id));
@@ -62,9 +61,9 @@ static void check_is_on(nexarComm_t comm, int expected) {
 }
 
 static void check_sum(const struct device *device, CUstream stream) {
-  see(&device->vector, stream);
+  copy_out(&device->vector, stream);
   synchronize(stream);
-  CHECK_SEEN(&device->vector, all_of(N), N);
+  CHECK_SEEN(&device->vector, sum_of_ranks(N), N);
 }
 
 /* The legacy stream in every other repetition. */
@@ -92,8 +91,8 @@ static void reduce_at_once(struct program *program, int rank, const struct devic
   CALL(nexarCommDestroy(comm));
 }
 
-/* No thread has used CUDA when the communicator is made. The threads allocate their own memory
-   before the first of them calls, so that only the library allocates beside a collective. */
+/* No thread has used CUDA when the communicator is created. The threads allocate their own memory
+   before the first of them calls, so that only the library allocates during a collective. */
 static void reduce_before_a_device(struct program *program, int rank, int repetition) {
   nexarComm_t comm = NULL;
   CHECK_CODE(nexarSuccess, nexarCommInitRank(&comm, N, program->id, rank));
@@ -143,7 +142,7 @@ static void run_in_a_group(void) { run_program(BY_INIT_IN_A_GROUP, 1); }
 static void run_by_split(void) { run_program(BY_SPLIT, 1); }
 static void run_before_its_device(void) { run_program(BEFORE_ITS_DEVICE, 1); }
 
-/* Up to the first that fails, as each of them may take the whole FAKECUDA_STALL_MS. */
+/* Stops at the first process that fails, because each may take the whole FAKECUDA_STALL_MS. */
 static void in_fresh_processes(int processes, void (*function)(void)) {
   int before = check_failures, i = 0;
   for (; i < processes && check_failures == before; i++) in_a_process("", function);
@@ -160,24 +159,24 @@ static void a_collective_follows_init_in_a_group_in_fresh_processes(void) {
 static void a_collective_follows_a_split_in_fresh_processes(void) {
   in_fresh_processes(10, run_by_split);
 }
-static void a_collective_brings_the_device_in_fresh_processes(void) {
+static void a_collective_attaches_the_device_in_fresh_processes(void) {
   in_fresh_processes(10, run_before_its_device);
 }
 
 static void a_collective_follows_init(void) { run_program(BY_INIT, 80); }
 static void a_collective_follows_init_in_a_group(void) { run_program(BY_INIT_IN_A_GROUP, 40); }
 static void a_collective_follows_a_split(void) { run_program(BY_SPLIT, 40); }
-static void a_collective_brings_the_device(void) { run_program(BEFORE_ITS_DEVICE, 40); }
+static void a_collective_attaches_the_device(void) { run_program(BEFORE_ITS_DEVICE, 40); }
 
 static const struct test_case cases[] = {
     CASE(a_collective_follows_init_in_fresh_processes),
     CASE(a_collective_follows_init_in_a_group_in_fresh_processes),
     CASE(a_collective_follows_a_split_in_fresh_processes),
-    CASE(a_collective_brings_the_device_in_fresh_processes),
+    CASE(a_collective_attaches_the_device_in_fresh_processes),
     CASE(a_collective_follows_init),
     CASE(a_collective_follows_init_in_a_group),
     CASE(a_collective_follows_a_split),
-    CASE(a_collective_brings_the_device),
+    CASE(a_collective_attaches_the_device),
 };
 
 int main(void) {

@@ -1,6 +1,6 @@
 /*
- * Threads of a rank that use its device at once: communicators of their own, or one in turn, on the
- * stream that CUDA gives each thread.
+ * Threads of a rank use its device concurrently: each with its own communicator, or one
+ * communicator in turn, on CUDA's per-thread default streams.
  */
 #include <sched.h>
 
@@ -8,7 +8,7 @@
 
 enum { THREADS = 3, CALLS = 12 };
 
-/* Of each thread and call another; now and then several pieces. */
+/* The number of elements differs by thread and call; some calls have several pieces. */
 static size_t count_of(int thread, int call) {
   return (call + thread) % 5 == 4 ? (5 << 19) + (size_t)call : 1 + 977 * (size_t)(call + thread);
 }
@@ -17,10 +17,10 @@ struct worker {
   struct here here;
   CUcontext context;
   int number;
-  atomic_int *turn; /* how far all of them are together */
+  atomic_int *turn; /* counts the steps of all threads */
 };
 
-/* Without a wait between the calls; those of one vector follow each other on the stream. */
+/* Makes all calls without a wait in between. */
 static void *work(void *argument) {
   struct worker *worker = argument;
   struct here h = worker->here;
@@ -28,24 +28,24 @@ static void *work(void *argument) {
   DO(cuCtxPushCurrent_v2(worker->context));
   for (int i = 0; i < CALLS; i++) vectors[i] = new_vector(count_of(worker->number, i));
   atomic_fetch_add(worker->turn, 1);
-  while (atomic_load(worker->turn) < THREADS) sched_yield(); /* nobody allocates any more */
+  while (atomic_load(worker->turn) < THREADS) sched_yield(); /* all have allocated */
   for (int i = 0; i < CALLS; i++) {
     fill_vector(&vectors[i], CU_STREAM_PER_THREAD, (uint32_t)h.rank + 1, (uint32_t)i);
     CALL(reduce_vector(&vectors[i], h.comm, CU_STREAM_PER_THREAD));
-    see(&vectors[i], CU_STREAM_PER_THREAD);
+    copy_out(&vectors[i], CU_STREAM_PER_THREAD);
   }
   synchronize(CU_STREAM_PER_THREAD);
   atomic_fetch_add(worker->turn, 1);
   while (atomic_load(worker->turn) < 2 * THREADS) sched_yield();
   for (int i = 0; i < CALLS; i++) {
-    CHECK_SEEN(&vectors[i], all_of(h.n), i * h.n);
+    CHECK_SEEN(&vectors[i], sum_of_ranks(h.n), i * h.n);
     free_vector(&vectors[i]);
   }
   DO(cuCtxPopCurrent_v2(NULL));
   return NULL;
 }
 
-/* As above, but thread i makes calls i, i + THREADS, ... of all, one after another. */
+/* The threads make each call one after another, on one communicator. */
 static void *work_in_turn(void *argument) {
   struct worker *worker = argument;
   struct here h = worker->here;
@@ -57,11 +57,11 @@ static void *work_in_turn(void *argument) {
     while (atomic_load(worker->turn) != THREADS + i * THREADS + worker->number) sched_yield();
     fill_vector(&vectors[i], CU_STREAM_PER_THREAD, (uint32_t)h.rank + 1, (uint32_t)i);
     CALL(reduce_vector(&vectors[i], h.comm, CU_STREAM_PER_THREAD));
-    see(&vectors[i], CU_STREAM_PER_THREAD);
+    copy_out(&vectors[i], CU_STREAM_PER_THREAD);
     atomic_fetch_add(worker->turn, 1);
   }
   synchronize(CU_STREAM_PER_THREAD);
-  for (int i = 0; i < CALLS; i++) CHECK_SEEN(&vectors[i], all_of(h.n), i * h.n);
+  for (int i = 0; i < CALLS; i++) CHECK_SEEN(&vectors[i], sum_of_ranks(h.n), i * h.n);
   while (atomic_load(worker->turn) < (CALLS + 1) * THREADS) sched_yield();
   for (int i = 0; i < CALLS; i++) free_vector(&vectors[i]);
   DO(cuCtxPopCurrent_v2(NULL));
@@ -82,7 +82,7 @@ static void run_workers(void *(*function)(void *), const nexarComm_t *comms) {
   for (int i = 0; i < THREADS; i++) CHECK_EQ(0, pthread_join(threads[i], NULL));
 }
 
-/* Where streams share a queue, ranks must use their communicators in one order. */
+/* Skipped if streams share a queue: ranks must then use their communicators in one order. */
 static void threads_use_a_communicator_each_at_once(void) {
   (streams_share_a_queue() ? check_parts_skipped++ : check_parts++);
   if (streams_share_a_queue()) return;

@@ -1,6 +1,6 @@
 /*
- * Every operation between two ranks, as a value: what is called is the same on host memory and on
- * that of a device, so that the one shows what the other must give.
+ * Every operation between two ranks, as a value. The same call on host memory gives the expected
+ * result of the call on device memory.
  */
 #ifndef TWO_RANK_OPERATIONS_H
 #define TWO_RANK_OPERATIONS_H
@@ -10,7 +10,7 @@
 enum {
   COUNT = 1000,              /* elements of a block */
   SMALL = 8 * COUNT * 4,     /* bytes of a buffer */
-  LARGE = (5 * 8 + 2) << 20, /* bytes, in more pieces than are under way at once */
+  LARGE = (5 * 8 + 2) << 20, /* bytes, in more pieces than the ring has slots */
 };
 
 struct buffers {
@@ -26,7 +26,7 @@ struct operation {
   size_t bytes;
 };
 
-/* "It" is rank 0. */
+/* In the names of operations, "it" is rank 0. */
 
 #define AT(buffer, elements) ((buffer) + (size_t)(elements)*4)
 #define END b->comm, b->stream
@@ -80,7 +80,7 @@ OPERATION(recv, b->rank == 1 ? nexarSend(b->send, COUNT, nexarUint32, 0, END)
                              : nexarRecv(b->recv, COUNT, nexarUint32, 1, END))
 OPERATION(tagged, b->rank == 0 ? nexarSendTag(b->send, COUNT, nexarUint32, 1, 7, END)
                                : nexarRecvTag(b->recv, COUNT, nexarUint32, 0, 7, END))
-/* Too much for pinned memory: the caller waits. */
+/* More elements than fit pinned memory: the caller waits. */
 enum { WAITING_COUNT = (17 << 20) / 4 };
 OPERATION(large_send, b->rank == 0 ? nexarSend(b->send, WAITING_COUNT, nexarUint32, 1, END)
                                    : nexarRecv(b->recv, WAITING_COUNT, nexarUint32, 0, END))
@@ -95,7 +95,7 @@ static nexarResult_t bucketed(const struct buffers *b) {
   return nexarAllReduceBucketed(buffs, lengths, 3, nexarUint32, nexarSum, END);
 }
 
-/* What fails inside is returned again at the end. */
+/* nexarGroupEnd returns the failure of a call inside. */
 static nexarResult_t group(const struct buffers *b) {
   int peer = 1 - b->rank;
   nexarGroupStart();
@@ -132,35 +132,36 @@ static const struct operation large_operations[] = {
     ENTRY(large_recv, LARGE),
 };
 
-/* An operation of a rank, and what its buffers are before and after it. */
+/* An operation of a rank, with the contents of its buffers before and after it. */
 struct plan {
   const struct operation *operation;
-  struct side *side;
+  struct device_rank *self;
   char *send, *recv, *send_after, *recv_after;
 };
 
 static inline void put_before(const struct plan *plan) {
-  memcpy(view(plan->side->send, plan->operation->bytes), plan->send, plan->operation->bytes);
-  memcpy(view(plan->side->recv, plan->operation->bytes), plan->recv, plan->operation->bytes);
+  memcpy(view(plan->self->send, plan->operation->bytes), plan->send, plan->operation->bytes);
+  memcpy(view(plan->self->recv, plan->operation->bytes), plan->recv, plan->operation->bytes);
 }
 
 static inline bool is_as_planned(const struct plan *plan) {
   size_t bytes = plan->operation->bytes;
-  return memcmp(view(plan->side->send, bytes), plan->send_after, bytes) == 0 &&
-         memcmp(view(plan->side->recv, bytes), plan->recv_after, bytes) == 0;
+  return memcmp(view(plan->self->send, bytes), plan->send_after, bytes) == 0 &&
+         memcmp(view(plan->self->recv, bytes), plan->recv_after, bytes) == 0;
 }
 
-/* All ranks together: makes it on host memory, for what is to come out. */
-static inline struct plan plan_on_host(const struct operation *operation, struct side *side) {
-  struct plan made = {.operation = operation, .side = side}, *plan = &made;
+/* Collective: executes the operation on host memory, for the expected result. */
+static inline struct plan plan_on_host(const struct operation *operation,
+                                       struct device_rank *self) {
+  struct plan made = {.operation = operation, .self = self}, *plan = &made;
   size_t bytes = operation->bytes;
   char **all[] = {&plan->send, &plan->recv, &plan->send_after, &plan->recv_after};
   for (int i = 0; i < 4; i++) *all[i] = malloc(bytes);
-  put_sent(side->rank, plan->send, bytes);
+  put_sent(self->rank, plan->send, bytes);
   memset(plan->recv, UNTOUCHED, bytes);
   memcpy(plan->send_after, plan->send, bytes);
   memcpy(plan->recv_after, plan->recv, bytes);
-  struct buffers b = {side->rank, side->comm, plan->send_after, plan->recv_after, NULL, NULL};
+  struct buffers b = {self->rank, self->comm, plan->send_after, plan->recv_after, NULL, NULL};
   CHECK_CODE(nexarSuccess, operation->call(&b));
   return made;
 }
@@ -171,10 +172,10 @@ static inline void forget(const struct plan *plan) {
 }
 
 static inline nexarResult_t call(const struct plan *plan) {
-  struct side *side = plan->side;
-  struct buffers b = {side->rank, side->comm,
-                      device_pointer(side->send), device_pointer(side->recv),
-                      side->stream, side->other};
+  struct device_rank *self = plan->self;
+  struct buffers b = {self->rank, self->comm,
+                      device_pointer(self->send), device_pointer(self->recv),
+                      self->stream, self->other};
   return plan->operation->call(&b);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Processes that nexar-run has started, each a rank with a device, and vectors of 32-bit elements in
- * its memory: filled by a stream, seen as a later point of a stream sees them.
+ * Processes that nexar-run has started, each a rank with a device, and vectors of 32-bit elements
+ * in device memory, which streams fill and copy out.
  *
  * A vector is a progression, first + i * step, so that the sum over ranks is one too.
  */
@@ -24,13 +24,13 @@ static inline struct here here(void) {
   return here;
 }
 
-/* The sum of what the ranks 0 to n - 1 have if each has rank + 1. */
-static inline uint32_t all_of(int n) { return (uint32_t)(n * (n + 1) / 2); }
+/* The sum of rank + 1 over the ranks 0 to n - 1. */
+static inline uint32_t sum_of_ranks(int n) { return (uint32_t)(n * (n + 1) / 2); }
 
 struct vector {
   CUdeviceptr at;
   size_t count;
-  uint32_t *seen; /* pinned */
+  uint32_t *seen; /* the copy in pinned memory */
 };
 
 static inline void *pointer(CUdeviceptr address) { return (void *)(uintptr_t)address; }
@@ -42,7 +42,7 @@ static inline struct vector new_vector(size_t count) {
   return vector;
 }
 
-/* Nothing on any stream may use it. */
+/* No stream may use the vector any more. */
 static inline void free_vector(struct vector *vector) {
   DO(cuMemFree_v2(vector->at));
   DO(cuMemFreeHost(vector->seen));
@@ -53,8 +53,8 @@ static inline void fill_vector(const struct vector *vector, CUstream stream, uin
   DO(fakecuda_fill(stream, vector->at, vector->count, first, step));
 }
 
-/* Enqueues that it is seen. */
-static inline void see(const struct vector *vector, CUstream stream) {
+/* Enqueues a copy of the vector to `seen`. */
+static inline void copy_out(const struct vector *vector, CUstream stream) {
   DO(cuMemcpyDtoHAsync_v2(vector->seen, vector->at, 4 * vector->count, stream));
 }
 
@@ -69,7 +69,7 @@ static inline void see(const struct vector *vector, CUstream stream) {
                    data_[at_], first_ + (uint32_t)at_ * step_);                                    \
   } while (0)
 
-/* What was seen, when the stream has come so far. */
+/* Checks the copy. The stream must have executed copy_out. */
 #define CHECK_SEEN(vector, first, step)                                                            \
   CHECK_PROGRESSION((vector)->seen, (vector)->count, first, step)
 
@@ -86,41 +86,41 @@ static inline void end_stream(CUstream stream) {
   DO(cuStreamDestroy_v2(stream));
 }
 
-/* In place. */
+/* An all-reduce in place. */
 static inline nexarResult_t reduce_vector(const struct vector *vector, nexarComm_t comm,
                                           void *stream) {
   return nexarAllReduce(data_of(vector), data_of(vector), vector->count, nexarUint32, nexarSum,
                         comm, stream);
 }
 
-/* All ranks together: it works on the device and on the host. */
+/* Collective: the communicator works on the device and on the host. */
 static inline void check_device_works(struct here here) {
   struct vector vector = new_vector(1001);
   CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
   fill_vector(&vector, stream, (uint32_t)here.rank + 1, (uint32_t)here.rank + 1);
   CALL(reduce_vector(&vector, here.comm, stream));
-  see(&vector, stream);
+  copy_out(&vector, stream);
   synchronize(stream);
-  CHECK_SEEN(&vector, all_of(here.n), all_of(here.n));
+  CHECK_SEEN(&vector, sum_of_ranks(here.n), sum_of_ranks(here.n));
   end_stream(stream);
   free_vector(&vector);
   check_it_works(here.rank, here.n, here.comm);
 }
 
-/* What is behind a wait on one stream then waits on all of them. */
+/* Whether all streams share one hardware queue: a wait on one then delays all. */
 static inline bool streams_share_a_queue(void) {
   const char *queues = getenv("FAKECUDA_HWQ");
   return queues && atoi(queues) == 1;
 }
 
-/* For cases in which a stream is held while calls are made: without memory operations they wait. */
+/* Whether calls return while their stream is held. Without memory operations they wait. */
 static inline bool can_hold_streams(void) {
   bool can = !getenv("FAKECUDA_NO_MEMOPS");
   (can ? check_parts++ : check_parts_skipped++);
   return can;
 }
 
-/* Before the communicator of all ranks is made, so that it has a device from its beginning. */
+/* Called before `world` is created, so that it has a device from its beginning. */
 static inline void begin_with_device(void) { MINE(begin()); }
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * In the place of the CUDA toolkit's cuda.h, for programs of users that are built here: the names
- * that it gives to the functions of fake/api.h. make cuda-headers builds them with the real one.
+ * Replaces the CUDA toolkit's cuda.h for example programs: maps its function names to those of
+ * fake/api.h. make cuda-headers builds the programs with the real cuda.h.
  */
 #ifndef TOOLKIT_CUDA_H
 #define TOOLKIT_CUDA_H
