@@ -1,5 +1,5 @@
-//! Collectives. Each has a form with a config for one call, of which only the general rules are
-//! checked: what it tunes are GPU kernels.
+//! Collectives. Each has a variant with a config for one call. Configs are checked but not used,
+//! because they tune GPU kernels.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,13 +8,13 @@ use nexar::capi::collective::{
     nexarReduce, nexarReduceScatter, nexarScatter,
 };
 
-use crate::border::{Answer, answer, operation, stream_of, wrong_argument};
+use crate::boundary::{Answer, answer, operation, stream_of, wrong_argument};
 use crate::config::check_call;
 use crate::types::{
     cudaStream_t, ncclCollConfig_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t,
 };
 
-/// nexar has types and operators that NCCL has not, under numbers that NCCL may give to others.
+/// Refuses types that only nexar has, because NCCL may use their numbers for other types.
 pub(crate) fn check_type(datatype: ncclDataType_t) -> Answer {
     const TYPES: ncclDataType_t = 12;
     if datatype < TYPES {
@@ -33,7 +33,7 @@ fn check_fold(datatype: ncclDataType_t, op: ncclRedOp_t) -> Answer {
     Ok(())
 }
 
-/// The same call without its config, once that was checked.
+/// Checks the config of a call, then makes the call without it.
 ///
 /// # Safety
 /// `config` is NULL or points to a ncclCollConfig_t as long as its size says.

@@ -1,4 +1,4 @@
-//! Communicators: made, asked, split and ended.
+//! Communicators: create, query, split, destroy.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr::{from_ref, null, null_mut};
@@ -12,16 +12,16 @@ use nexar::capi::split::nexarCommSplit;
 use nexar::device;
 use nexar::error::Error;
 
-use crate::border::{
-    Answer, Failure, answer, border, operation, remember, set, wrong_argument, wrong_usage,
+use crate::boundary::{
+    Answer, Failure, answer, boundary, operation, record_error, set, wrong_argument, wrong_usage,
 };
 use crate::config;
 use crate::types::{Head, MAGIC, ncclComm_t, ncclConfig_t, ncclResult_t, ncclUniqueId};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(uniqueId: *mut ncclUniqueId) -> ncclResult_t {
-    // SAFETY: the caller passes NULL or a place for an id.
-    border("ncclGetUniqueId", || answer(unsafe { nexarGetUniqueId(uniqueId) }))
+    // SAFETY: the caller passes NULL or a pointer to an id.
+    boundary("ncclGetUniqueId", || answer(unsafe { nexarGetUniqueId(uniqueId) }))
 }
 
 #[unsafe(no_mangle)]
@@ -32,20 +32,20 @@ pub unsafe extern "C" fn ncclCommInitRank(
     rank: c_int,
 ) -> ncclResult_t {
     operation("ncclCommInitRank", || {
-        // SAFETY: the caller passes NULL or a place for a handle.
+        // SAFETY: the caller passes NULL or a pointer to a handle.
         unsafe { write_null(comm) };
         // SAFETY: as above.
         answer(unsafe { nexarCommInitRank(comm, nranks, commId, rank) })
     })
 }
 
-/// As in NCCL there is NULL where no handle could be written.
+/// Writes NULL, as NCCL does if it cannot create the communicator.
 ///
 /// # Safety
-/// `comm` is NULL or a place for a handle.
+/// `comm` is NULL or can be written.
 unsafe fn write_null(comm: *mut ncclComm_t) {
     if !comm.is_null() {
-        // SAFETY: the caller vouches for the place; C may not have aligned it.
+        // SAFETY: the caller vouches for the pointer, which may be unaligned.
         unsafe { comm.write_unaligned(null_mut()) };
     }
 }
@@ -59,12 +59,12 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     config: *const ncclConfig_t,
 ) -> ncclResult_t {
     operation("ncclCommInitRankConfig", || {
-        // SAFETY: the caller passes NULL or a place for a handle, and NULL or a config.
+        // SAFETY: the caller passes NULL or a pointer to a handle, and NULL or a config.
         unsafe { init(comm, nranks, &commId, rank, config) }
     })
 }
 
-/// The first of several ids is enough: one root serves all ranks.
+/// Uses the first id: one root serves all ranks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitRankScalable(
     newcomm: *mut ncclComm_t,
@@ -83,13 +83,13 @@ pub unsafe extern "C" fn ncclCommInitRankScalable(
         }
         // SAFETY: the caller passes nId ids, at least one.
         let id = unsafe { commIds.read_unaligned() };
-        // SAFETY: the caller passes NULL or a place for a handle, and NULL or a config.
+        // SAFETY: the caller passes NULL or a pointer to a handle, and NULL or a config.
         unsafe { init(newcomm, nranks, &id, myrank, config) }
     })
 }
 
 /// # Safety
-/// `comm` is NULL or a place for a handle, `config` NULL or as long as its size says.
+/// `comm` is NULL or can be written, `config` is NULL or as long as its size says.
 unsafe fn init(
     comm: *mut ncclComm_t,
     nranks: c_int,
@@ -101,35 +101,35 @@ unsafe fn init(
     unsafe { write_null(comm) };
     // SAFETY: as the caller vouches.
     let mut config = unsafe { config::parse(config) }?;
-    // NCCL_COMM_BLOCKING goes before what the program says.
+    // NCCL_COMM_BLOCKING takes precedence over the program's config.
     if let Some(blocking) = nexar::config::get()?.blocking {
         config.get_or_insert(config::UNSET).blocking = blocking.into();
     }
     let config = config.as_ref().map_or(null(), from_ref);
-    // SAFETY: as the caller vouches; the config is ours.
+    // SAFETY: as the caller vouches; the config is a local variable.
     answer(unsafe { nexarCommInitRankConfig(comm, nranks, *id, rank, config) })
 }
 
-/// How many devices there are, and where they come from.
+/// The number of devices, and its source. Fails if there is neither a CUDA driver nor the setting.
 fn devices() -> Result<(usize, &'static str), Failure> {
     if let Some(driver) = device::driver() {
         return Ok((driver.device_count(), "the CUDA driver"));
     }
     let fake = nexar::config::get()?.fake_devices.ok_or_else(|| {
-        let why = device::why_not();
+        let why = device::unavailable_reason();
         Error::Cuda(format!("{why}; NEXAR_FAKE_DEVICES=n gives n devices that work on host memory"))
     })?;
     Ok((fake, "NEXAR_FAKE_DEVICES"))
 }
 
-/// The devices are those of the driver or, where there is none, of NEXAR_FAKE_DEVICES.
+/// Its devices are those of the CUDA driver or, without a driver, of NEXAR_FAKE_DEVICES.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitAll(
     comm: *mut ncclComm_t,
     ndev: c_int,
     devlist: *const c_int,
 ) -> ncclResult_t {
-    border("ncclCommInitAll", || {
+    boundary("ncclCommInitAll", || {
         let (devices, origin) = devices()?;
         let listed = |index: usize| {
             if devlist.is_null() {
@@ -145,24 +145,25 @@ pub unsafe extern "C" fn ncclCommInitAll(
             let what = format!("device {device} is beyond the {devices} of {origin}");
             return Err(wrong_argument(what));
         }
-        // SAFETY: the caller passes NULL or ndev device numbers, and NULL or ndev places.
+        // SAFETY: the caller passes NULL or ndev device numbers, and NULL or an array of ndev
+        // handles.
         answer(unsafe { nexarCommInitAll(comm, ndev, devlist) })
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommFinalize(comm: ncclComm_t) -> ncclResult_t {
-    border("ncclCommFinalize", || answer(nexarCommFinalize(comm)))
+    boundary("ncclCommFinalize", || answer(nexarCommFinalize(comm)))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDestroy(comm: ncclComm_t) -> ncclResult_t {
-    border("ncclCommDestroy", || answer(nexarCommDestroy(comm)))
+    boundary("ncclCommDestroy", || answer(nexarCommDestroy(comm)))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommAbort(comm: ncclComm_t) -> ncclResult_t {
-    border("ncclCommAbort", || answer(nexarCommAbort(comm)))
+    boundary("ncclCommAbort", || answer(nexarCommAbort(comm)))
 }
 
 #[unsafe(no_mangle)]
@@ -177,22 +178,22 @@ pub unsafe extern "C" fn ncclCommSplit(
         // SAFETY: the caller passes NULL or a config as long as its size says.
         let config = unsafe { config::parse(config) }?;
         let config = config.as_ref().map_or(null(), from_ref);
-        // SAFETY: the caller passes NULL or a place for a handle; the config is ours.
+        // SAFETY: the caller passes NULL or a pointer to a handle; the config is a local variable.
         answer(unsafe { nexarCommSplit(comm, color, key, newcomm, config) })
     })
 }
 
-/// A communicator that works, for calls that do nothing with it.
+/// Fails if `comm` is not a created communicator. For functions that do not use it otherwise.
 pub(crate) fn check(comm: ncclComm_t) -> Answer {
     let mut rank = 0;
-    // SAFETY: the place is ours.
+    // SAFETY: a pointer to a local variable.
     answer(unsafe { nexarCommUserRank(comm, &mut rank) })
 }
 
 fn not_yet(function: &'static str, comm: ncclComm_t) -> ncclResult_t {
-    border(function, || {
+    boundary(function, || {
         check(comm)?;
-        Err(wrong_usage("nexar cannot do that yet; make a new communicator instead"))
+        Err(wrong_usage("nexar cannot do that yet; create a new communicator instead"))
     })
 }
 
@@ -225,7 +226,7 @@ pub extern "C" fn ncclCommGetUniqueId(
     not_yet("ncclCommGetUniqueId", comm)
 }
 
-/// comm is NULL on the ranks that are new.
+/// Does not check comm, which is NULL on new ranks.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommGrow(
     _comm: ncclComm_t,
@@ -235,8 +236,8 @@ pub extern "C" fn ncclCommGrow(
     _newcomm: *mut ncclComm_t,
     _config: *const ncclConfig_t,
 ) -> ncclResult_t {
-    border("ncclCommGrow", || {
-        Err(wrong_usage("nexar cannot do that yet; make a new communicator instead"))
+    boundary("ncclCommGrow", || {
+        Err(wrong_usage("nexar cannot do that yet; create a new communicator instead"))
     })
 }
 
@@ -245,49 +246,50 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(
     comm: ncclComm_t,
     asyncError: *mut ncclResult_t,
 ) -> ncclResult_t {
-    border("ncclCommGetAsyncError", || {
+    boundary("ncclCommGetAsyncError", || {
         let mut found = ncclResult_t::Success;
-        // SAFETY: the place is ours.
+        // SAFETY: a pointer to a local variable.
         answer(unsafe { nexarCommGetAsyncError(comm, &mut found) })?;
         if !matches!(found, ncclResult_t::Success | ncclResult_t::InProgress) {
-            remember("ncclCommGetAsyncError", comm);
+            record_error("ncclCommGetAsyncError", comm);
         }
-        // SAFETY: the caller passes NULL or a place for a result.
+        // SAFETY: the caller passes NULL or a pointer to a result.
         unsafe { set("asyncError", asyncError, found) }
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommCount(comm: ncclComm_t, count: *mut c_int) -> ncclResult_t {
-    // SAFETY: the caller passes NULL or a place for an int.
-    border("ncclCommCount", || answer(unsafe { nexarCommCount(comm, count) }))
+    // SAFETY: the caller passes NULL or a pointer to an int.
+    boundary("ncclCommCount", || answer(unsafe { nexarCommCount(comm, count) }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommUserRank(comm: ncclComm_t, rank: *mut c_int) -> ncclResult_t {
-    // SAFETY: the caller passes NULL or a place for an int.
-    border("ncclCommUserRank", || answer(unsafe { nexarCommUserRank(comm, rank) }))
+    // SAFETY: the caller passes NULL or a pointer to an int.
+    boundary("ncclCommUserRank", || answer(unsafe { nexarCommUserRank(comm, rank) }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommCuDevice(comm: ncclComm_t, device: *mut c_int) -> ncclResult_t {
-    border("ncclCommCuDevice", || {
+    boundary("ncclCommCuDevice", || {
         let known = self::device(comm)?;
-        // SAFETY: the caller passes NULL or a place for an int.
+        // SAFETY: the caller passes NULL or a pointer to an int.
         unsafe { set("device", device, known) }
     })
 }
 
-/// The first device where there is none, since programs take every number for that of a device.
+/// The CUDA device of a communicator. 0 if it has none, because programs use the number as that of
+/// a device.
 fn device(comm: ncclComm_t) -> Result<c_int, Failure> {
     let mut device = 0;
-    // SAFETY: the place is ours.
+    // SAFETY: a pointer to a local variable.
     answer(unsafe { nexarCommCuDevice(comm, &mut device) })?;
     Ok(device.max(0))
 }
 
-/// ncclCommProperties_t up to where it says something of ours. What follows is about GPUs, but for
-/// commHash, which nexar has none of: all 0 or false.
+/// The beginning of ncclCommProperties_t, which nexar fills in. The other fields are 0 or false:
+/// those about GPUs, and commHash, which nexar does not have.
 #[repr(C)]
 pub struct ncclCommProperties_t {
     head: Head,
@@ -302,7 +304,7 @@ pub unsafe extern "C" fn ncclCommQueryProperties(
     comm: ncclComm_t,
     props: *mut ncclCommProperties_t,
 ) -> ncclResult_t {
-    border("ncclCommQueryProperties", || {
+    boundary("ncclCommQueryProperties", || {
         check(comm)?;
         if props.is_null() {
             return Err(wrong_argument("props is NULL"));
@@ -314,25 +316,25 @@ pub unsafe extern "C" fn ncclCommQueryProperties(
             return Err(wrong_argument(what));
         }
         let (mut rank, mut nRanks) = (0, 0);
-        // SAFETY: the place is ours.
+        // SAFETY: a pointer to a local variable.
         answer(unsafe { nexarCommUserRank(comm, &mut rank) })?;
-        // SAFETY: the place is ours.
+        // SAFETY: a pointer to a local variable.
         answer(unsafe { nexarCommCount(comm, &mut nRanks) })?;
         let cudaDev = device(comm)?;
         // SAFETY: the structure is as long as its size says.
         unsafe { props.cast::<u8>().write_bytes(0, head.size) };
         let known = ncclCommProperties_t { head, rank, nRanks, cudaDev, nvmlDev: cudaDev };
-        // SAFETY: the structure is at least as long as this one; C may not have aligned it.
+        // SAFETY: the structure is at least as long as this one; it may be unaligned.
         unsafe { props.write_unaligned(known) };
         Ok(())
     })
 }
 
-/// Nothing lies in the memory of a GPU that could be given back.
+/// Has no effect: nexar keeps no device memory that it could release.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommSuspend(comm: ncclComm_t, flags: c_int) -> ncclResult_t {
     const SUSPEND_MEM: c_int = 1;
-    border("ncclCommSuspend", || {
+    boundary("ncclCommSuspend", || {
         check(comm)?;
         match flags {
             SUSPEND_MEM => Ok(()),
@@ -343,10 +345,10 @@ pub extern "C" fn ncclCommSuspend(comm: ncclComm_t, flags: c_int) -> ncclResult_
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommResume(comm: ncclComm_t) -> ncclResult_t {
-    border("ncclCommResume", || check(comm))
+    boundary("ncclCommResume", || check(comm))
 }
 
-/// Memory of the GPU: none.
+/// Writes 0: nexar keeps no device memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommMemStats(
     comm: ncclComm_t,
@@ -354,12 +356,12 @@ pub unsafe extern "C" fn ncclCommMemStats(
     value: *mut u64,
 ) -> ncclResult_t {
     const LAST_STAT: c_uint = 3;
-    border("ncclCommMemStats", || {
+    boundary("ncclCommMemStats", || {
         check(comm)?;
         if stat > LAST_STAT {
             return Err(wrong_argument(format!("stat {stat} is not a ncclCommMemStat_t")));
         }
-        // SAFETY: the caller passes NULL or a place for a number.
+        // SAFETY: the caller passes NULL or a pointer to a number.
         unsafe { set("value", value, 0) }
     })
 }

@@ -1,8 +1,8 @@
 //! ncclConfig_t and ncclCollConfig_t, in every version since 2.14.
 //!
-//! Both grow at their ends. Invariant: a field counts only if the version in the structure has it;
-//! its size does not tell, because the last field of one version may lie in the padding of another.
-//! Where a field does not count it is undefined, as if the program had not set it.
+//! New versions add fields at the end. Invariant: a field is read only if the version in the
+//! structure has it; else it counts as not set. The size of the structure does not suffice, because
+//! the last field of one version may be in the padding of an older one.
 
 use std::ffi::{c_char, c_int};
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use std::ptr::null;
 
 use nexar::capi::types::{NEXAR_API_MAGIC, nexarConfig_t};
 
-use crate::border::{Answer, Failure, wrong_argument, wrong_usage};
+use crate::boundary::{Answer, Failure, wrong_argument, wrong_usage};
 use crate::types::{Head, MAGIC, ncclCollConfig_t, ncclConfig_t};
 
 const UNDEF_INT: c_int = c_int::MIN;
@@ -20,11 +20,11 @@ const NOT_NEGATIVE: RangeInclusive<c_int> = 0..=c_int::MAX;
 const POSITIVE: RangeInclusive<c_int> = 1..=c_int::MAX;
 const ANY: RangeInclusive<c_int> = c_int::MIN..=c_int::MAX;
 
-/// An int of a structure.
+/// A field of type int.
 struct Field {
     name: &'static str,
     offset: usize,
-    /// The first version that has it.
+    /// The first version that has the field.
     since: u32,
     allowed: RangeInclusive<c_int>,
 }
@@ -43,8 +43,8 @@ const MIN_CTAS: Field = field("minCTAs", 24, 21700, POSITIVE);
 const MAX_CTAS: Field = field("maxCTAs", 28, 21700, POSITIVE);
 const SPLIT_SHARE: Field = field("splitShare", 40, 21800, FLAG);
 
-/// The ints of ncclConfig_t that mean something to a GPU alone: checked as NCCL checks them, as far
-/// as it is known to, and no more.
+/// The fields of ncclConfig_t that only matter to a GPU. They are checked as NCCL is known to check
+/// them, and not used.
 const CHECKED: [Field; 17] = [
     field("cgaClusterSize", 20, 21700, NOT_NEGATIVE),
     field("trafficClass", 44, 22500, ANY),
@@ -65,16 +65,16 @@ const CHECKED: [Field; 17] = [
     field("nvlsHostMode", 112, 23200, NOT_NEGATIVE),
 ];
 
-/// The only other field that is used; netName, the other string, names a plugin of NCCL's.
+/// commName, the only string that is used; netName, the other string, names a plugin of NCCL.
 const COMM_NAME_AT: usize = 48;
 const COMM_NAME_SINCE: u32 = 22700;
 
-/// As long as the longest version that we know.
+/// The sizes of the newest versions known here.
 const CONFIG_BYTES: usize = 120;
 const COLL_CONFIG_BYTES: usize = 72;
 
-/// A structure, as far as we know it. What is beyond its own size is 0 and must not be looked at,
-/// which is what the versions of fields are for.
+/// A copy of the known part of a structure. Bytes beyond the structure's own size are 0; `has`
+/// keeps them from being read.
 struct Given<const BYTES: usize> {
     bytes: [u8; BYTES],
     head: Head,
@@ -108,7 +108,9 @@ impl<const BYTES: usize> Given<BYTES> {
         int.copy_from_slice(&self.bytes[field.offset..field.offset + 4]);
         let value = c_int::from_ne_bytes(int);
         if value != UNDEF_INT && !field.allowed.contains(&value) {
-            return Err(wrong_argument(format!("config.{} is {value}", field.name)));
+            let (least, most) = (field.allowed.start(), field.allowed.end());
+            let what = format!("config.{} is {value}, not from {least} to {most}", field.name);
+            return Err(wrong_argument(what));
         }
         Ok(value)
     }
@@ -132,7 +134,7 @@ impl<const BYTES: usize> Given<BYTES> {
     }
 }
 
-/// A config of nexar's in which nothing is set.
+/// A config of nexar without a set field.
 pub(crate) const UNSET: nexarConfig_t = nexarConfig_t {
     size: size_of::<nexarConfig_t>(),
     magic: NEXAR_API_MAGIC,
@@ -145,7 +147,7 @@ pub(crate) const UNSET: nexarConfig_t = nexarConfig_t {
     name: null(),
 };
 
-/// nexar's config for one of NCCL's; `None` for NULL, which both understand.
+/// Translates a config of NCCL into one of nexar. `None` for NULL, which both accept.
 ///
 /// # Safety
 /// `config` is NULL or points to a ncclConfig_t as long as its size says.
@@ -167,7 +169,7 @@ pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Result<Option<nexarCo
     }))
 }
 
-/// An option of a vendor's, for one call.
+/// An option of a vendor for one call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Extension {
@@ -177,11 +179,11 @@ struct Extension {
     value: usize,
 }
 
-const MOST_EXTENSIONS: usize = 1024;
+const MAX_EXTENSIONS: usize = 1024;
 const VENDORS: RangeInclusive<c_int> = 0..=(1 << 24) - 1;
 
-/// The config of one call: checked, and no more. It tunes GPU kernels, and nexar defines no option
-/// of its own, so that those of all vendors are passed over.
+/// Checks the config of one call. It is not used: it tunes GPU kernels, and nexar has no options of
+/// its own, so that those of all vendors are ignored.
 ///
 /// # Safety
 /// `config` is NULL or points to a ncclCollConfig_t as long as its size says.
@@ -202,15 +204,15 @@ pub(crate) unsafe fn check_call(config: *const ncclCollConfig_t) -> Answer {
         &field("maxCTAs", 28, since, POSITIVE),
     )?;
     if given.pointer(64, 23200) != 0 {
-        let what = "config.launchCompletionEvent is a CUDA event, and no kernel is launched here";
+        let what = "config.launchCompletionEvent must be NULL: nexar launches no kernel";
         return Err(wrong_usage(what));
     }
     let mut extension = given.pointer(16, since) as *const Extension;
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         if extension.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller's list has options up to NULL.
+        // SAFETY: the caller's list of options ends with NULL.
         let option = unsafe { extension.read_unaligned() };
         if !VENDORS.contains(&option.vendor) {
             return Err(wrong_argument(format!("config.ext has vendor {}", option.vendor)));

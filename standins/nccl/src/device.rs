@@ -1,15 +1,15 @@
-//! What kernels on a GPU would use: each says that there is none.
+//! Functions for kernels on a GPU. Each is refused, because nexar runs no kernels.
 //!
-//! Only results are declared where NCCL's functions have parameters: a C caller puts its arguments
-//! where nobody looks.
+//! Their parameters are not declared, because they are not read; the C calling convention allows
+//! it.
 
 use std::ffi::c_int;
 
-use crate::border::{border, wrong_usage};
+use crate::boundary::{boundary, wrong_usage};
 use crate::types::{ncclResult_t, ncclTeam_t};
 
 fn refuse(function: &'static str) -> ncclResult_t {
-    border(function, || Err(wrong_usage("this is for kernels on a GPU, and nexar runs none")))
+    boundary(function, || Err(wrong_usage("this is for kernels on a GPU, and nexar runs none")))
 }
 
 #[unsafe(no_mangle)]

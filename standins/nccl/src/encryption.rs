@@ -1,19 +1,19 @@
-//! A key of the program's own for what is encrypted anyway.
+//! An additional key for the traffic, which is always encrypted.
 
 use std::ffi::{CStr, c_int};
 
-use crate::border::{border, wrong_argument};
+use crate::boundary::{boundary, wrong_argument};
 use crate::types::{Head, MAGIC, ncclEncryptionConfig_t, ncclResult_t};
 
-/// All traffic is encrypted with keys that come with the unique id, whatever is asked for here. A
-/// key of the program's own is needed besides them, as NEXAR_COMM_SECRET is, in ids and
-/// communicators made from now on.
+/// All traffic is encrypted with keys derived from the unique id, whatever the mode. With a
+/// pre-shared key, ids and communicators created from now on need that key too, as they need
+/// NEXAR_COMM_SECRET.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclSetEncryption(config: *const ncclEncryptionConfig_t) -> ncclResult_t {
     const NONE: c_int = 0;
     const PSK: c_int = 1;
     const SHORTEST: usize = 32;
-    border("ncclSetEncryption", || {
+    boundary("ncclSetEncryption", || {
         if config.is_null() {
             return Ok(());
         }
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn ncclSetEncryption(config: *const ncclEncryptionConfig_t
             let what = "config was not initialised with NCCL_ENCRYPTION_CONFIG_INITIALIZER";
             return Err(wrong_argument(what));
         }
-        // SAFETY: the structure is at least as long as the one that is known here.
+        // SAFETY: the structure is at least as long as the version known here.
         let given = unsafe { config.read_unaligned() };
         let key = match given.mode {
             NONE => None,

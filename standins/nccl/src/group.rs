@@ -6,24 +6,24 @@ use nexar::capi::group::{nexarGroupEnd, nexarGroupStart, simulate_end};
 use nexar::capi::message::{nexarRecv, nexarSend};
 use nexar::error::Error;
 
-use crate::border::{answer, border, operation, stream_of};
+use crate::boundary::{answer, boundary, operation, stream_of};
 use crate::collective::check_type;
 use crate::types::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclResult_t, ncclSimInfo_t};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupStart() -> ncclResult_t {
-    border("ncclGroupStart", || answer(nexarGroupStart()))
+    boundary("ncclGroupStart", || answer(nexarGroupStart()))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGroupEnd() -> ncclResult_t {
-    border("ncclGroupEnd", || answer(nexarGroupEnd()))
+    boundary("ncclGroupEnd", || answer(nexarGroupEnd()))
 }
 
 const SIM_INFO_MAGIC: u32 = 0x7468_5283;
 
-/// Ends the group and does nothing of it. How long it would have taken is not known: the estimate
-/// stays what it was, NCCL_UNDEF_FLOAT if initialised.
+/// Ends the group without executing it. nexar has no estimate of its duration: the field is not
+/// changed and stays NCCL_UNDEF_FLOAT if initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGroupSimulateEnd(simInfo: *mut ncclSimInfo_t) -> ncclResult_t {
     let check = || {
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn ncclGroupSimulateEnd(simInfo: *mut ncclSimInfo_t) -> nc
         let what = "simInfo was not initialised with NCCL_SIM_INFO_INITIALIZER";
         Err(Error::Argument(what.to_owned()))
     };
-    border("ncclGroupSimulateEnd", || answer(simulate_end("nexarGroupSimulateEnd", check)))
+    boundary("ncclGroupSimulateEnd", || answer(simulate_end("nexarGroupSimulateEnd", check)))
 }
 
 #[unsafe(no_mangle)]

@@ -1,7 +1,7 @@
-//! Memory for buffers, registration of it, and windows, which are registrations under another name.
+//! Allocation of buffers, their registration, and windows, which are registrations too.
 //!
-//! As in NCCL, memory is that of the current device. Without a CUDA device in use it is host
-//! memory.
+//! As in NCCL, memory is allocated on the current device; without a current CUDA device, on the
+//! host.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -13,12 +13,12 @@ use nexar::capi::memory::{
 };
 use nexar::device::Device;
 
-use crate::border::{answer, border, set, wrong_argument};
+use crate::boundary::{answer, boundary, set, wrong_argument};
 use crate::comm::check;
 use crate::types::{ncclComm_t, ncclResult_t, ncclWindow_t};
 
-/// Device memory that ncclMemAlloc has given out, by address. The primary context of its device is
-/// retained as long.
+/// Device memory that ncclMemAlloc has allocated, by address. The entry retains the primary context
+/// of its device.
 static ON_DEVICE: Mutex<BTreeMap<usize, Device>> = Mutex::new(BTreeMap::new());
 
 fn on_device() -> MutexGuard<'static, BTreeMap<usize, Device>> {
@@ -27,12 +27,12 @@ fn on_device() -> MutexGuard<'static, BTreeMap<usize, Device>> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclMemAlloc(ptr: *mut *mut c_void, size: usize) -> ncclResult_t {
-    border("ncclMemAlloc", || {
+    boundary("ncclMemAlloc", || {
         let Some(device) = Device::current()? else {
-            // SAFETY: the caller passes NULL or a place for a pointer.
+            // SAFETY: the caller passes NULL or a pointer to a pointer.
             return answer(unsafe { nexarMemAlloc(ptr, size) });
         };
-        // SAFETY: the caller passes NULL or a place for a pointer.
+        // SAFETY: the caller passes NULL or a pointer to a pointer.
         unsafe { set("ptr", ptr, null_mut()) }?;
         if size == 0 {
             return Ok(());
@@ -46,11 +46,11 @@ pub unsafe extern "C" fn ncclMemAlloc(ptr: *mut *mut c_void, size: usize) -> ncc
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclMemFree(ptr: *mut c_void) -> ncclResult_t {
-    border("ncclMemFree", || {
+    boundary("ncclMemFree", || {
         let address = ptr.addr();
-        // Not while the table is locked: the driver may wait for the work of the device.
+        // Freed without the lock of the table, because the driver may wait for work of the device.
         let Some(device) = on_device().remove(&address) else {
-            // SAFETY: the caller passes what ncclMemAlloc gave and nobody uses any more.
+            // SAFETY: the caller passes an address of ncclMemAlloc that is no longer used.
             return answer(unsafe { nexarMemFree(ptr) });
         };
         device.free_memory(address as u64).map_err(|error| {
@@ -67,13 +67,13 @@ pub unsafe extern "C" fn ncclCommRegister(
     size: usize,
     handle: *mut *mut c_void,
 ) -> ncclResult_t {
-    // SAFETY: the caller passes NULL or a place for a handle.
-    border("ncclCommRegister", || answer(unsafe { nexarCommRegister(comm, buff, size, handle) }))
+    // SAFETY: the caller passes NULL or a pointer to a handle.
+    boundary("ncclCommRegister", || answer(unsafe { nexarCommRegister(comm, buff, size, handle) }))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDeregister(comm: ncclComm_t, handle: *mut c_void) -> ncclResult_t {
-    border("ncclCommDeregister", || answer(nexarCommDeregister(comm, handle)))
+    boundary("ncclCommDeregister", || answer(nexarCommDeregister(comm, handle)))
 }
 
 #[unsafe(no_mangle)]
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn ncclCommWindowRegister(
     winFlags: c_int,
 ) -> ncclResult_t {
     const FLAGS: c_int = 0xf;
-    border("ncclCommWindowRegister", || {
+    boundary("ncclCommWindowRegister", || {
         check(comm)?;
         if winFlags & !FLAGS != 0 {
             return Err(wrong_argument(format!("winFlags {winFlags:#x} has unknown flags")));
@@ -93,14 +93,14 @@ pub unsafe extern "C" fn ncclCommWindowRegister(
         if win.is_null() {
             return Err(wrong_argument("win is NULL"));
         }
-        // SAFETY: the caller passes a place for a window.
+        // SAFETY: the caller passes a pointer to a window.
         answer(unsafe { nexarCommRegister(comm, buff, size, win) })
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommWindowDeregister(comm: ncclComm_t, win: ncclWindow_t) -> ncclResult_t {
-    border("ncclCommWindowDeregister", || {
+    boundary("ncclCommWindowDeregister", || {
         check(comm)?;
         if win.is_null() {
             return Ok(());
@@ -115,10 +115,10 @@ pub unsafe extern "C" fn ncclWinGetUserPtr(
     win: ncclWindow_t,
     outUserPtr: *mut *mut c_void,
 ) -> ncclResult_t {
-    border("ncclWinGetUserPtr", || {
+    boundary("ncclWinGetUserPtr", || {
         check(comm)?;
         let memory = registered(comm, win)?;
-        // SAFETY: the caller passes NULL or a place for a pointer.
+        // SAFETY: the caller passes NULL or a pointer to a pointer.
         unsafe { set("outUserPtr", outUserPtr, memory) }
     })
 }

@@ -1,11 +1,12 @@
-//! NCCL's parameters by name: nexar has settings of its own, which are not asked for this way.
+//! NCCL's parameters. All functions are refused: nexar does not have them, and its own settings are
+//! environment variables.
 
-use crate::border::{border, wrong_usage};
+use crate::boundary::{boundary, wrong_usage};
 use crate::types::ncclResult_t;
 
 fn refuse(function: &'static str) -> ncclResult_t {
-    border(function, || {
-        Err(wrong_usage("nexar has no parameters of NCCL; its settings are NEXAR_*"))
+    boundary(function, || {
+        Err(wrong_usage("nexar has no parameters of NCCL; set variables NEXAR_* instead"))
     })
 }
 

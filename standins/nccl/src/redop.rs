@@ -1,10 +1,10 @@
-//! Operators that programs create.
+//! Operators: create, destroy.
 
 use std::ffi::c_void;
 
 use nexar::capi::redop::{nexarRedOpCreatePreMulSum, nexarRedOpDestroy};
 
-use crate::border::{answer, border};
+use crate::boundary::{answer, boundary};
 use crate::collective::check_type;
 use crate::types::{ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclScalarResidence_t};
 
@@ -16,7 +16,7 @@ pub unsafe extern "C" fn ncclRedOpCreatePreMulSum(
     residence: ncclScalarResidence_t,
     comm: ncclComm_t,
 ) -> ncclResult_t {
-    border("ncclRedOpCreatePreMulSum", || {
+    boundary("ncclRedOpCreatePreMulSum", || {
         check_type(datatype)?;
         // SAFETY: the caller keeps to the contract of NCCL, which is that of nexar.
         answer(unsafe { nexarRedOpCreatePreMulSum(op, scalar, datatype, residence, comm) })
@@ -25,5 +25,5 @@ pub unsafe extern "C" fn ncclRedOpCreatePreMulSum(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclRedOpDestroy(op: ncclRedOp_t, comm: ncclComm_t) -> ncclResult_t {
-    border("ncclRedOpDestroy", || answer(nexarRedOpDestroy(op, comm)))
+    boundary("ncclRedOpDestroy", || answer(nexarRedOpDestroy(op, comm)))
 }

@@ -13,10 +13,10 @@ pub use nexar::error::Code as ncclResult_t;
 pub type cudaStream_t = *mut c_void;
 pub type ncclWindow_t = *mut c_void;
 
-/// Second field of most structures of nccl.h.
+/// The value of `magic` in most structures of nccl.h.
 pub const MAGIC: c_uint = 0xcafe_beef;
 
-/// What every structure that grows with NCCL's versions begins with.
+/// The first fields of every structure to which versions of NCCL add fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Head {
@@ -51,7 +51,7 @@ pub struct ncclEncryptionConfig_t {
     pub psk: *const std::ffi::c_char,
 }
 
-/// Ranks of the device API, which nothing here belongs to.
+/// A team of ranks of the device API. The stand-in only returns empty ones.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct ncclTeam_t {

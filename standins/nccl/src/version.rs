@@ -2,19 +2,20 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::border::{border, last_error, set};
+use crate::boundary::{boundary, last_error, set};
 use crate::types::{ncclComm_t, ncclResult_t};
 
-/// The version whose behaviour is matched: programs ask for it before they use what is newer.
+/// The version of NCCL whose behaviour the stand-in matches. Programs query it before they use
+/// newer functions.
 const VERSION: c_int = 23007;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> ncclResult_t {
-    // SAFETY: the caller passes NULL or a place for an int.
-    border("ncclGetVersion", || unsafe { set("version", version, VERSION) })
+    // SAFETY: the caller passes NULL or a pointer to an int.
+    boundary("ncclGetVersion", || unsafe { set("version", version, VERSION) })
 }
 
-/// The words of NCCL, which programs compare and search.
+/// Returns NCCL's texts, which programs compare and search.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     let text = match result {
@@ -32,14 +33,13 @@ pub extern "C" fn ncclGetErrorString(result: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// One text for the whole process, as in NCCL: which communicator is asked about makes no
-/// difference.
+/// Returns the one text of the process, as in NCCL. The communicator is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(_comm: ncclComm_t) -> *const c_char {
     last_error()
 }
 
-/// Logging is set up once per process; there is nothing to read again.
+/// Has no effect: the log is configured once per process.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclResetDebugInit() {}
 
