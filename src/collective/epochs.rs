@@ -2,8 +2,8 @@
 //!
 //! In the flat algorithm each rank publishes its part of a call once, and views the parts of the
 //! others: one epoch for each part that fits a slot. A collective says what it publishes and what
-//! it does with what it views (`Flat`). Leaves a call of one epoch that waits for nobody to
-//! `fast_path`.
+//! it does with what it views (`Flat`). Leaves to `fast_path` a call of one epoch that need not
+//! wait. Invariant: no view is held while this rank waits for another.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ pub trait Flat<'a> {
     /// How many bytes a rank that publishes does publish in a part.
     fn bytes(&self, rank: Rank, part: usize) -> usize;
 
-    /// What this rank publishes, all parts one behind the other, if it need not be changed for
-    /// that: then others may read it in the program's buffer.
+    /// The bytes that this rank publishes, all parts one behind the other, if they need no
+    /// preparation: then others may view them in the program's buffer.
     fn in_place(&self) -> Option<&'a [u8]> {
         None
     }
@@ -36,7 +36,7 @@ pub trait Flat<'a> {
     /// Writes what this rank publishes in a part.
     fn fill(&self, part: usize, slot: &mut [u8], stores: Stores);
 
-    /// Writes what the output takes from this rank's own input, after `fill`.
+    /// Copies this rank's own data to its output, after `fill`, where the collective needs that.
     fn keep_own(&mut self, _part: usize) {}
 
     /// The ranks whose bytes this rank views, by index. `None`: there are no more.
@@ -50,8 +50,8 @@ pub trait FlatCopy<'a>: Flat<'a> {
 
 /// A collective that reduces what it views, of all sources together.
 pub trait FlatReduction<'a>: Flat<'a> {
-    /// `shares`: those of the sources, in their order. `own`: what this rank has published in the
-    /// part, if that is at hand.
+    /// `shares`: those of the sources, in their order. `own`: what this rank has published in this
+    /// part, if the caller has a view of it.
     fn reduce(&mut self, part: usize, shares: &[&[u8]], own: Option<&[u8]>);
 }
 
@@ -127,7 +127,7 @@ pub fn sources<'a>(flat: &impl Flat<'a>) -> impl Iterator<Item = Rank> + Clone {
     (0..).map_while(|index| flat.source(index))
 }
 
-/// How many parts a rank publishes ahead of the one that it views: none, if it does not do both.
+/// How many parts a rank publishes ahead of the one that it views: 0 if it does not do both.
 fn lead<'a>(flat: &impl Flat<'a>, me: RankOf) -> usize {
     let does_both = flat.publishes(me.rank) && flat.source(0).is_some();
     if does_both { ahead(me.size) } else { 0 }
@@ -139,18 +139,18 @@ pub fn ahead(ranks: usize) -> usize {
     slots(ranks) / 2
 }
 
-/// A result of this size and more does not fit a cache, from which it would evict what is read
-/// next.
+/// A result of this size and more is streamed: in the cache it would evict what is read next.
 const STREAMED: usize = 8 << 20;
 
-/// What a rank does next.
+/// One step of a rank's schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochStep {
     Publish(usize),
     View(usize),
 }
 
-/// Each part, and `ahead` more if there are, is published before it is viewed.
+/// The schedule of a call of `count` parts: before a part is viewed, it and up to `ahead` more are
+/// published.
 pub fn schedule(count: usize, ahead: usize) -> impl Iterator<Item = EpochStep> {
     let (mut published, mut viewed) = (0, 0);
     std::iter::from_fn(move || {
@@ -168,18 +168,18 @@ pub fn count(bytes: usize, width: usize) -> usize {
     bytes.div_ceil(width)
 }
 
-/// A part of a range. Parts behind its end are empty.
+/// Part `number` of a range. Parts behind its end are empty.
 pub fn part(of: &Range<usize>, width: usize, number: usize) -> Range<usize> {
     let start = of.end.min(of.start + number * width);
     start..of.end.min(start + width)
 }
 
-/// How a result of this many bytes is written.
+/// How to store a result of this many bytes.
 pub fn stores(bytes: usize) -> Stores {
     if bytes < STREAMED { Stores::Cached } else { Stores::Streamed }
 }
 
-/// What several ranks have published. Most calls keep these lists on the stack.
+/// Views of what several ranks have published. Most calls keep these lists on the stack.
 pub type Views<'a> = SmallVec<[View<'a>; 4]>;
 pub type Shares<'a> = SmallVec<[&'a [u8]; 4]>;
 
@@ -190,8 +190,9 @@ pub fn with_own<'a>(shares: &[&'a [u8]], index: usize, own: &'a [u8]) -> Shares<
     all
 }
 
-/// What each of these ranks has published in an epoch: (rank, bytes). While one of them has not
-/// published, no view is held: a publisher could not take back what it has published in place.
+/// Views what each of these ranks has published in an epoch: (rank, bytes). While one of them has
+/// not published, no view is held: it would keep a publisher from withdrawing what it has published
+/// in place.
 pub async fn view_each<'a>(
     epochs: &'a Epochs<'_>,
     index: usize,
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_is_published_before_it_is_viewed_and_none_is_left_out() {
+    fn every_part_is_published_before_it_is_viewed_and_none_is_omitted() {
         for (count, ahead) in (0..10)
             .flat_map(|count| [0, 1, ahead(3) / 2, ahead(3), ahead(2)].map(|ahead| (count, ahead)))
         {

@@ -1,7 +1,8 @@
 //! The verbs of the algorithms: one call's messages over a mesh.
 //!
-//! Adds to each message the header that every rank must agree on. Invariant: at most one send to
-//! and one receive from a peer is under way at a time, so the lane keeps them in order.
+//! Adds to each message, and to what is published, the header that every rank must agree on. Leaves
+//! to the mesh which link carries it. Invariant: at most one send to and one receive from a peer is
+//! under way at a time, so the lane keeps them in order.
 
 use std::cell::Cell;
 
@@ -21,7 +22,7 @@ use crate::transport::{
 /// One call under way on this rank.
 pub struct Exchange<'a> {
     mesh: &'a Mesh,
-    /// The ranks that take part, if not all do: what follows counts ranks among them.
+    /// The ranks that take part, if not all do. `me` and the ranks of messages are indices of it.
     ranks: Option<&'a [Rank]>,
     me: RankOf,
     lane: Lane,
@@ -33,7 +34,7 @@ pub struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// Call number `seq`, with those before it.
+    /// Call number `seq`, with the history of the calls before it.
     pub fn new(mesh: &'a Mesh, lane: Lane, seq: u64, call: Call, history: CallHistory) -> Self {
         Self { mesh, ranks: None, me: mesh.me, lane, seq, call, history, started: None }
     }
@@ -47,7 +48,7 @@ impl<'a> Exchange<'a> {
         self.me
     }
 
-    /// The part of the call that some ranks, this one among them, do among themselves.
+    /// The part of the call that some ranks, this one among them, execute among themselves.
     pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b> {
         let me = ranks.iter().position(|rank| *rank == self.mesh.me.rank);
         let me = RankOf::new(Rank(me.expect("this rank is one of them")), ranks.len());
@@ -55,7 +56,7 @@ impl<'a> Exchange<'a> {
         Exchange { mesh, ranks: Some(ranks), me, lane, seq, call, history, started }
     }
 
-    /// The part that the ranks of this host do, unless this one is alone there.
+    /// The part of the call that the ranks of this host execute. `None` if this rank is alone.
     pub fn inside(&self) -> Option<Exchange<'_>> {
         let mine = self.mesh.hosts().mine();
         (mine.len() > 1).then(|| self.among(mine))
@@ -66,7 +67,7 @@ impl<'a> Exchange<'a> {
         self.mesh.hosts()
     }
 
-    /// A rank as the mesh knows it.
+    /// The rank in the mesh of a rank that takes part.
     fn in_mesh(&self, rank: Rank) -> Rank {
         self.ranks.map_or(rank, |ranks| ranks[rank.0])
     }
@@ -96,7 +97,8 @@ impl<'a> Exchange<'a> {
         self.mesh.lanes.recv(self.lane, self.in_mesh(from), &header, into, land).await
     }
 
-    /// Receives and folds what arrives into `into`, part by part. `side` says which operand it is.
+    /// Receives a message and folds it into `into`, part by part as it arrives. `side`: which
+    /// operand the message is.
     pub async fn recv_fold(
         &self,
         from: Rank,
@@ -109,8 +111,8 @@ impl<'a> Exchange<'a> {
         self.recv_with(from, step, into, &mut land).await
     }
 
-    /// Receives a message from every other rank and folds them all, with this rank's own, in the
-    /// order of ranks.
+    /// Receives a message from every other rank and folds all of them, with this rank's own data,
+    /// in rank order.
     pub async fn recv_fold_all(
         &self,
         reducer: &Reducer,
@@ -132,7 +134,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Fails if what was viewed in the memory of others may have changed since.
+    /// Fails if bytes that were viewed in the memory of other ranks may have changed meanwhile.
     pub async fn confirm(&self) -> Result<()> {
         let Some(host) = self.mesh.memory.host.as_deref() else { return Ok(()) };
         match host.confirm(self.lane) {
@@ -154,10 +156,10 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Fewer bytes are read faster from another processor's cache than from memory.
+/// Fewer bytes than this are read faster from another processor's cache than from memory.
 const STREAMED: usize = 8 << 10;
 
-/// How bytes are written for these readers.
+/// How to store bytes for these readers.
 fn stores_for(readers: Readers, bytes: usize) -> Stores {
     match readers {
         Readers::Far if bytes >= STREAMED => Stores::Streamed,
@@ -165,7 +167,7 @@ fn stores_for(readers: Readers, bytes: usize) -> Stores {
     }
 }
 
-/// Epochs of one step, in which the ranks of this host view what the others publish.
+/// The epochs of one step, in which the ranks of this host view what the others publish.
 pub struct Epochs<'a> {
     exchange: &'a Exchange<'a>,
     step: usize,
@@ -174,7 +176,7 @@ pub struct Epochs<'a> {
     encoded: Cell<Option<EncodedHeader>>,
     /// The last epoch in which bytes were published in place.
     last_in_place: Option<u64>,
-    /// Keeps these bytes unchanged, for as many epochs as others may still view.
+    /// Keeps the bytes of the latest epochs unchanged, which others may still view.
     in_place: SmallVec<[Published<'a>; EPOCHS]>,
 }
 
@@ -209,8 +211,8 @@ impl<'a> Epochs<'a> {
         }
     }
 
-    /// As `publish`, with bytes that may stay where they are. They are not written while `Epochs`
-    /// exists.
+    /// As `publish`, without a copy where possible. The borrow keeps the bytes unchanged while
+    /// `Epochs` exists.
     pub async fn publish_in_place(&mut self, index: usize, bytes: &'a [u8]) -> Result<()> {
         let Exchange { mesh, lane, started, .. } = self.exchange;
         if started.is_some_and(|started| started.published) {
@@ -225,7 +227,7 @@ impl<'a> Epochs<'a> {
         };
         if let Some(in_place) = in_place {
             if self.in_place.len() == EPOCHS {
-                // All ranks have released its epoch, or this one could not have been used yet.
+                // All ranks have released its epoch, or this one would have no free slot.
                 self.in_place.remove(0);
             }
             self.in_place.push(in_place);
@@ -252,8 +254,8 @@ impl<'a> Epochs<'a> {
         Ok(can_be_read)
     }
 
-    /// Copies, from `offset` on, the bytes whose address a rank has published. `bytes`: all of
-    /// them.
+    /// Copies from the bytes whose address a rank has published, beginning at `offset` of them.
+    /// `bytes`: the length that the rank has published.
     pub async fn read_remote(
         &self,
         index: usize,
@@ -283,7 +285,7 @@ impl<'a> Epochs<'a> {
         }
     }
 
-    /// What a rank, maybe this one, has published.
+    /// Views what a rank, maybe this one, has published.
     pub async fn view(&self, index: usize, at: Rank, bytes: usize) -> Result<View<'_>> {
         loop {
             match self.try_view(index, at, bytes)? {
@@ -299,7 +301,8 @@ impl<'a> Epochs<'a> {
         mesh.host().view(*lane, self.first + index as u64, at, &self.encoded(bytes))
     }
 
-    /// The header for this many bytes. Most parts are as long as the one before.
+    /// The header for this many bytes. It is cached, because most parts are as long as the one
+    /// before.
     fn encoded(&self, bytes: usize) -> EncodedHeader {
         match self.encoded.get() {
             Some(encoded) if encoded.bytes() == bytes => encoded,
@@ -339,7 +342,7 @@ mod tests {
             Exchange::new(&meshes[rank], Lane(0), 0, Call::barrier(), CallHistory::default())
         };
         let (publisher, viewer) = (exchange(0), exchange(1));
-        let sees =
+        let is_viewed =
             |epochs: &Epochs<'_>, part: usize| polled(epochs.view(part, Rank(0), SLOT)).is_ready();
         let epochs = viewer.epochs(0, 3);
         let mut call = Box::pin(async {
@@ -350,8 +353,8 @@ mod tests {
             epochs.wait_released().await
         });
         assert!(polled(call.as_mut()).is_pending());
-        assert!((0..3).all(|part| sees(&epochs, part)));
+        assert!((0..3).all(|part| is_viewed(&epochs, part)));
         drop(call);
-        assert!(!(0..3).any(|part| sees(&epochs, part)));
+        assert!(!(0..3).any(|part| is_viewed(&epochs, part)));
     }
 }

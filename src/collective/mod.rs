@@ -1,6 +1,6 @@
 //! Which bytes go to which rank at which step, and where to reduce.
 //!
-//! Knows no sockets, no CUDA and no clock; the mesh waits and fails. The folder of each collective
+//! Knows no sockets, no CUDA and no clock: the mesh waits and fails. The folder of each collective
 //! has its algorithms, the table by which one is chosen, and `perform`. Invariant: for a given
 //! call, number of ranks and algorithm the operands are grouped the same way in every run and on
 //! every rank, so the result has the same bits everywhere.

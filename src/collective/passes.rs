@@ -1,5 +1,5 @@
 //! Passes over a whole buffer, in slices. Between two slices the task yields to the network and to
-//! the deadline, however large the buffer is.
+//! the deadline, however large the buffer is. Leaves to `reduce` what is done to a slice.
 
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ pub async fn fold(reducer: &Reducer, into: &mut [u8], from: &[u8], side: Side) {
     }
 }
 
-/// Memory of our own, zeroed.
+/// Allocates zeroed memory.
 pub async fn zeroed(bytes: usize) -> Result<Vec<u8>> {
     let mut memory = reserved(bytes)?;
     while memory.len() < bytes {
@@ -60,7 +60,7 @@ pub async fn zeroed(bytes: usize) -> Result<Vec<u8>> {
     Ok(memory)
 }
 
-/// A copy of our own.
+/// Allocates a copy.
 pub async fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut memory = reserved(bytes.len())?;
     for slice in bytes.chunks(SLICE) {
@@ -70,7 +70,7 @@ pub async fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(memory)
 }
 
-/// For a call whose buffers are equally long: its data in the output, in place or copied.
+/// The output of a call whose buffers are equally long, with the input in it: copied, or in place.
 pub async fn into_output(buffers: Buffers<'_>) -> &mut [u8] {
     match buffers {
         Buffers::Apart { input, output } => {
@@ -81,7 +81,8 @@ pub async fn into_output(buffers: Buffers<'_>) -> &mut [u8] {
     }
 }
 
-/// Runs an algorithm on this rank's share in the output: prepared before, finished after it.
+/// Runs an algorithm on this rank's share in the output, which is prepared before and finished
+/// after it.
 pub async fn in_output(
     reducer: &Reducer,
     buffers: Buffers<'_>,
@@ -95,7 +96,7 @@ pub async fn in_output(
     Ok(())
 }
 
-/// The output of a call that collects blocks, with this rank's own block in its place.
+/// The output of a call that gathers blocks, with this rank's own block in it.
 pub async fn with_own_block(buffers: Buffers<'_>, own: Range<usize>) -> &mut [u8] {
     match buffers {
         Buffers::Apart { input, output } => {
@@ -135,7 +136,7 @@ mod tests {
     use crate::parker::block_on;
 
     #[test]
-    fn a_pass_gives_way_and_ends_at_the_deadline() {
+    fn a_pass_yields_and_ends_at_the_deadline() {
         let bytes = 64 * SLICE;
         let whole = block_on(zeroed(bytes), Instant::now() + Duration::from_secs(30));
         assert!(whole.expect("half a minute is enough").unwrap().iter().all(|byte| *byte == 0));
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_in_slices_is_whole() {
+    fn a_copy_in_slices_is_complete() {
         for bytes in [0, 1, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE + 5] {
             let from: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
             let copying = async {

@@ -1,8 +1,8 @@
-//! Memory in segments that pass from hand to hand: one future receives into a segment while
-//! another sends the one before it, so that no step waits for a whole message.
+//! Pipelining over segments of a buffer: one future receives into a segment while another sends the
+//! one before it, so that no step waits for a whole message.
 //!
-//! A segment is held by one at a time, and the holds of one segment have numbers: whoever asks for
-//! turn `t` gets it when turn `t - 1` has ended.
+//! One future at a time holds a segment. The holds of one segment are numbered *turns*: turn `t`
+//! begins when turn `t - 1` has ended. Leaves the order of turns to the algorithms.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -11,8 +11,8 @@ use std::task::{Poll, Waker};
 
 use crate::blocks;
 
-/// Long enough that a header costs nothing, short enough to stay in a cache. Every element's size
-/// divides it.
+/// Bytes of a segment: enough that a header costs nothing, few enough to stay in a cache. Every
+/// element's size divides it.
 pub const SEGMENT: usize = 256 << 10;
 
 /// The segments of a part of a buffer. A part without bytes has none.
@@ -31,7 +31,7 @@ struct SegmentSlot<'a> {
     /// `None` while it is held.
     memory: Option<&'a mut [u8]>,
     turn: usize,
-    /// All who hold segments are polled by one task.
+    /// One suffices: all futures that hold segments belong to one task.
     waiting: Option<Waker>,
 }
 
@@ -56,12 +56,12 @@ impl<'a> Segments<'a> {
         Self::new(buffer, std::iter::once(all))
     }
 
-    /// The numbers of the segments of a part, which counts round the ring.
+    /// The indices of the segments of a part. Parts count modulo their number.
     pub fn of(&self, part: usize) -> Range<usize> {
         self.parts[part % self.parts.len()].clone()
     }
 
-    /// Waits until turn `turn` of a segment has come, and holds it.
+    /// Waits for turn `turn` of a segment, and holds the segment.
     pub async fn hold(&self, segment: usize, turn: usize) -> Held<'_, 'a> {
         let memory = poll_fn(|context| {
             let slot = &mut self.slots.borrow_mut()[segment];
@@ -69,7 +69,7 @@ impl<'a> Segments<'a> {
             match slot.memory.take_if(|_| slot.turn == turn) {
                 Some(memory) => Poll::Ready(memory),
                 None => {
-                    // The latest: a task may be polled by one thread and then by another.
+                    // The latest waker: a task may be polled by one thread and then by another.
                     slot.waiting = Some(context.waker().clone());
                     Poll::Pending
                 }
@@ -80,7 +80,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// How many segments a rank keeps that only passes data on.
+/// How many segments a rank keeps that only forwards data.
 pub const SLOTS: usize = 4;
 
 /// A few segments that one future fills and another empties, over and over.
@@ -92,12 +92,12 @@ impl<'a> Slots<'a> {
         Self(Segments::whole(scratch))
     }
 
-    /// The slot for segment `number` of the data, when the one before in it has been emptied.
+    /// The slot for segment `number` of the data, once its previous segment has been emptied.
     pub async fn fill(&self, number: usize) -> Held<'_, 'a> {
         self.0.hold(number % SLOTS, 2 * (number / SLOTS)).await
     }
 
-    /// The slot with segment `number` of the data, when it has been filled.
+    /// The slot with segment `number` of the data, once it has been filled.
     pub async fn empty(&self, number: usize) -> Held<'_, 'a> {
         self.0.hold(number % SLOTS, 2 * (number / SLOTS) + 1).await
     }
@@ -151,21 +151,21 @@ mod tests {
         assert_eq!(segments.of(0), 0..3);
         let mut context = Context::from_waker(Waker::noop());
         let mut second = pin!(segments.hold(2, 1));
-        assert!(second.as_mut().poll(&mut context).is_pending(), "nobody had turn 0");
+        assert!(second.as_mut().poll(&mut context).is_pending(), "turn 0 has not begun");
         let Poll::Ready(mut first) = pin!(segments.hold(2, 0)).poll(&mut context) else {
-            panic!("turn 0 comes at once")
+            panic!("turn 0 begins at once")
         };
         first.copy_from_slice(&[7]);
         assert!(second.as_mut().poll(&mut context).is_pending(), "turn 0 has not ended");
         drop(first);
         let Poll::Ready(second) = second.as_mut().poll(&mut context) else {
-            panic!("turn 1 has come")
+            panic!("turn 1 has begun")
         };
         assert_eq!(*second, [7]);
     }
 
     #[test]
-    fn a_task_that_moves_to_another_waker_is_woken_there() {
+    fn a_task_that_moves_to_another_waker_is_woken_by_that() {
         struct Flag(AtomicBool);
         impl Wake for Flag {
             fn wake(self: Arc<Self>) {
@@ -182,7 +182,7 @@ mod tests {
         }
         let first = pin!(segments.hold(0, 0)).poll(&mut Context::from_waker(Waker::noop()));
         drop(first);
-        assert!(flags[1].0.load(Ordering::Relaxed), "nobody woke the latest");
+        assert!(flags[1].0.load(Ordering::Relaxed), "the latest waker was not woken");
     }
 
     #[test]

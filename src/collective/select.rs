@@ -1,14 +1,14 @@
 //! How an algorithm is chosen: the first row of a collective's table that fits a call.
 //!
-//! The rows stand in the folder of each collective; `table` lists them all. Only values that every
-//! rank knows alike are looked at, so all ranks choose the same without a message. `NEXAR_ALGO`
-//! overrides the tables by the names in them.
+//! The rows are in the folder of each collective; `table` lists all of them. `NEXAR_ALGO` overrides
+//! the tables by the names in them. Invariant: a choice depends only on values that all ranks know
+//! alike, so all ranks choose the same algorithm without a message.
 
 use crate::op::{Call, Collective, Counts};
 use crate::transport::Hosts;
 
-/// An algorithm, and the calls that it is chosen for. In the table of a collective the last row has
-/// no limit and can do everything.
+/// An algorithm, and the calls that it is chosen for. The last row of a collective's table fits
+/// every call.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<A = ()> {
     /// The folder of the collective, which is also its name in `NEXAR_ALGO`.
@@ -20,9 +20,9 @@ pub struct Row<A = ()> {
     up_to: usize,
     /// Chosen for at most this many ranks.
     most_ranks: usize,
-    /// What the algorithm can do.
+    /// The calls that the algorithm can execute.
     able: Able,
-    /// Where it can be used.
+    /// The topology that it requires.
     topology: Topology,
 }
 
@@ -31,7 +31,7 @@ pub struct Row<A = ()> {
 pub enum Topology {
     /// Anywhere.
     Links,
-    /// All on one host, where they can read what others publish in shared memory.
+    /// All on one host, where they can view what others publish in shared memory.
     OneHost,
     /// The same, and each can read all memory of the others.
     OpenHost,
@@ -50,10 +50,10 @@ impl Topology {
     }
 }
 
-/// What an algorithm can do. None is chosen for what it cannot do, not even by name.
+/// The calls that an algorithm can execute. It is chosen for no other call, not even by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Able {
-    /// Everything.
+    /// Every call.
     All,
     /// Operators that commute.
     Commuting,
@@ -110,7 +110,7 @@ impl<A: Copy> Row<A> {
 }
 
 impl<A> Row<A> {
-    /// Whether the algorithm can be used where the ranks are.
+    /// Whether the algorithm can be used on this topology.
     pub fn fits(&self, topology: Topology) -> bool {
         let is_wider = (self.topology, topology) == (Topology::OneHost, Topology::OpenHost);
         self.topology == Topology::Links || self.topology == topology || is_wider
@@ -136,7 +136,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Prefers these rows to the tables, the first before the others.
+    /// Prefers these rows to the tables, in their order.
     pub fn forcing(rows: Vec<Row>) -> Self {
         Self { forced: rows }
     }
@@ -155,7 +155,7 @@ impl Selection {
         topology: Topology,
     ) -> &'t Row<A> {
         let bytes = match (call.collective(), call.counts()) {
-            // The total of all blocks.
+            // `Call::bytes` is the total of all blocks here.
             (Collective::AllGather | Collective::ReduceScatter, Counts::Listed { .. }) => {
                 call.bytes() / ranks
             }

@@ -1,4 +1,4 @@
-//! A rank's share of a call in shared memory: how it is written, prepared and cut into columns.
+//! A rank's share of a call in shared memory: writing, preparing and cutting it into columns.
 //!
 //! Leaves to the algorithms which rank publishes what, and to `epochs` when.
 
@@ -46,8 +46,8 @@ pub fn load_twice(
     one: (&mut [u8], usize, Stores),
     other: (&mut [u8], usize, Stores),
 ) {
-    let places = one.0.chunks_mut(AGAIN).zip(other.0.chunks_mut(AGAIN));
-    for (share, (first, second)) in share.chunks(AGAIN).zip(places) {
+    let destinations = one.0.chunks_mut(AGAIN).zip(other.0.chunks_mut(AGAIN));
+    for (share, (first, second)) in share.chunks(AGAIN).zip(destinations) {
         load(reducer, share, one.1, first, one.2);
         load(reducer, share, other.1, second, other.2);
     }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn no_algorithm_is_taken_for_what_it_cannot_do_not_even_by_name() {
+    fn no_algorithm_is_chosen_for_a_call_that_it_cannot_execute_not_even_by_name() {
         let selection = parse("allreduce:ring,reduce_scatter:ring,allgather:bruck").unwrap();
         let operator = Operator::User { commutative: false };
         let reduction = Reduction { dtype: DataType::Float32, operator };
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forced_algorithm_is_taken_at_every_size_and_for_its_collective_only() {
+    fn a_forced_algorithm_is_chosen_at_every_size_and_for_its_collective_only() {
         let selection = parse(" allreduce:ring, ").unwrap();
         assert_eq!(choose(&selection, &allreduce(1), 2, Topology::Links), "ring");
         assert_eq!(choose(&selection, &Call::barrier(), 2, Topology::Links), "dissemination");

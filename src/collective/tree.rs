@@ -4,18 +4,18 @@ use crate::rank::{Rank, RankOf};
 
 #[derive(Debug)]
 pub struct Tree {
-    /// None at the root.
+    /// `None` at the root.
     pub parent: Option<Rank>,
     /// Largest subtree first.
     pub children: Vec<Rank>,
     /// This rank, counted from the root.
     pub from_root: usize,
-    /// How many ranks its subtree has, itself included. They follow it, counted from the root.
+    /// The number of ranks of its subtree, itself included. They follow it, counted from the root.
     pub span: usize,
 }
 
-/// With ranks counted from the root, a rank's parent is itself without its lowest set bit, and
-/// its children are itself with one lower bit set.
+/// The binomial tree, seen from one rank. With ranks counted from the root, the parent of a rank is
+/// the rank without its lowest set bit, and its children are the rank with one lower bit set.
 pub fn binomial(me: RankOf, root: Rank) -> Tree {
     let RankOf { rank, size } = me;
     let from_root = (rank.0 + size - root.0) % size;

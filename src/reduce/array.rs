@@ -1,10 +1,8 @@
 //! Loops over arrays, written once for all instruction sets.
 //!
-//! Leaves to `element` what is done to an element, and to `isa` for which instructions a loop is
-//! compiled. Invariant: an array may begin at any address.
-//!
-//! All is inlined, so that a loop is compiled, and vectorised, for the instructions that its caller
-//! is compiled for.
+//! Leaves to `element` what is done to an element, and to `isa` the instructions for which a loop
+//! is compiled: every function here is inlined, so the loop is vectorised for the instructions of
+//! its caller. Invariant: an array may begin at any address.
 
 use bytemuck::{Pod, bytes_of, pod_read_unaligned};
 
@@ -68,8 +66,9 @@ pub(super) fn word_each<S: Small>(data: &mut [u8], op: impl Fn(f32) -> f32 + Cop
     }
 }
 
-/// Elements are taken out of a word and put back by shifts, which is cheaper than spreading the
-/// elements of one vector over several. Written out, because no loop around a loop is vectorised.
+/// Extracts elements from a word and inserts them by shifts, which is cheaper than spreading the
+/// elements of one vector over several. Unrolled, because the compiler does not vectorise nested
+/// loops.
 #[inline(always)]
 fn word<S: Small>(a: u32, b: u32, op: impl Fn(f32, f32) -> f32 + Copy) -> u32 {
     let (low, high) = (half_word::<S>(a, b, op), half_word::<S>(a >> 16, b >> 16, op));

@@ -1,4 +1,4 @@
-//! The operations of a reduction by data type: each call is handed to the code for its elements.
+//! The operations of a reduction by data type: each call is dispatched to the code for its type.
 //!
 //! Leaves to `integers` and `floats` the operations, and to `stores` results that are written apart
 //! from both operands. Invariant: the instruction set and the type are chosen once per array.
@@ -23,11 +23,15 @@ pub fn fold(fold: Fold, into: &mut [u8], from: &[u8]) {
 #[inline]
 pub fn fold_inline(fold: Fold, into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "folded arrays are equally long");
-    elements(fold.dtype()).fold_here(Isa::Baseline, fold.redop(), Arrays::InPlace { into, from });
+    elements(fold.dtype()).fold_in_default(
+        Isa::Baseline,
+        fold.redop(),
+        Arrays::InPlace { into, from },
+    );
 }
 
-/// What this rank's own elements need before they are folded: Avg multiplies floats by 1/size,
-/// logical operators see 0 and 1 only.
+/// Prepares this rank's own elements for a fold: Avg multiplies floats by 1/size, and logical
+/// operators convert them to 0 and 1.
 pub fn prepare(fold: Fold, data: &mut [u8], size: usize) {
     elements(fold.dtype()).prepare(Isa::best(), fold.redop(), data, size);
 }
@@ -43,7 +47,7 @@ pub fn prepares(fold: Fold, size: usize) -> bool {
     elements(fold.dtype()).prepares(fold.redop(), size)
 }
 
-/// What the folded elements need at the end: Avg divides integers by size, towards zero.
+/// Finishes the folded elements: Avg divides integers by size, towards zero.
 pub fn finish(fold: Fold, data: &mut [u8], size: usize) {
     elements(fold.dtype()).finish(Isa::best(), fold.redop(), data, size);
 }
@@ -53,13 +57,13 @@ pub fn finishes(fold: Fold) -> bool {
     elements(fold.dtype()).finishes(fold.redop())
 }
 
-/// Each element times `scalar`, which is one element of the same type.
+/// Multiplies each element by `scalar`, which is one element of the same type.
 pub fn premultiply(dtype: DataType, scalar: &[u8], data: &mut [u8]) {
     assert_eq!(scalar.len(), dtype.size(), "the scalar is one element");
     elements(dtype).premultiply(Isa::best(), scalar, data);
 }
 
-/// Fills `data` with the element that changes no other by folding. Avg has none.
+/// Fills `data` with the identity of the operator. Avg has none.
 pub fn identity(fold: Fold, data: &mut [u8]) {
     elements(fold.dtype()).identity(Isa::best(), fold.redop(), data);
 }

@@ -1,13 +1,13 @@
-//! What the operators mean on one pair of elements: the definition every faster form must equal.
+//! The operators on one pair of elements: the definition that every faster form must equal.
 //!
-//! Arrays are the business of `array`. Invariants: every operator is commutative to the last bit,
-//! and nothing here branches on data, so that the compiler can do many elements at once.
+//! Leaves the loops over arrays to `array`. Invariants: every operator is commutative to the last
+//! bit, and nothing here branches on data, so that the compiler can vectorise the loops.
 
 use std::ops::{BitAnd, BitOr, BitXor};
 
 use bytemuck::Pod;
 
-/// Integers wrap.
+/// The operators on integers, which wrap.
 pub(super) trait Integer:
     Pod + Ord + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self>
 {
@@ -62,17 +62,18 @@ macro_rules! integer {
 }
 integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// Integers of up to 32 bits, divided towards zero: as floats, since CPUs divide vectors of floats
+/// Divides integers of up to 32 bits towards zero: as floats, because CPUs divide vectors of floats
 /// but not of integers. A quotient that is not whole is at least 1/divisor away from the next whole
-/// number, and rounded by far less. The result stands in the lowest bits, in two's complement.
+/// number, and rounding changes it by far less. The result is in the lowest bits, in two's
+/// complement.
 #[inline(always)]
 fn whole_quotient(dividend: f64, divisor: f64) -> u64 {
     const LAST_PLACE_IS_ONE: f64 = 1.5 * (1_u64 << 52) as f64;
     ((dividend / divisor).trunc() + LAST_PLACE_IS_ONE).to_bits()
 }
 
-/// Floats that are computed in their own precision. A NaN result is the canonical one, whatever
-/// NaN went in and whichever operand it was.
+/// The operators on floats that are computed in their own precision. A NaN result is the canonical
+/// NaN, for any NaN in either operand.
 pub(super) trait Real: Pod {
     const ZERO: Self;
     const ONE: Self;
@@ -129,7 +130,8 @@ macro_rules! real {
 }
 real!(f32, f64);
 
-/// Floats smaller than f32. Their arithmetic is done in f32; their order is that of their codes.
+/// The operators on floats smaller than f32. Their arithmetic is done in f32; their order is that
+/// of their codes.
 pub(super) trait Small {
     type Code: FloatCode;
     /// The code of infinity, or of the largest number if there is no infinity.
@@ -137,10 +139,10 @@ pub(super) trait Small {
     /// The code of the canonical NaN.
     const NAN: u32;
 
-    /// The element in the lowest bits; what stands above them is not looked at.
+    /// Converts the element in the lowest bits; the bits above it are ignored.
     fn widen(low: u32) -> f32;
     /// Rounds to nearest, ties to even. `wide` is a number or the canonical NaN, as every result of
-    /// an operator is. Nothing stands above the lowest bits.
+    /// an operator is. The bits above the result are 0.
     fn narrow(wide: f32) -> u32;
 
     #[inline(always)]
@@ -184,10 +186,10 @@ impl FloatCode for i16 {
     }
 }
 
-/// Codes below zero grow downwards. Turned around, all codes are ordered like what they mean;
-/// turned around again, they are what they were.
+/// Converts a code, whose negative values grow downwards, to an integer that is ordered like the
+/// value of the code; and converts it back.
 #[inline(always)]
 fn in_order<C: Integer>(code: C) -> C {
-    let turned = if code < C::ZERO { C::GREATEST } else { C::ZERO };
-    code ^ turned
+    let flipped = if code < C::ZERO { C::GREATEST } else { C::ZERO };
+    code ^ flipped
 }

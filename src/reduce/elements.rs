@@ -1,7 +1,7 @@
-//! What can be done to arrays of one element type, whatever the type is.
+//! The operations on arrays of one element type, for every type.
 //!
-//! Leaves to `integers` and `floats` how, and to `dispatch` which of them. Invariant: both arrays
-//! of a call hold the same number of whole elements.
+//! Leaves to `integers` and `floats` their implementation, and to `dispatch` the choice. Invariant:
+//! both arrays of a call hold the same number of whole elements.
 
 use super::isa::{Arrays, Isa};
 use crate::op::RedOp;
@@ -9,8 +9,8 @@ use crate::op::RedOp;
 /// The operations on arrays of one element type.
 pub(super) trait Elements {
     fn fold(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>);
-    /// As `fold`, for a caller that is in the default floating-point environment already.
-    fn fold_here(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
+    /// As `fold`, for a caller that is already in the default floating-point environment.
+    fn fold_in_default(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
         self.fold(isa, redop, arrays);
     }
     fn prepares(&self, redop: RedOp, size: usize) -> bool;

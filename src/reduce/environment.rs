@@ -2,10 +2,12 @@
 //!
 //! A program or a library that it loads may flush subnormal numbers (-ffast-math), choose another
 //! rounding or unmask exceptions, and a thread inherits this from its creator. Each rank folds for
-//! itself, so a rank with another environment would get other bits than its peers.
+//! itself, so a rank with another environment would get other bits than its peers. So every
+//! operation on an array of floats reads the control register, and changes it only if it is not the
+//! default.
 //!
-//! What is computed is in `floats`. Functions of the program run in the environment of their
-//! thread. Invariant: the environment of the thread is the same after a fold as before, but for
+//! Leaves the arithmetic to `floats`. Functions of the program run in the environment of their
+//! thread. Invariant: the environment of the thread is the same after a fold as before, except for
 //! exception flags (inexact and others), which a fold raises as other arithmetic does.
 #![expect(unsafe_code, reason = "the control register is read and written by instructions")]
 
@@ -24,7 +26,7 @@ type Register = u64;
 impl Control {
     /// MXCSR: to nearest even, subnormals kept, all exceptions masked.
     pub(super) const DEFAULT: Self = Self(0x1f80);
-    /// The bits of MXCSR that are no exception flags.
+    /// The bits of MXCSR that are not exception flags.
     const CONTROL: Register = 0xffc0;
 
     #[inline(always)]
@@ -77,7 +79,7 @@ pub(super) fn is_default() -> bool {
     Control::read().is_default()
 }
 
-/// Restores the environment of the caller, also when a fold panics.
+/// Restores the environment of the caller when dropped, also if a fold panics.
 struct Restore(Control);
 
 impl Drop for Restore {
@@ -129,7 +131,7 @@ pub(super) mod tests {
         Control(1 << 25), // every NaN is the default NaN
     ];
 
-    /// Executes `work` in that environment, which must be the same afterwards.
+    /// Executes `work` in that environment, and checks that `work` leaves it unchanged.
     pub(in crate::reduce) fn in_environment(control: Control, work: impl FnOnce()) {
         let mut after = control;
         in_other(Control::read(), control, || {

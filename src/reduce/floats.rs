@@ -1,5 +1,6 @@
 //! Arrays of floats.
 //!
+//! Leaves to `element` the operators, and to `environment` the floating-point environment.
 //! Invariant: a loop is chosen once per array, never per element.
 
 use std::marker::PhantomData;
@@ -21,12 +22,12 @@ impl<L: FloatFormat> Elements for Floats<L> {
         in_default(|| fold::<L>(isa, redop, arrays));
     }
 
-    fn fold_here(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
+    fn fold_in_default(&self, isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
         fold::<L>(isa, redop, arrays);
     }
 
     fn prepares(&self, redop: RedOp, size: usize) -> bool {
-        // A rank alone folds nothing, but its NaNs become canonical as they would by folding.
+        // A single rank folds nothing, but its NaNs become canonical, as by folding.
         redop == RedOp::Avg || size == 1
     }
 
@@ -51,7 +52,7 @@ impl<L: FloatFormat> Elements for Floats<L> {
     }
 }
 
-// None of the following is inlined: `in_default` says why.
+// None of the following functions is inlined: see `in_default`.
 
 #[inline(never)]
 fn fold<L: FloatFormat>(isa: Isa, redop: RedOp, arrays: Arrays<'_>) {
@@ -81,7 +82,7 @@ fn identity<L: FloatFormat>(isa: Isa, redop: RedOp, data: &mut [u8]) {
     let identity = match redop {
         RedOp::Sum => L::Wide::ZERO,
         RedOp::Prod => L::Wide::ONE,
-        // As the largest number where there is no infinity.
+        // It becomes the largest number in a type without infinity.
         RedOp::Max => L::Wide::MINUS_INFINITY,
         RedOp::Min => L::Wide::INFINITY,
         _ => unreachable!("it has none, and capi refuses it"),
@@ -89,7 +90,7 @@ fn identity<L: FloatFormat>(isa: Isa, redop: RedOp, data: &mut [u8]) {
     L::each(isa, data, |_| identity);
 }
 
-/// How floats lie in an array, and in what precision they are computed.
+/// How floats are stored in an array, and in which precision they are computed.
 pub(super) trait FloatFormat {
     type Wide: Real;
 
@@ -138,8 +139,9 @@ impl<W: Sums> FloatFormat for Own<W> {
     }
 }
 
-/// What the CPU does to small floats at once, where it can: these return how many bytes were done.
-pub(super) trait AtOnce: Small {
+/// Vectorised loops over small floats, where the CPU has instructions for them. Each returns the
+/// number of bytes that it has processed.
+pub(super) trait VectorLoops: Small {
     fn pairs(
         _isa: Isa,
         _into: &mut [u8],
@@ -156,10 +158,10 @@ pub(super) trait AtOnce: Small {
     }
 }
 
-impl AtOnce for E4m3 {}
-impl AtOnce for E5m2 {}
+impl VectorLoops for E4m3 {}
+impl VectorLoops for E5m2 {}
 
-impl AtOnce for Bf16 {
+impl VectorLoops for Bf16 {
     fn sums(isa: Isa, into: &mut [u8], from: &[u8]) -> usize {
         match isa {
             Isa::Baseline => 0,
@@ -169,7 +171,7 @@ impl AtOnce for Bf16 {
     }
 }
 
-impl AtOnce for F16 {
+impl VectorLoops for F16 {
     fn pairs(isa: Isa, into: &mut [u8], from: &[u8], op: impl Fn(f32, f32) -> f32 + Copy) -> usize {
         match isa {
             Isa::Baseline => 0,
@@ -198,7 +200,7 @@ impl AtOnce for F16 {
 /// Small floats, several to a word.
 pub(super) struct Packed<S>(PhantomData<S>);
 
-impl<S: AtOnce> FloatFormat for Packed<S> {
+impl<S: VectorLoops> FloatFormat for Packed<S> {
     type Wide = f32;
 
     fn pairs(isa: Isa, arrays: Arrays<'_>, op: impl Fn(f32, f32) -> f32 + Copy) {
@@ -250,7 +252,7 @@ fn packed_pairs<S: Small>(
     let (into, into_rest) = into.split_at_mut(into.len() / WORD * WORD);
     let (from, from_rest) = from.split_at(into.len());
     match S::Code::BITS {
-        // Too much is done to 8-bit floats for memory to matter.
+        // The arithmetic of 8-bit floats takes longer than memory does.
         8 => isa.run(|| word_pairs::<S>(into, from, op)),
         _ => isa.run_ahead(into, from, |into, from| word_pairs::<S>(into, from, op)),
     }
@@ -261,7 +263,7 @@ fn packed_pairs<S: Small>(
     }
 }
 
-/// Less than a word, as the lower part of one.
+/// Less than a word, padded with zeros to a word.
 fn padded(rest: &[u8]) -> [u8; WORD] {
     let mut word = [0; WORD];
     word[..rest.len()].copy_from_slice(rest);

@@ -1,6 +1,7 @@
 //! Arrays of integers.
 //!
-//! Invariant: a loop is chosen once per array, never per element.
+//! Leaves to `element` the operators. Invariant: a loop is chosen once per array, never per
+//! element.
 
 use std::marker::PhantomData;
 

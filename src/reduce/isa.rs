@@ -1,7 +1,7 @@
 //! The instruction set for which the loops over an array are compiled, chosen once per process.
 //!
-//! Leaves to `array` the loops, and to `x86` what AVX2 and F16C do better than the compiler.
-//! Invariant: the bits of a result do not depend on the instruction set.
+//! Leaves to `array` the loops, and to `x86` the few that are written with intrinsics. Invariant:
+//! the bits of a result do not depend on the instruction set.
 
 use bytemuck::Pod;
 
@@ -14,7 +14,7 @@ use super::x86::Avx2;
 /// elements the arithmetic dominates, so that neither gains much.
 pub(super) const APART: usize = 4;
 
-/// The instructions that a loop is compiled for.
+/// The instruction set that a loop is compiled for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Isa {
     /// What every CPU of the architecture has.
@@ -33,7 +33,7 @@ impl Isa {
         Self::Baseline
     }
 
-    /// Runs a loop that does little to an element.
+    /// Runs a loop that executes few instructions per element.
     #[inline(always)]
     pub(super) fn run(self, work: impl FnOnce()) {
         match self {
@@ -43,8 +43,8 @@ impl Isa {
         }
     }
 
-    /// Whether elements of `size` bytes are streamed to `into`: only if a cache line there holds
-    /// whole elements.
+    /// Whether elements of `size` bytes are streamed to `into`: only if its cache lines hold whole
+    /// elements.
     pub(super) fn streams(self, into: &[u8], size: usize) -> bool {
         match self {
             Self::Baseline => false,
@@ -73,7 +73,7 @@ impl Isa {
         }
     }
 
-    /// Runs a loop that does so much to an element that memory must be prefetched for it.
+    /// Runs a loop that executes many instructions per element, so that memory must be prefetched.
     #[inline(always)]
     pub(super) fn run_ahead(self, into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
         match self {
@@ -106,7 +106,7 @@ impl<'a> Arrays<'a> {
     }
 }
 
-/// `pairs` by `Real::add`, the fold that programs use most.
+/// Sums of floats, the most common fold.
 pub(super) trait Sums: Real {
     fn sums(isa: Isa, arrays: Arrays<'_>);
 }

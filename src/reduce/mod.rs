@@ -1,8 +1,8 @@
-//! Fold one array into another: right for every type and operator.
+//! Folds one array into another, for every data type and operator.
 //!
-//! Which arrays, in which order and when is the collectives' business. Invariants:
+//! Leaves to `collective` which arrays, in which order and when. Invariants:
 //! - every operator is commutative to the last bit: a NaN result is always the canonical NaN
-//!   and -0 < +0, so a result depends on the grouping of the operands alone;
+//!   and -0 < +0, so a result depends only on the grouping of the operands;
 //! - floats of 8 and 16 bits are widened to f32, folded and rounded to nearest even; integers wrap;
 //! - an array may begin at any address.
 

@@ -1,4 +1,8 @@
-//! What a rank does with its elements in a reduction: before, while and after they are folded.
+//! The operations of one rank in a reduction: on its own elements before, while and after they are
+//! folded.
+//!
+//! Leaves known operators to `dispatch`. Invariant: operands keep the order of ranks, which
+//! functions of the program may depend on.
 
 use super::dispatch::{
     finish, finishes, fold, fold_inline, identity, premultiply, prepare, prepare_inline, prepares,
@@ -7,7 +11,7 @@ use super::environment::is_default;
 use super::stores::{Stores, copy, fold_into};
 use crate::op::{Reducer, Scalar, UserFunction};
 
-/// Which operand the elements are that arrive.
+/// Which operand the arriving elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Left,
@@ -15,20 +19,20 @@ pub enum Side {
 }
 
 impl Side {
-    /// The side of `other` as `me` sees it: operands keep the order of their numbers.
+    /// The operand that rank `other` is for rank `me`: operands keep the order of ranks.
     pub fn of(other: usize, me: usize) -> Self {
         if other < me { Self::Left } else { Self::Right }
     }
 }
 
-/// Bytes folded at once where elements must be moved first. Every element's size divides it.
+/// Bytes folded at once where elements must be copied first. Every element's size divides it.
 const AT_ONCE: usize = 4096;
 
 /// The strictest alignment of an element.
 const ALIGNMENT: usize = 8;
 
 impl Reducer {
-    /// What this rank's own elements need before they are folded with those of `size` ranks.
+    /// Prepares this rank's own elements for a fold with those of `size` ranks.
     pub fn prepare(&self, data: &mut [u8], size: usize) {
         match self {
             Self::Known(fold) => prepare(*fold, data, size),
@@ -43,7 +47,7 @@ impl Reducer {
         }
     }
 
-    /// As `prepare`, for few bytes: which instructions are the best ones is not worth asking.
+    /// As `prepare`, for few bytes: detecting the instruction set would cost more than it saves.
     #[inline]
     pub fn prepare_inline(&self, data: &mut [u8], size: usize) {
         match self {
@@ -52,7 +56,7 @@ impl Reducer {
         }
     }
 
-    /// Whether `prepare` changes anything: if not, elements may stay where they are.
+    /// Whether `prepare` changes anything. If not, elements can be folded in place.
     #[inline]
     pub fn prepares(&self, size: usize) -> bool {
         match self {
@@ -62,7 +66,7 @@ impl Reducer {
         }
     }
 
-    /// How elements are folded that are prepared already and will be finished later.
+    /// The reducer for elements that are prepared already and will be finished later.
     pub fn after_prepare(&self) -> Self {
         match self {
             Self::Known(fold) => Self::Known(fold.after_prepare()),
@@ -71,7 +75,7 @@ impl Reducer {
         }
     }
 
-    /// What the folded elements need at the end.
+    /// Finishes the folded elements.
     pub fn finish(&self, data: &mut [u8], size: usize) {
         if let Self::Known(fold) = self {
             finish(*fold, data, size);
@@ -83,7 +87,8 @@ impl Reducer {
         matches!(self, Self::Known(fold) if finishes(*fold))
     }
 
-    /// What changes no operand; a function of the program has none and leaves the data alone.
+    /// Fills `data` with the identity of the operator. For a function of the program, which has
+    /// none, `data` stays unchanged.
     pub fn identity(&self, data: &mut [u8]) {
         match self {
             Self::Known(fold) => identity(*fold, data),
@@ -92,7 +97,7 @@ impl Reducer {
         }
     }
 
-    /// `into = into op from`, or `from op into` if they come from the left. Both hold the same
+    /// `into = into op from`, or `from op into` if `from` is the left operand. Both hold the same
     /// number of whole elements.
     pub fn fold(&self, into: &mut [u8], from: &[u8], side: Side) {
         match self {
@@ -109,7 +114,7 @@ impl Reducer {
         self.dtype().is_integer() || is_default()
     }
 
-    /// As `fold`, for few bytes: which instructions are the best ones is not worth asking.
+    /// As `fold`, for few bytes: detecting the instruction set would cost more than it saves.
     #[inline]
     pub fn fold_inline(&self, into: &mut [u8], from: &[u8], side: Side) {
         match self {
@@ -156,7 +161,8 @@ impl Reducer {
     }
 }
 
-/// Functions of programs write their result over the right operand and expect aligned elements.
+/// Calls a function of the program, which writes its result over the right operand and expects
+/// aligned elements.
 fn user_fold(function: &UserFunction, into: &mut [u8], from: &[u8], side: Side) {
     assert_eq!(into.len(), from.len(), "folded arrays are equally long");
     let aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
@@ -220,6 +226,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn a_result_apart_has_the_bits_of_a_copy_and_a_fold_in_place() {
         let sum = Fold::new(DataType::Uint32, RedOp::Sum).unwrap();

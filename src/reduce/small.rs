@@ -8,9 +8,9 @@
 //!   e4m3   s     eeee      mmm            7   448       none       7f            7f
 //! ```
 //!
-//! A number beyond the largest becomes infinity; in e4m3, which has none, the largest. Invariant:
-//! but for bf16, whose subnormals are those of f32, no result depends on subnormal f32, so all is
-//! right even where the host program lets the CPU flush them to zero.
+//! A number beyond the largest becomes infinity; in e4m3, which has none, the largest. Leaves to
+//! `element` the operators. Invariant: except for bf16, whose subnormals are those of f32, no
+//! result depends on subnormal f32, so a CPU that flushes them to zero changes nothing.
 
 use super::element::{FloatCode, Small};
 
@@ -33,8 +33,8 @@ impl Small for Bf16 {
     fn narrow(wide: f32) -> u32 {
         let bits = wide.to_bits();
         let odd = (bits >> 16) & 1;
-        // Carries what is more than half, or half above an odd number. Infinity and the canonical
-        // NaN, whose lower halves are 0, stay what they are.
+        // Rounds up above half, and at half if the upper half is odd. Infinity and the canonical
+        // NaN, whose lower halves are 0, stay unchanged.
         (bits + 0x7fff + odd) >> 16
     }
 }
@@ -89,7 +89,8 @@ impl<F: Format> Small for F {
     #[inline(always)]
     fn widen(low: u32) -> f32 {
         let magnitude = low & ((1 << (F::Code::BITS - 1)) - 1);
-        // A subnormal is what stands behind the 1 of the smallest normal number.
+        // The value of a subnormal: that of its mantissa behind the leading 1 of the smallest
+        // exponent, less that 1.
         let one = 1 << F::MANTISSA;
         let subnormal = normal::<F>(one + magnitude) - normal::<F>(one);
         let number = if magnitude < one { subnormal } else { normal::<F>(magnitude) };
@@ -101,25 +102,25 @@ impl<F: Format> Small for F {
 
     #[inline(always)]
     fn narrow(wide: f32) -> u32 {
-        // Where infinity is the largest, this is the power of two whose code it took.
+        // If infinity is the largest code, this is the power of two that the code would mean.
         let largest = normal::<F>(F::LARGEST);
         let size = if wide.abs() < largest { wide.abs() } else { largest };
         let smallest = normal::<F>(1 << F::MANTISSA);
         let at_least = if size > smallest { size } else { smallest };
         let exponent = at_least.to_bits() & F32_EXPONENT;
-        // The power of two in whose last place the last place of the result stands: adding it
-        // rounds, and what it grows by is the mantissa, its 1 included.
+        // The power of two whose last place is that of the result: adding it rounds, and its bits
+        // grow by the mantissa, the leading 1 included.
         let excess = F32_MANTISSA - F::MANTISSA;
         let power = exponent + (excess << F32_MANTISSA);
         let mantissa = (size + f32::from_bits(power)).to_bits() - power;
-        // That 1 counts as one step of the exponent.
+        // That leading 1 counts as one step of the exponent.
         let code = mantissa + ((exponent - smallest.to_bits()) >> excess);
         let sign = wide.to_bits() >> 31 << (F::Code::BITS - 1);
         if wide.is_nan() { F::NAN } else { code | sign }
     }
 }
 
-/// What the code of a normal number means.
+/// The value of the code of a normal number.
 #[inline(always)]
 const fn normal<F: Format>(code: u32) -> f32 {
     let rebias = (F32_BIAS - F::BIAS) << F32_MANTISSA;

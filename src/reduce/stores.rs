@@ -1,6 +1,7 @@
 //! Results that are written apart from both operands, through the cache or past it.
 //!
-//! Invariant: they have the bits of a copy of the left operand into which the right one is folded.
+//! Leaves to `isa` the instructions. Invariant: a result has the bits of a copy of the left operand
+//! into which the right one is folded.
 
 use super::dispatch::elements;
 use super::environment::in_default;
@@ -10,17 +11,17 @@ use crate::op::Fold;
 /// How results are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stores {
-    /// Through the cache, for who reads them soon.
+    /// Through the cache, for a reader that reads them soon.
     Cached,
-    /// Past the cache, where that is faster: memory that is overwritten whole is not read before.
+    /// Past the cache, where that is faster: whole lines are written without being read first.
     Streamed,
 }
 
-/// Bytes copied and then folded: so few that the first cache has them still, and enough that a call
-/// costs nothing. Every element's size divides it.
+/// Bytes copied and then folded: few enough to stay in the first-level cache, and enough to make
+/// the cost of a call negligible. Every element's size divides it.
 pub(super) const BLOCK: usize = 1024;
 
-/// Both are equally long.
+/// Copies an array of the same length.
 pub fn copy(into: &mut [u8], from: &[u8], stores: Stores) {
     assert_eq!(into.len(), from.len(), "copied arrays are equally long");
     copy_with(Isa::best(), into, from, stores);
@@ -57,11 +58,11 @@ pub(super) fn fold_into_with(
         return elements.fold(isa, redop, Arrays::Apart { into, left, right });
     }
     let operands = left.chunks(BLOCK).zip(right.chunks(BLOCK));
-    // Once for all blocks: to look at the environment takes a part of the time that a block takes.
+    // Once for all blocks: reading the environment takes a part of the time of a block.
     in_default(|| {
         for (into, (left, right)) in into.chunks_mut(BLOCK).zip(operands) {
             into.copy_from_slice(left);
-            elements.fold_here(isa, redop, Arrays::InPlace { into, from: right });
+            elements.fold_in_default(isa, redop, Arrays::InPlace { into, from: right });
         }
     });
 }

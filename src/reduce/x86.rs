@@ -1,9 +1,10 @@
-//! What AVX2 and F16C are for: the loops of `array` compiled for them, sums of floats without a
-//! look at each, stores past the cache, and f16 converted by them.
+//! AVX2 and F16C: the loops of `array` compiled for them, and intrinsics where these gain much.
 //!
-//! Invariant: their functions are reached through an `Avx2` alone, and one exists only where the
-//! CPU has both.
-#![expect(unsafe_code, reason = "a CPU that says it has AVX2 and F16C may be told to use them")]
+//! These are the conversion of f16, stores past the cache, and sums of floats of 16 bits and more,
+//! which are searched for NaN several vectors at a time: a check of each vector costs a tenth of
+//! the speed. Leaves the choice of the instruction set to `isa`. Invariant: these functions are
+//! reached only through an `Avx2`, which exists only if the CPU has both.
+#![expect(unsafe_code, reason = "functions for AVX2 and F16C may be called where the CPU has both")]
 
 use std::arch::x86_64::{
     __m128i, __m256, __m256d, __m256i, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
@@ -24,15 +25,15 @@ use super::small::{Bf16, F16};
 /// Vectors whose sums are searched for NaN together.
 const TOGETHER: usize = 8;
 
-/// Bytes of the eight f16 that are converted at once.
+/// Bytes of eight f16, which one instruction converts.
 const EIGHT_F16: usize = 16;
 
 const LINE: usize = 64;
-/// How far ahead lines are asked for: far enough to arrive in time, near enough to be still there.
-/// Those that are written take longer to come.
+/// How far ahead lines are prefetched: far enough to arrive in time, near enough not to be evicted
+/// before. Lines that are written take longer to arrive.
 const AHEAD_FROM: usize = 16 * LINE;
 const AHEAD_INTO: usize = 20 * LINE;
-/// What is worked on at once where lines are asked for ahead.
+/// Bytes that are processed between two prefetches.
 const STEP: usize = 2 * LINE;
 
 /// Proof that this CPU has AVX2 and F16C.
@@ -40,7 +41,7 @@ const STEP: usize = 2 * LINE;
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// std asks the CPU once and remembers.
+    /// std detects the features once and caches the result.
     pub(super) fn detect() -> Option<Self> {
         let both = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
         both.then_some(Self(()))
@@ -76,7 +77,8 @@ impl Avx2 {
         unsafe { f64_sums(into, from) }
     }
 
-    /// `into = left`, worked on with `right`, step by step past the cache.
+    /// Stores `left`, on which `work` has operated with `right`, to `into` past the cache, step by
+    /// step.
     pub(super) fn stream(
         self,
         into: &mut [u8],
@@ -117,7 +119,7 @@ impl Avx2 {
         whole
     }
 
-    /// As many as there are whole blocks of eight; the bytes of these.
+    /// Processes the whole blocks of eight. Returns their bytes.
     pub(super) fn f16_each(self, data: &mut [u8], op: impl Fn(f32) -> f32) -> usize {
         let whole = whole(data, EIGHT_F16);
         // SAFETY: self proves that the CPU has what `f16_each` is compiled for.
@@ -135,8 +137,8 @@ fn compiled(work: impl FnOnce()) {
     work();
 }
 
-/// Step by step, each time asking for lines to come. A CPU looks ahead over some hundred
-/// instructions; where a line takes dozens, it would wait for memory without being asked.
+/// Calls `work` step by step and prefetches later lines. A CPU looks ahead over some hundred
+/// instructions; where a line takes dozens of them, it would see the next miss too late.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn ahead(into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
@@ -152,8 +154,8 @@ fn ahead(into: &mut [u8], from: &[u8], work: impl Fn(&mut [u8], &[u8])) {
     work(into.into_remainder(), from.remainder());
 }
 
-/// A step's result is gathered where the first cache holds it. What stands before the first line of
-/// `into` and behind the last step is stored through the cache.
+/// The result of a step is collected in the first-level cache. The bytes before the first line of
+/// `into` and behind the last step are stored through the cache.
 #[target_feature(enable = "avx2,f16c")]
 fn stream(into: &mut [u8], left: &[u8], right: &[u8], work: impl Fn(&mut [u8], &[u8])) {
     const VECTORS: usize = STEP / size_of::<__m256i>();
@@ -172,17 +174,17 @@ fn stream(into: &mut [u8], left: &[u8], right: &[u8], work: impl Fn(&mut [u8], &
         work(bytes_of_mut(&mut result), right);
         for (into, vector) in into.chunks_exact_mut(size_of::<__m256i>()).zip(result) {
             let into = into.as_mut_ptr().cast();
-            // SAFETY: the memory of a vector, a multiple of its size away from a line.
+            // SAFETY: `into` is as long as a vector and aligned to one.
             unsafe { _mm256_stream_si256(into, vector) };
         }
     }
-    // Streamed stores may become visible after later ones, such as the one that tells of them.
+    // Streamed stores may become visible after later ones, such as the one that publishes them.
     _mm_sfence();
 }
 
 #[inline(always)]
 fn fetch(address: *const u8) {
-    // SAFETY: a hint, to which no address is wrong.
+    // SAFETY: a prefetch of any address is valid.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
 
@@ -212,9 +214,9 @@ fn f64_sums_apart(into: &mut [u8], left: &[u8], right: &[u8]) {
     sums_apart::<f64, _>(into, left, right, add, nan);
 }
 
-/// Vectors of sums are searched for NaN together, which is cheaper than to make the NaNs of each
-/// canonical. Where there is one, the definition is followed. `nan_of_either` has bits where an
-/// element of either operand is NaN.
+/// Sums several vectors and searches them for NaN together, which is cheaper than making the NaNs
+/// of each canonical. If there is one, `pairs` computes their sums. `nan_of_either` returns bits
+/// where an element of either operand is NaN.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn sums<W: Real, V: Pod>(
@@ -225,7 +227,7 @@ fn sums<W: Real, V: Pod>(
 ) where
     [V; TOGETHER]: Pod,
 {
-    // One length, which the compiler sees, so that it is compared once.
+    // Makes the lengths equal for the compiler, so that they are compared once.
     let from = &from[..into.len()];
     let mut into = into.chunks_exact_mut(size_of::<[V; TOGETHER]>());
     let mut from = from.chunks_exact(size_of::<[V; TOGETHER]>());
@@ -263,7 +265,7 @@ fn sums_apart<W: Real, V: Pod>(
     pairs_apart(into.into_remainder(), left.remainder(), right.remainder(), W::add);
 }
 
-/// The sums of some vectors, unless one of them is NaN.
+/// The sums of some vectors. `None` if an element of them is NaN.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn numbers<V: Pod>(
@@ -284,8 +286,8 @@ where
     (_mm256_movemask_epi8(nan) == 0).then_some(sums)
 }
 
-/// Whole steps, each searched for NaN as in `sums`. A vector of bf16 is two of f32: the elements at
-/// even indices and those at odd ones.
+/// Sums whole steps, each searched for NaN as in `sums`. A vector of bf16 becomes two of f32: the
+/// elements at even indices and those at odd ones.
 #[target_feature(enable = "avx2,f16c")]
 fn bf16_sums(into: &mut [u8], from: &[u8]) {
     const VECTORS: usize = STEP / size_of::<__m256i>();
@@ -311,7 +313,7 @@ fn bf16_sums(into: &mut [u8], from: &[u8]) {
     });
 }
 
-/// `Bf16::narrow`, but for the shift: the upper halves are the result.
+/// `Bf16::narrow` without its shift: the upper halves are the result.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn rounded(wide: __m256i) -> __m256i {
@@ -319,7 +321,7 @@ fn rounded(wide: __m256i) -> __m256i {
     _mm256_add_epi32(_mm256_add_epi32(wide, _mm256_set1_epi32(0x7fff)), odd)
 }
 
-/// Whole steps, each searched for NaN as in `sums`.
+/// Sums whole steps, each searched for NaN as in `sums`.
 #[target_feature(enable = "avx2,f16c")]
 fn f16_sums(into: &mut [u8], from: &[u8]) {
     const BLOCKS: usize = STEP / EIGHT_F16;

@@ -1,8 +1,8 @@
 //! The mismatch detector: a table of the latest calls by number, in which the ranks' calls are
 //! compared.
 //!
-//! Leaves to its owner how calls of other ranks are learnt, and what follows from a mismatch.
-//! Invariant: a call is compared with the first one that was entered under its number.
+//! Leaves to its owner how the calls of other ranks arrive, and what follows from a mismatch.
+//! Invariant: a call is compared with the first one that was entered under its sequence number.
 
 use crate::error::Error;
 use crate::op::Call;
@@ -14,9 +14,9 @@ use super::Absent;
 pub const REMEMBERED: usize = 64;
 
 pub struct CallTable {
-    /// Call number `seq` is in slot `seq % REMEMBERED`, with the first rank that made it.
+    /// Call number `seq` is in slot `seq % REMEMBERED`, with the first rank that entered it.
     calls: [Option<(u64, Rank, Call)>; REMEMBERED],
-    /// The next number each rank will use.
+    /// The next sequence number of each rank.
     next: Vec<u64>,
 }
 
@@ -25,18 +25,19 @@ impl CallTable {
         Self { calls: [None; REMEMBERED], next: vec![0; size] }
     }
 
-    /// A rank has entered a call. `Err` if another rank made another call under this number.
+    /// Records that a rank has entered a call. `Err` if another rank has entered another call under
+    /// this sequence number.
     pub fn enter(&mut self, rank: Rank, seq: u64, call: Call) -> Result<(), Error> {
         self.next[rank.0] = self.next[rank.0].max(seq.saturating_add(1));
         let slot = &mut self.calls[seq as usize % REMEMBERED];
         match *slot {
-            Some((noted, first, other)) if noted == seq && other != call => {
+            Some((entered, first, other)) if entered == seq && other != call => {
                 let mut sides = [(first, other), (rank, call)];
                 sides.sort_by_key(|(rank, _)| *rank);
                 Err(Error::Mismatch { seq, one: sides[0], other: sides[1] })
             }
-            // A rank more than REMEMBERED calls behind finds nothing to compare with.
-            Some((noted, ..)) if noted >= seq => Ok(()),
+            // For a rank more than REMEMBERED calls behind, the slot holds a later call.
+            Some((entered, ..)) if entered >= seq => Ok(()),
             _ => {
                 *slot = Some((seq, rank, call));
                 Ok(())
@@ -44,7 +45,7 @@ impl CallTable {
         }
     }
 
-    /// Ranks that have not made call number `seq`.
+    /// Ranks that have not entered call number `seq`.
     pub fn missing(&self, seq: u64) -> Vec<Absent> {
         let ranks = self.next.iter().enumerate().filter(|(_, next)| **next <= seq);
         let absent =
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_agree_may_come_in_any_order() {
+    fn ranks_that_agree_may_enter_in_any_order() {
         let mut call_table = CallTable::new(3);
         for rank in [2, 0, 1] {
             for seq in 0..200 {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_different_call_is_found_by_whoever_comes_second() {
+    fn a_different_call_is_found_when_the_second_rank_enters() {
         let mut call_table = CallTable::new(2);
         call_table.enter(Rank(1), 5, gather(0)).unwrap();
         let error = call_table.enter(Rank(0), 5, gather(8)).unwrap_err();
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_names_the_ranks_that_have_not_come() {
+    fn missing_names_the_ranks_that_have_not_entered() {
         let mut call_table = CallTable::new(3);
         call_table.enter(Rank(1), 0, gather(1)).unwrap();
         let absent = |rank, last| Absent { rank: Rank(rank), last };

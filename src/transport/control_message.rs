@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The payload of an eager message follows its head. Fields that a control message lacks are zero.
-//! The count of a credit is in bytes. Leaves to `message_queues` what follows from one. Invariant:
-//! one control message has one encoding, and a decoder returns `None` for anything else.
+//! The count of a credit is in bytes. Leaves to `message_queues` what follows from a message.
+//! Invariant: one control message has one encoding, and a decoder returns `None` for anything else.
 
 use crate::dtype::DataType;
 use crate::message::{Envelope, Tag};
@@ -21,9 +21,9 @@ pub const EAGER: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlMessage {
-    /// A message, eager or as RTS. Ids count up from 0 in each direction between two ranks.
+    /// A message, eager or as RTS. Ids count from 0 in each direction between two ranks.
     Message { id: u64, envelope: Envelope, protocol: Protocol },
-    /// CTS: message `id`, which the receiver of this has sent, was matched.
+    /// CTS: message `id`, which the destination of this CTS has sent, has matched a receive.
     ClearToSend { id: u64 },
     /// Returns credit: memory for this many bytes of messages is free again.
     Credit { bytes: usize },
@@ -31,9 +31,9 @@ pub enum ControlMessage {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// With its payload. `wants_cts`: its sender waits for the CTS.
+    /// The payload is sent with the envelope. `wants_cts`: the sender waits for the CTS.
     Eager { payload: Vec<u8>, wants_cts: bool },
-    /// RTS: the payload follows after the CTS, on its own (rendezvous).
+    /// RTS: the payload follows on its own, after the CTS.
     Rendezvous,
 }
 
@@ -65,7 +65,7 @@ impl ControlMessage {
         out
     }
 
-    /// Decodes a head. The payload has its full length and is still to be filled in.
+    /// Decodes a head. The payload has its full length; the caller reads it into `payload`.
     pub fn decode(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<Self> {
         let mut reader = Reader(head);
         let (kind, dtype, tagged) = (reader.u8()?, reader.u8()?, reader.u8()?);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_come_back_as_they_went() {
+    fn control_messages_decode_to_themselves() {
         for message in messages() {
             let bytes = message.encode();
             let (head, payload) = bytes.split_first_chunk().unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_encoder_writes_is_nothing() {
+    fn the_decoder_refuses_what_no_encoder_writes() {
         for message in messages() {
             let bytes = message.encode();
             let head: [u8; CONTROL_HEAD_BYTES] = *bytes.first_chunk().unwrap();

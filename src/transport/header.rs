@@ -1,4 +1,5 @@
-//! What precedes every message: enough to know that it is the one the receiver waits for.
+//! The header that precedes every message of a collective: the receiver compares it with the one
+//! that it expects.
 //!
 //! ```text
 //! header, 56 bytes   0        8          16        20              24    40
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! Leaves to `wire` how a call is encoded. Invariant: two headers are equal exactly if their words
-//! are, so that a receiver may compare them without decoding.
+//! are equal, so a receiver may compare them without decoding.
 
 use crate::error::{Error, Result};
 use crate::op::{Call, Counts};
@@ -16,11 +17,11 @@ use super::wire::{CallWords, NO_CALL, Reader, bytes_of_words, call_of_words, cal
 
 pub const HEADER_BYTES: usize = 56;
 
-/// A header as words. Their bytes, little endian, are what is sent.
+/// A header as words, which are sent in little-endian order.
 pub type HeaderWords = [u64; HEADER_BYTES / 8];
 
-/// Each message carries the whole call, not a hash of it. Equality is exact but for lists of
-/// counts, and the receiver of a wrong call can at once name both calls.
+/// Each message carries the whole call, not a hash of it. So a mismatch is exact, except in lists
+/// of counts, and the receiver of a wrong call can name both calls at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub seq: u64,
@@ -31,13 +32,13 @@ pub struct Header {
     pub bytes: usize,
 }
 
-/// The calls before one. A difference that no message has shown, because no rank received one,
-/// shows in the next message. The last call before is sent whole, so that an error can name it.
+/// The calls before one. A mismatch in a call in which no rank received a message shows in the next
+/// message. The previous call is sent whole, so that an error can name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallHistory {
     /// Call number `seq - 1`, or `NO_CALL`.
     pub previous: CallWords,
-    /// Digest of all calls before.
+    /// Digest of all earlier calls.
     pub digest: u32,
 }
 
@@ -46,7 +47,8 @@ impl CallHistory {
         self.then_words(call_words(call))
     }
 
-    /// A difference in the digest never vanishes: each step is one to one in what was before.
+    /// The history after a call. A difference in the digest never vanishes, because each step is
+    /// one-to-one in the digest before it.
     #[inline]
     pub fn then_words(self, call: CallWords) -> Self {
         let words = u128::from(call[0]) | u128::from(call[1]) << 64;
@@ -63,7 +65,7 @@ impl CallHistory {
     }
 }
 
-/// An encoded header, with a check number that distinguishes it from others without decoding.
+/// An encoded header with its 64-bit check, by which a reader compares it with others.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodedHeader {
     pub words: HeaderWords,
@@ -96,7 +98,7 @@ impl EncodedHeader {
     }
 }
 
-/// A number that two different headers share with a chance of one in 2^64: the words of each pair
+/// A digest that two different headers share with a probability of 2^-64: the words of each pair
 /// are multiplied, and the products summed.
 #[inline(always)]
 fn check(words: &HeaderWords) -> u64 {
@@ -175,7 +177,7 @@ impl Header {
             if self.call != arrived.call {
                 return mismatch(self.seq, self.call, arrived.call);
             }
-            // Only the two of them know how much one sends the other.
+            // Only these two ranks know how much one sends to the other.
             if self.step == arrived.step && self.call.counts() == Counts::Pairwise {
                 let (sent, expected) = (arrived.bytes, self.bytes);
                 let (seq, call) = (self.seq, self.call);
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_calls_and_their_order_apart() {
+    fn the_digest_distinguishes_calls_and_their_order() {
         let dtype = DataType::Int8;
         let gather = |count| Call::all_gather(Counts::Each(count), dtype);
         let calls = (0..1000).map(gather).chain([Call::barrier(), Call::split()]);
@@ -337,7 +339,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_comes_back_as_it_went(
+        fn a_header_decodes_to_itself(
             call in calls(),
             previous in prop::option::of(calls()),
             seq: u64,

@@ -2,8 +2,8 @@
 //!
 //! The ranks of a host count *epochs* in each lane, all alike. In an epoch a rank may publish
 //! bytes, view what the others have published, and then release the epoch. Implemented for threads
-//! by `mem` and for processes by `process`. No operation waits by itself: one that cannot be done
-//! yet returns what to wait for. Invariants:
+//! by `mem` and for processes by `process`. No operation waits by itself: if it cannot be done yet,
+//! it returns a future to wait for. Invariants:
 //! - what was published stays until every rank of the host has released its epoch: that is the
 //!   back-pressure;
 //! - lengths are those that the viewing rank expects, never the publisher's.
@@ -16,15 +16,15 @@ use crate::rank::Rank;
 use super::slot::{InPlace, Locked};
 use super::{EncodedHeader, Io, Lane};
 
-/// Epochs by which a rank may be ahead of the slowest of its host, if what it publishes needs a
-/// slot: at most.
+/// The most epochs by which a rank may be ahead of the slowest rank of its host, if what it
+/// publishes needs a slot.
 pub const EPOCHS: usize = 12;
-/// The same in shared memory, of more than two ranks.
+/// The same in shared memory between more than two ranks.
 const EPOCHS_OF_MANY: usize = 8;
 
-/// Slots that a lane has in shared memory. What one of two ranks publishes has left its own cache
-/// by the time the other views it, from which it would be read more slowly; the slots of more ranks
-/// must all fit the cache that they share.
+/// Slots of a lane in shared memory. Half as many parts are published ahead. Between two ranks, a
+/// part has then left its writer's own cache for the shared one by the time it is viewed; a read
+/// from there is three times as fast. The slots of more ranks must all fit the shared cache.
 pub fn slots(ranks: usize) -> usize {
     if ranks <= 2 { EPOCHS } else { EPOCHS_OF_MANY }
 }
@@ -36,21 +36,21 @@ pub const SLOT: usize = 64 << 10;
 /// Where the processors are that read what this rank writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// They share a cache with this one's.
+    /// They share a cache with this rank's processor.
     Near,
-    /// What they read comes from memory.
+    /// They share none, so they read from memory.
     Far,
 }
 
-/// What came of an operation on the memory of a host.
+/// The outcome of an operation on the memory of a host. The common case allocates nothing.
 pub enum Attempt<'a, T> {
     Done(T),
-    /// It cannot be done yet. Once this has completed the operation is tried again.
+    /// The operation cannot be done yet. The caller repeats it once this has completed.
     Wait(Io<'a, Result<()>>),
 }
 
-/// Bytes that a rank of this host has published. Not to be held while something is awaited: a rank
-/// of the same thread may have to wait for its end.
+/// Bytes that a rank of this host has published. Must not be held across an `await`: the publisher
+/// may be polled on the same thread and wait until the view is dropped.
 pub enum View<'a> {
     Shared(&'a [u8]),
     Locked(Locked<'a>),
@@ -67,19 +67,20 @@ impl Deref for View<'_> {
     }
 }
 
-/// Bytes that others view where they are, until this is dropped: which waits, for a moment, for the
-/// ranks that view them. It must not be leaked.
+/// Guards bytes that others view in place. Dropping it waits, for a moment, for the ranks that view
+/// them. It must not be leaked.
 pub enum Published<'a> {
-    /// Nothing is taken back: readers have mapped the memory themselves.
+    /// Nothing to withdraw: readers have mapped the memory themselves.
     Shared,
     Locked(#[allow(dead_code, reason = "it is held for its drop")] InPlace<'a>),
 }
 
 pub trait HostMemory: Send + Sync {
-    /// The first of `count` epochs of a lane, which all ranks of this host begin.
+    /// Begins `count` epochs of a lane, as all ranks of this host do, and returns the first.
     fn begin_epochs(&self, lane: Lane, count: u64) -> u64;
 
-    /// Publishes as many bytes as the label says: `fill` writes them, for such readers.
+    /// Publishes as many bytes as the header says. `fill` writes them, in the way that suits the
+    /// readers.
     fn publish(
         &self,
         lane: Lane,
@@ -88,9 +89,9 @@ pub trait HostMemory: Send + Sync {
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>>;
 
-    /// As `publish`, with bytes that stay where they are. The guard is to be dropped when the epoch
-    /// is `released`, or when the call has failed. `None`, and nothing is done, if others cannot
-    /// view the bytes there.
+    /// As `publish`, without a copy. The caller drops the guard when the epoch is `released` or the
+    /// call has failed. `None`, and nothing is published, if others cannot view these bytes in
+    /// place.
     fn publish_in_place<'a>(
         &'a self,
         lane: Lane,
@@ -99,9 +100,10 @@ pub trait HostMemory: Send + Sync {
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>>;
 
-    /// Publishes where bytes of this rank lie: others `read_remote` what they want of them, and
-    /// this rank does not write them until the epoch is `released`. False, and nothing is done, if
-    /// the system reads such memory for nobody. Only where `Hosts::are_open`.
+    /// Publishes the address of bytes of this rank. Others `read_remote` what they need of them,
+    /// and this rank does not write them until the epoch is `released`. False, and nothing is
+    /// published, if the system cannot read such memory for other processes. Only where
+    /// `Hosts::are_open`.
     fn publish_address(
         &self,
         lane: Lane,
@@ -110,8 +112,8 @@ pub trait HostMemory: Send + Sync {
         bytes: &[u8],
     ) -> Result<Attempt<'_, bool>>;
 
-    /// What a rank of this host, maybe this one, has published in an epoch; not to be viewed once
-    /// the epoch is released.
+    /// The bytes that a rank of this host, maybe this one, has published in an epoch. They must not
+    /// be viewed once this rank has released the epoch.
     fn view(
         &self,
         lane: Lane,
@@ -120,7 +122,7 @@ pub trait HostMemory: Send + Sync {
         encoded: &EncodedHeader,
     ) -> Result<Attempt<'_, View<'_>>>;
 
-    /// Copies the bytes from `offset` on that a rank has published by their address.
+    /// Copies bytes whose address a rank has published, beginning at `offset` of them.
     fn read_remote(
         &self,
         lane: Lane,
@@ -134,11 +136,11 @@ pub trait HostMemory: Send + Sync {
     /// This rank views nothing more of this epoch and those before it.
     fn release(&self, lane: Lane, epoch: u64);
 
-    /// Done when all other ranks of this host have released an epoch.
+    /// Completes when all other ranks of this host have released an epoch.
     fn released(&self, lane: Lane, epoch: u64) -> Result<Attempt<'_, ()>>;
 
-    /// Fails if a rank has given up a call while the one in this lane viewed its memory: then what
-    /// was viewed is not sure to be what was published. Asked before anything that follows from it
-    /// leaves this rank.
+    /// Fails if a rank has given up a call while the call in this lane viewed its memory: the
+    /// viewed bytes may then differ from the published ones. Must be called before any result of
+    /// the view leaves this rank.
     fn confirm(&self, lane: Lane) -> Attempt<'_, ()>;
 }

@@ -1,9 +1,9 @@
-//! Which ranks share memory, as all ranks of a communicator know it.
+//! Which ranks of a communicator share memory. All ranks know the same.
 
 use crate::rank::Rank;
 
-/// Invariant: every rank is in one group; groups come in the order of their first ranks, ranks in
-/// order.
+/// The ranks of each host. Invariant: every rank is in one group; groups are in the order of their
+/// first ranks, and the ranks of a group in rank order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
     groups: Vec<Vec<Rank>>,
@@ -13,7 +13,8 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Ranks with the same name, in the order of ranks, share memory; those without one do not.
+    /// `names`: of the host of each rank. Ranks with the same name share memory; ranks without one
+    /// share none.
     pub fn new<T: PartialEq>(names: &[Option<T>], me: Rank) -> Self {
         let mut groups: Vec<Vec<Rank>> = Vec::new();
         for (rank, name) in names.iter().enumerate() {
@@ -27,7 +28,8 @@ impl Hosts {
         Self { groups, mine: mine.expect("this rank is one of them"), is_open: false }
     }
 
-    /// All ranks know whether those of each host can read all of each other's memory.
+    /// With the fact, known to all ranks, whether the ranks of each host can read all of each
+    /// other's memory.
     pub fn opened(self, is_open: bool) -> Self {
         Self { is_open, ..self }
     }
@@ -41,7 +43,7 @@ impl Hosts {
         Self::new(&vec![None::<()>; size], me)
     }
 
-    /// The ranks that share memory with this one, itself among them, in order.
+    /// The ranks that share memory with this one, and this one, in rank order.
     pub fn mine(&self) -> &[Rank] {
         &self.groups[self.mine]
     }

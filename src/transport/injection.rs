@@ -1,6 +1,7 @@
-//! Fault injection for tests: delays, a kill at a chosen moment, a cut link, and counted traffic,
-//! the same in every run. Wraps the ends of a world of threads; the world itself knows nothing of
-//! it.
+//! Fault injection for tests: delays, a kill at a chosen operation, a cut link and counted traffic.
+//!
+//! Wraps the contracts of a world of threads (`mem`), which knows nothing of it. Invariant: the
+//! same faults occur in every run, because no clock is read.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,12 +21,12 @@ use super::mesh::{Forming, Membership, Mesh};
 use super::messages::Messages;
 use super::{ControlMessage, EncodedHeader, Header, Io, Lane, MessageQueues};
 
-/// What is to go wrong.
+/// The faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Operations are held back for a varying number of polls, drawn from this seed.
+    /// Operations are delayed by a varying number of polls, drawn from this seed.
     pub delay_seed: Option<u64>,
-    /// This rank dies when it begins its operation of this number, 0-based.
+    /// This rank dies when it begins its operation with this index.
     pub kill: Option<(Rank, u64)>,
 }
 
@@ -39,7 +40,7 @@ impl Faults {
     }
 }
 
-/// A world of threads to which faults happen.
+/// A world of threads into which faults are injected.
 pub struct FaultyWorld {
     world: Arc<MemWorld>,
     faults: Faults,
@@ -52,9 +53,9 @@ pub struct FaultyWorld {
 struct RankState {
     messages: AtomicU64,
     bytes: AtomicU64,
-    /// Killed: it tells nobody anything any more.
+    /// The rank was killed: it sends nothing any more.
     dead: AtomicBool,
-    /// Operations on the memory of its host that were tried before: trying again begins nothing.
+    /// Operations on the memory of its host that were tried before: a retry is not counted.
     tried: Mutex<HashSet<Tried>>,
 }
 
@@ -103,14 +104,14 @@ impl FaultyWorld {
         self.world.close(b, a, how);
     }
 
-    /// Ends a rank without a word, as SIGKILL does.
+    /// Ends a rank without notice, as SIGKILL does.
     pub fn kill(&self, rank: Rank) {
         self.ranks[rank.0].dead.store(true, Ordering::Relaxed);
         self.world.rank_gone(rank, "was killed");
         self.world.message_queues(rank).fail(killed(rank));
     }
 
-    /// How many polls to hold back the next operation.
+    /// The number of polls by which to delay the next operation.
     fn next_delay(&self) -> u32 {
         let Some(seed) = self.faults.delay_seed else { return 0 };
         let n = self.drawn.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +152,7 @@ impl FaultyEnd {
         self.world.ranks[self.rank().0].dead.load(Ordering::Relaxed)
     }
 
-    /// This rank begins an operation, and dies if that was wanted.
+    /// Begins an operation, and kills this rank if that is the fault to inject.
     fn begin(&self) -> Result<()> {
         let rank = self.rank();
         match self.world.faults.kill {
@@ -165,9 +166,9 @@ impl FaultyEnd {
         }
     }
 
-    /// Begins an operation on the memory of the host, the first time it is tried. What to wait for
-    /// then, if it is held back.
-    fn hold_back(&self, lane: Lane, epoch: u64, at: Rank) -> Result<Option<Io<'_, Result<()>>>> {
+    /// Begins an operation on the memory of the host, the first time it is tried. Returns the delay
+    /// to wait for then.
+    fn first_delay(&self, lane: Lane, epoch: u64, at: Rank) -> Result<Option<Io<'_, Result<()>>>> {
         let tried = &self.world.ranks[self.rank().0].tried;
         let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
         if !tried.insert((lane.0, epoch, at)) {
@@ -234,7 +235,7 @@ impl HostMemory for FaultyEnd {
         encoded: &EncodedHeader,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>> {
-        if let Some(wait) = self.hold_back(lane, epoch, self.rank())? {
+        if let Some(wait) = self.first_delay(lane, epoch, self.rank())? {
             return Ok(Attempt::Wait(wait));
         }
         self.inner.publish(lane, epoch, encoded, fill)
@@ -247,7 +248,7 @@ impl HostMemory for FaultyEnd {
         encoded: &EncodedHeader,
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>> {
-        if let Some(wait) = self.hold_back(lane, epoch, self.rank())? {
+        if let Some(wait) = self.first_delay(lane, epoch, self.rank())? {
             return Ok(Attempt::Wait(wait));
         }
         self.inner.publish_in_place(lane, epoch, encoded, bytes)
@@ -270,7 +271,7 @@ impl HostMemory for FaultyEnd {
         at: Rank,
         encoded: &EncodedHeader,
     ) -> Result<Attempt<'_, View<'_>>> {
-        if let Some(wait) = self.hold_back(lane, epoch, at)? {
+        if let Some(wait) = self.first_delay(lane, epoch, at)? {
             return Ok(Attempt::Wait(wait));
         }
         self.inner.view(lane, epoch, at, encoded)

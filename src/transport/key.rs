@@ -1,7 +1,7 @@
 //! The identity of a peer: Ed25519 keys, carried as raw public keys (RFC 7250) with no certificate.
 //!
-//! Invariant: a `PublicKey` that came from outside is none of the few points for which anybody
-//! can forge a signature.
+//! Leaves to `quic` how keys are verified in TLS. Invariant: a `PublicKey` that was received is
+//! never one of the few low-order points, for which anyone can forge a signature.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 
-/// What stands before the 32 bytes of a seed in PKCS#8, and before a public key in its
+/// The prefix of the 32 bytes of a seed in PKCS#8, and of a public key in its
 /// SubjectPublicKeyInfo (RFC 8410).
 const PKCS8_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
@@ -23,7 +23,8 @@ const PKCS8_PREFIX: [u8; 16] = [
 const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// The y coordinates of the points of order 8; of the others only their pattern matters.
+/// The y coordinates of the points of order 8. `is_low_order` recognizes the other low-order points
+/// by their pattern.
 const ORDER_8: [[u8; 32]; 2] = [
     [
         0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98,
@@ -54,7 +55,7 @@ impl Secret {
         &self.0
     }
 
-    /// Another secret that follows from this one, a salt and what it is for.
+    /// Derives another secret from this one, a salt and a purpose (HKDF).
     pub fn derive(&self, salt: &[u8], purpose: &[&[u8]]) -> Self {
         struct Len32;
         impl hkdf::KeyType for Len32 {
@@ -85,17 +86,17 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A public key: the name of a peer.
+/// A public key: the identity of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// A key that came from outside. `None` for a point that anybody could sign for.
+    /// A key that was received. `None` for a low-order point.
     pub fn parse(bytes: [u8; 32]) -> Option<Self> {
         (!is_low_order(&bytes)).then_some(Self(bytes))
     }
 
-    /// The key inside the one form rustls carries raw keys in.
+    /// The key in the SubjectPublicKeyInfo in which rustls carries raw public keys.
     pub fn from_spki(der: &[u8]) -> Option<Self> {
         Self::parse(der.strip_prefix(&SPKI_PREFIX)?.try_into().ok()?)
     }
@@ -123,7 +124,7 @@ fn is_low_order(key: &[u8; 32]) -> bool {
     small(0) || small(1) || near_p(0xec) || near_p(0xed) || near_p(0xee) || ORDER_8.contains(&y)
 }
 
-/// A key pair, ready to prove itself in TLS.
+/// A key pair, ready for TLS.
 pub struct Identity {
     pair: Ed25519KeyPair,
     public: PublicKey,
@@ -137,7 +138,7 @@ impl Identity {
 
     pub fn from_seed(seed: &Secret) -> Result<Self> {
         let broken =
-            |error: &dyn fmt::Display| Error::System(format!("a key cannot be made: {error}"));
+            |error: &dyn fmt::Display| Error::System(format!("a key cannot be created: {error}"));
         let pair = Ed25519KeyPair::from_seed_unchecked(seed.bytes()).map_err(|e| broken(&e))?;
         let public: [u8; 32] = pair.public_key().as_ref().try_into().map_err(|e| broken(&e))?;
         let mut pkcs8 = Zeroizing::new([0; 48]);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn points_anybody_could_sign_for_are_no_keys() {
+    fn low_order_points_are_no_keys() {
         let mut bad = vec![[0; 32], ORDER_8[0], ORDER_8[1]];
         bad.push(std::array::from_fn(|i| u8::from(i == 0)));
         for low in [0xec, 0xed, 0xee] {

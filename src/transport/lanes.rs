@@ -6,7 +6,7 @@
 //! - a message's header is compared with the one that the receiver expects before a byte lands;
 //! - every wait ends when the communicator fails, with the same first fault on all ranks; an
 //!   operation that need not wait, because all it needs has been sent, still completes;
-//! - memory for messages on their way is bounded: a sender waits for its receiver.
+//! - memory for messages in flight is bounded: a sender waits for its receiver.
 
 use crate::error::Result;
 use crate::rank::Rank;
@@ -21,14 +21,14 @@ pub struct Lane(pub usize);
 /// How many lanes every pair of ranks has.
 pub const LANES: usize = 4;
 
-/// Puts a part of a message where it belongs: copies it, or reduces it without an intermediate
-/// copy. The part is a whole number of elements of any type.
+/// Writes a part of a message to its destination: copies it, or reduces it without an intermediate
+/// copy. A part holds whole elements, of whatever type.
 pub type Land<'a> = dyn FnMut(&mut [u8], &[u8]) + 'a;
 
 pub trait Lanes: Send + Sync {
-    /// Sends one message. Returns when the link has taken all bytes over; the peer may not have
-    /// received them yet. Dropping the future half-way leaves a broken message: fail the
-    /// communicator.
+    /// Sends one message. Returns when the link has accepted all bytes; the peer may not have
+    /// received them yet. Not cancel safe: dropping the future half-way leaves a broken message,
+    /// after which the communicator must fail.
     fn send<'a>(
         &'a self,
         lane: Lane,
@@ -37,8 +37,8 @@ pub trait Lanes: Send + Sync {
         bytes: &'a [u8],
     ) -> Io<'a, Result<()>>;
 
-    /// Receives one message into `into`, whose length it must have. As parts of it arrive,
-    /// `land(into, part)` puts them there.
+    /// Receives one message into `into`, whose length it must have. `land(destination, part)` is
+    /// called for each part as it arrives.
     fn recv<'a>(
         &'a self,
         lane: Lane,

@@ -1,10 +1,10 @@
 //! A mesh: what joins the ranks of one communicator.
 //!
 //! It is composed of four contracts: ordered lanes, the memory of a host, messages, and membership.
-//! A collective knows nothing of it but these; which link carries what is decided where a mesh is
-//! made (`mem` for threads, `process` for processes). Leaves to `Waiting` how a thread waits.
-//! Invariant: all ranks of a communicator know the same `Hosts`, because algorithms are chosen by
-//! it.
+//! A collective knows nothing else of it. Which link carries what is decided where a mesh is
+//! created: in `mem` for threads, in `process` for processes. Leaves to `Waiting` how a thread
+//! waits. Invariant: all ranks of a communicator know the same `Hosts`, because it decides which
+//! algorithm they choose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Mesh {
     pub messages: Arc<dyn Messages>,
     pub membership: Arc<dyn Membership>,
     pub memory: Settled,
-    /// Whether some rank has CUDA devices. `None` if all are threads of this process, which knows.
+    /// Whether some rank has CUDA devices. `None` if all ranks are threads of this process.
     pub has_cuda: Option<bool>,
 }
 
@@ -64,7 +64,7 @@ impl Mesh {
         &self.memory.hosts
     }
 
-    /// The fault; where ranks disagree, when there are words for it.
+    /// The fault. If ranks disagree, waits until one of them has chosen the fault.
     pub async fn settled_fault(&self) -> Option<Error> {
         match self.membership.dispute() {
             Some(fault) => Some(fault.await),
@@ -72,7 +72,7 @@ impl Mesh {
         }
     }
 
-    /// Connects the ranks that watch each other, of a new communicator.
+    /// Connects the neighbours of a new communicator, which watch each other.
     pub async fn connect_neighbours(&self) -> Result<()> {
         match self.membership.forming() {
             Some(forming) => forming.connect_neighbours().await,
@@ -80,7 +80,7 @@ impl Mesh {
         }
     }
 
-    /// Why a new communicator is not complete in time.
+    /// The reason why a new communicator is not complete in time.
     pub fn why_incomplete(&self) -> String {
         self.membership.forming().map(Forming::why_incomplete).unwrap_or_default()
     }
@@ -94,37 +94,37 @@ impl Mesh {
     }
 }
 
-/// The members of a communicator and its state. Invariants: the first fault is the
-/// communicator's on all ranks; what ranks disagree about is told to all in the same words.
+/// The members of a communicator and its state. Invariants: the first fault fails the communicator
+/// on all ranks; all ranks report a disagreement in the same words.
 pub trait Membership: Send + Sync {
-    /// Tells all ranks which call this rank makes as its number `seq`, so that ranks which never
-    /// exchange a message in it still learn that they disagree.
+    /// Announces to all ranks which call is call number `seq` of this rank, so that ranks which
+    /// exchange no message in it still learn that they disagree.
     fn announce(&self, seq: u64, call: Call);
 
     /// Ranks that have not announced call number `seq` yet, and those of which nothing is known.
     fn missing(&self, seq: u64) -> Missing;
 
-    /// This rank has found that ranks disagree. Fails the communicator on all of them, with the
-    /// same words, which it returns: others may have found other ones.
+    /// This rank has found that ranks disagree. Fails the communicator on all ranks with one fault,
+    /// and returns it: another rank may have found another disagreement.
     fn agree(&self, disagreement: Error) -> Io<'_, Error>;
 
-    /// What to wait for if ranks are known to disagree and the fault that says so is yet to come.
+    /// A wait for the fault, if ranks are known to disagree and the fault is not known yet.
     fn dispute(&self) -> Option<Io<'_, Error>>;
 
-    /// Fails the communicator on all its ranks, and returns the fault that was first.
+    /// Fails the communicator on all its ranks, and returns the first fault.
     fn fail(&self, fault: Error) -> Error;
 
     fn fault(&self) -> Option<Error>;
 
-    /// The mesh of this rank's part. Every member asks for it.
+    /// The mesh of this rank's part. Every member of the part calls this.
     fn split(&self, split: Split) -> Result<Mesh>;
 
-    /// This rank does not know who is in its part, because call number `seq` has failed here: ranks
-    /// that have made the mesh of that color are told, so that they do not wait for this one.
+    /// This rank does not know the members of its part, because call number `seq` has failed here.
+    /// Ranks that have created the mesh of that color learn of it and do not wait for this rank.
     fn renounce(&self, seq: u64, color: u32, fault: Error);
 
-    /// What is left to do for a new communicator of processes. `None` where ranks are threads,
-    /// which know everything from the beginning.
+    /// The remaining steps for a new communicator of processes. `None` where ranks are threads,
+    /// which need none.
     fn forming(&self) -> Option<&dyn Forming>;
 
     /// This rank sends and receives no more. What it has sent still arrives.
@@ -132,19 +132,19 @@ pub trait Membership: Send + Sync {
 }
 
 /// How a new communicator of processes becomes complete: its ranks connect, try to share memory
-/// with those of their host, and tell all where that worked.
+/// with those of their host, and report to all ranks how far that worked.
 pub trait Forming: Send + Sync {
-    /// Connects the ranks that watch each other.
+    /// Connects the neighbours of this rank.
     fn connect_neighbours(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Opens the memory that this rank shares with others of its host. How far that worked, which
-    /// all ranks must be told; `None` if no two ranks can share any.
+    /// Opens the memory that this rank shares with others of its host. Returns how far that worked,
+    /// which all ranks must learn; `None` if no two ranks can share memory.
     fn open_host(&self) -> Io<'_, Option<Opened>>;
 
-    /// All ranks know how far that worked for each.
+    /// The shared memory, now that all ranks know how far each one's attempt worked.
     fn settle(&self, opened: &[Opened]) -> Settled;
 
-    /// Runs something until it ends. `None` if it takes longer than `limit`, an error if this
+    /// Runs `io` until it completes. `None` if it takes longer than `limit`, an error if this
     /// communicator fails before.
     fn within<'a>(
         &'a self,
@@ -152,6 +152,6 @@ pub trait Forming: Send + Sync {
         io: Io<'a, Result<()>>,
     ) -> Io<'a, Result<Option<Result<()>>>>;
 
-    /// Why it is not complete in time.
+    /// The reason why it is not complete in time.
     fn why_incomplete(&self) -> String;
 }

@@ -1,6 +1,5 @@
-//! The messages to one rank of a communicator: the unexpected queue and the posted receives; and
-//! what this rank knows of the messages that it sends: their order, the credit of the peer, and
-//! which payloads may be sent.
+//! The messages of one rank of a communicator. Incoming: the unexpected queue and the posted
+//! receives. Outgoing: their order, the credit at each peer, and the payloads that have a CTS.
 //!
 //! Leaves to the mesh how control messages are sent, and to `messaging` what a send and a receive
 //! consist of. Invariants:
@@ -8,8 +7,8 @@
 //!   it;
 //! - a future may be polled by one task and then by another: the latest waker is kept;
 //! - whatever a peer sends, its unreceived messages take up at most `CREDIT` bytes here;
-//! - every wait ends when the communicator fails or the awaited peer is gone; a message that has
-//!   arrived is still handed out.
+//! - every wait ends when the communicator fails or the awaited peer is lost; a message that has
+//!   arrived can still be received.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
@@ -30,19 +29,19 @@ pub const CREDIT: usize = 256 << 10;
 /// The credit that a message costs besides its payload.
 pub const OVERHEAD: usize = 128;
 
-/// Credit is returned in units of this many bytes. A sender whose messages were all received has at
-/// least the rest, which suffices for any one message.
-const GIVEN_BACK: usize = CREDIT / 2;
-const _: () = assert!(OVERHEAD + EAGER <= CREDIT - GIVEN_BACK);
+/// Credit is returned once this many bytes of it are owed. A sender whose messages were all
+/// received has at least the rest, which suffices for any one message.
+const RETURNED: usize = CREDIT / 2;
+const _: () = assert!(OVERHEAD + EAGER <= CREDIT - RETURNED);
 
 pub struct MessageQueues {
     me: RankOf,
     state: Mutex<QueuesState>,
-    /// Payloads that do not leave the process.
+    /// Payloads between ranks of this process.
     payloads: Arc<Payloads>,
 }
 
-/// What has arrived of a message besides its envelope.
+/// The parts of an arrived message besides its source and envelope.
 pub struct Rest {
     pub id: u64,
     pub protocol: Protocol,
@@ -61,22 +60,21 @@ struct QueuesState {
 struct PeerMessages {
     /// The credit that this rank still has at the peer.
     credit: usize,
-    /// The number of the next message to it.
+    /// The id of the next message to the peer.
     next_id: u64,
-    /// Sends that have not sent their control message yet, in the order issued, which is that of
-    /// their numbers.
+    /// Sends that have not sent their control message yet, by number, in the order issued.
     turns: VecDeque<(u64, Option<Waker>)>,
     next_turn: u64,
-    /// Messages to it that wait until they are matched, and whether they are.
+    /// Messages to the peer that wait for their CTS, by id, and whether it has arrived.
     awaited: HashMap<u64, (bool, Option<Waker>)>,
-    /// The number of the next message from it.
+    /// The id of the next message from the peer.
     next_arrival: u64,
     /// The credit that the peer has used here, and the part of it to be returned.
     used: usize,
     owed: usize,
-    /// Messages for whose payload it was sent a CTS.
+    /// Ids of the messages for which this rank has sent a CTS.
     expected: HashSet<u64>,
-    /// How it has gone.
+    /// How the peer was lost, if it was.
     gone: Option<String>,
 }
 
@@ -112,18 +110,18 @@ impl MessageQueues {
         Self::with_payloads(me, Arc::default())
     }
 
-    /// The inbox of one of several ranks that send each other payloads inside this process.
+    /// The queues of one of several ranks of this process, which share `payloads`.
     pub fn with_payloads(me: RankOf, payloads: Arc<Payloads>) -> Self {
         Self { me, state: Mutex::default(), payloads }
     }
 
-    /// The payloads that do not leave the process.
+    /// The payloads between ranks of this process.
     pub fn payloads(&self) -> &Payloads {
         &self.payloads
     }
 
-    /// Takes a control message of `from`. Those of one rank must be delivered in the order sent.
-    /// `Err` says how it breaks the protocol.
+    /// Processes a control message of `from`. Those of one rank must be delivered in the order
+    /// sent. The error says how the message violates the protocol.
     pub fn deliver(&self, from: Rank, message: ControlMessage) -> std::result::Result<(), String> {
         let mut state = self.lock();
         let peer = state.peers.entry(from).or_default();
@@ -153,12 +151,12 @@ impl MessageQueues {
                     *ready = true;
                     waker.take()
                 }
-                _ => return Err(format!("was ready for message {id}, which does not wait")),
+                _ => return Err(format!("sent a CTS for message {id}, which awaits none")),
             },
             ControlMessage::Credit { bytes } => {
                 peer.credit = peer.credit.saturating_add(bytes);
                 if peer.credit > CREDIT {
-                    return Err(format!("gave back {bytes} bytes of credit that were not used"));
+                    return Err(format!("returned {bytes} bytes of credit that were not used"));
                 }
                 peer.first_turn()
             }
@@ -178,7 +176,7 @@ impl MessageQueues {
         self.payloads.wake();
     }
 
-    /// `peer` is gone: it sends no further control message and accepts none.
+    /// `peer` is lost or has left: it sends no further control message and accepts none.
     pub fn gone(&self, peer: Rank, how: &str) {
         let mut state = self.lock();
         state.peers.entry(peer).or_default().gone.get_or_insert_with(|| how.to_owned());
@@ -188,12 +186,12 @@ impl MessageQueues {
         self.payloads.wake();
     }
 
-    /// The fault of the communicator, or that `peer` has gone.
+    /// The fault of the communicator, or the loss of `peer`.
     pub fn lost(&self, peer: Rank) -> Option<Error> {
         self.lock().lost(peer)
     }
 
-    /// Posts a receive, which takes part in the matching from now on.
+    /// Posts a receive: it matches an unexpected message, or a later one.
     pub fn post(&self, wanted: Wanted) -> Receive<'_> {
         let mut state = self.lock();
         let (posted, arrival) = match state.matching.post(wanted) {
@@ -212,13 +210,13 @@ impl MessageQueues {
         self.lock().matching.probe(wanted).map(|arrival| (arrival.source, arrival.envelope))
     }
 
-    /// A message of `from` was matched, so its memory is free. Returns the credit to return to
-    /// `from` now, if any.
+    /// Frees the memory of a message of `from` that was received. Returns the credit that the
+    /// caller must return to `from` now, if any.
     pub fn settle(&self, from: Rank, cost: usize) -> Option<usize> {
         let mut state = self.lock();
         let peer = state.peers.entry(from).or_default();
         peer.owed += cost;
-        if peer.owed < GIVEN_BACK {
+        if peer.owed < RETURNED {
             return None;
         }
         peer.used -= peer.owed;
@@ -259,7 +257,7 @@ impl MessageQueues {
         .await
     }
 
-    /// Lets `from` send the payload of message `id`, until the returned value is dropped.
+    /// Allows `from` to send the payload of message `id`, until the returned value is dropped.
     pub fn expect(&self, from: Rank, id: u64) -> ExpectedPayload<'_> {
         self.lock().peers.entry(from).or_default().expected.insert(id);
         ExpectedPayload { message_queues: self, from, id }
@@ -281,7 +279,7 @@ impl QueuesState {
         self.fault.clone().or_else(|| gone().map(|how| Error::PeerLost { peer, how }))
     }
 
-    /// Why a receive will never match a message. `None` if it may.
+    /// The error of a receive that can match no further message. `None` if it still can.
     fn hopeless(&self, wanted: &Wanted, me: RankOf) -> Option<Error> {
         if let Some(source) = wanted.source {
             return self.lost(source);
@@ -307,7 +305,7 @@ impl QueuesState {
 }
 
 impl PeerMessages {
-    /// The waker of the send whose turn it is.
+    /// Takes the waker of the send whose turn it is.
     fn first_turn(&mut self) -> Option<Waker> {
         self.turns.front_mut().and_then(|(_, waker)| waker.take())
     }
@@ -334,8 +332,8 @@ impl Receive<'_> {
         let mut state = self.message_queues.lock();
         let hopeless = state.hopeless(&self.wanted, self.message_queues.me);
         let receive = self.posted.and_then(|posted| state.receives.get_mut(&posted));
-        let (got, waker) = receive.expect("a receive waits until it has its message, once");
-        if let Some(arrival) = got.take() {
+        let (arrival, waker) = receive.expect("a receive that has matched is not polled again");
+        if let Some(arrival) = arrival.take() {
             self.posted.take().map(|posted| state.receives.remove(&posted));
             return Poll::Ready(Ok(arrival));
         }
@@ -349,10 +347,11 @@ impl Receive<'_> {
     /// Cancels the receive. `Err` if it has matched a message.
     #[cfg(feature = "testing")]
     pub fn cancel(mut self) -> std::result::Result<(), Self> {
-        if self.arrival.is_some() || !self.take_back() { Err(self) } else { Ok(()) }
+        if self.arrival.is_some() || !self.withdraw() { Err(self) } else { Ok(()) }
     }
 
-    fn take_back(&mut self) -> bool {
+    /// Withdraws the receive. False if it has matched a message.
+    fn withdraw(&mut self) -> bool {
         let Some(posted) = self.posted else { return false };
         let mut state = self.message_queues.lock();
         let cancelled = state.matching.cancel(posted);
@@ -366,7 +365,7 @@ impl Receive<'_> {
 
 impl Drop for Receive<'_> {
     fn drop(&mut self) {
-        if !self.take_back()
+        if !self.withdraw()
             && let Some(posted) = self.posted
         {
             self.message_queues.lock().receives.remove(&posted);
@@ -374,7 +373,7 @@ impl Drop for Receive<'_> {
     }
 }
 
-/// The place of a send in the queue to one peer. Dropping it lets the next send go on.
+/// The position of a send in the queue to one peer. Dropping it lets the next send proceed.
 pub struct SendTurn<'a> {
     message_queues: &'a MessageQueues,
     to: Rank,
@@ -390,10 +389,10 @@ pub struct Permit {
 }
 
 impl SendTurn<'_> {
-    /// Waits until all sends before it have sent their control messages and the peer has credit for
-    /// one more; with `bytes` bytes of payload if that many may be eager. `synchronous`: an eager
-    /// send, too, will wait until it is matched.
-    pub async fn come(&self, bytes: usize, synchronous: bool) -> Result<Permit> {
+    /// Waits until all earlier sends have sent their control messages and this rank has credit at
+    /// the peer for one more: for `bytes` bytes of payload too, if the message is short enough to
+    /// be eager. `synchronous`: an eager send, too, will wait for its CTS.
+    pub async fn permit(&self, bytes: usize, synchronous: bool) -> Result<Permit> {
         poll_fn(|context| self.poll(context, bytes, synchronous)).await
     }
 
@@ -408,7 +407,7 @@ impl SendTurn<'_> {
         let cost = if eager { OVERHEAD + bytes } else { OVERHEAD };
         if !is_first || cost > peer.credit {
             let mine = peer.turns.binary_search_by_key(&self.number, |(number, _)| *number);
-            let mine = mine.expect("a turn that was not given up");
+            let mine = mine.expect("only a dropped turn leaves the queue");
             peer.turns[mine].1 = Some(context.waker().clone());
             return Poll::Pending;
         }
@@ -436,7 +435,7 @@ impl Drop for SendTurn<'_> {
     }
 }
 
-/// Lets a peer send the payload of a message.
+/// Allows a peer to send the payload of a message.
 pub struct ExpectedPayload<'a> {
     message_queues: &'a MessageQueues,
     from: Rank,

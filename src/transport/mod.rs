@@ -49,10 +49,10 @@ pub use quic::{is_delivering_faults, leave_all};
 pub use shm::{FastEpoch, INLINE_BYTES, Inline, Started, prepare as prepare_shared_memory};
 pub use wait::{Demand, Waiting};
 
-/// What a peer that left in good order has done.
+/// The reason that is given for a peer which has left in good order.
 const HAS_LEFT: &str = "has left the communicator";
 
-/// An operation that waits for peers. Boxed, so that contracts are trait objects: a link is chosen
-/// when a mesh is made. Polled by the thread that waits for it, which need not be the one it began
-/// on.
+/// An operation that waits for peers. Boxed, so that the contracts are trait objects: a link is
+/// chosen when a mesh is created. Polled by the thread that waits for it, which may be another one
+/// than the thread that began it.
 pub type Io<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

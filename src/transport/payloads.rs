@@ -1,7 +1,8 @@
-//! The payloads of messages between ranks of one process, and of those that a rank sends to itself:
-//! a bounded queue for each.
+//! The rendezvous payloads between ranks of one process, and of messages that a rank sends to
+//! itself: a bounded queue for each.
 //!
-//! Leaves to the caller when a peer is lost, and to the inbox to wake both ends when that changes.
+//! Leaves to the caller when a peer is lost, and to `MessageQueues` to wake both ends when that
+//! changes.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -16,7 +17,7 @@ use super::queue::{Parcel, ParcelQueue, Reason};
 /// Longest part of a payload that is copied at once; a multiple of every element's size.
 pub const PART: usize = 128 << 10;
 
-/// Which message: its sender, its receiver and its number.
+/// Names a message: its sender, its receiver and its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub from: Rank,
@@ -26,12 +27,12 @@ pub struct Key {
 
 #[derive(Default)]
 pub struct Payloads {
-    /// Made by the end that comes first, removed when the receiver has everything.
+    /// Created by the first of the two ends, removed when the receiver has everything.
     queues: Mutex<HashMap<Key, Arc<ParcelQueue>>>,
 }
 
 impl Payloads {
-    /// Sends one payload. `lost`: why its receiver takes no more, if so.
+    /// Sends one payload. `lost` returns an error once the receiver is lost.
     pub async fn send(
         &self,
         key: Key,
@@ -42,7 +43,7 @@ impl Payloads {
             return Err(lost);
         }
         if bytes.is_empty() {
-            return Ok(()); // Its receiver waits for nothing, and would leave a queue behind.
+            return Ok(()); // Its receiver reads nothing and would not remove the queue.
         }
         let queue = self.queue(key);
         for part in bytes.chunks(PART) {
@@ -54,7 +55,7 @@ impl Payloads {
         Ok(())
     }
 
-    /// Receives one payload. `lost`: why its sender sends no more, if so.
+    /// Receives one payload. `lost` returns an error once the sender is lost.
     pub async fn recv(
         &self,
         key: Key,
@@ -74,7 +75,7 @@ impl Payloads {
         Ok(())
     }
 
-    /// A rank sends and receives no more. The inboxes of the others know it already.
+    /// A rank sends and receives no more. The message queues of the others know it already.
     pub fn rank_gone(&self, rank: Rank, reason: Reason) {
         for (key, queue) in self.lock().iter() {
             if key.from == rank {
@@ -86,7 +87,7 @@ impl Payloads {
         }
     }
 
-    /// Lets both ends of all queues ask again whether the other is lost.
+    /// Has both ends of all queues check again whether the other end is lost.
     pub fn wake(&self) {
         self.lock().values().for_each(|queue| queue.wake_both());
     }

@@ -1,9 +1,9 @@
 //! One direction of one lane between two ranks of a process: an ordered, bounded queue of parcels.
 //!
 //! A message is one or more parcels, the first of which carries its header. Access rules:
-//! 1. all state is behind the one lock, and no lock is taken inside it;
-//! 2. at most one task sends and one receives at a time (lanes see to that), so one waker each;
-//! 3. whoever changes what a waiter waits for wakes it after the change.
+//! 1. all state is behind one lock, and no lock is taken inside it;
+//! 2. at most one task sends and one receives at a time (lanes ensure that), so one waker each;
+//! 3. a thread that changes what a waiter waits for wakes it after the change.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Header;
 
-/// Memory of the parcels on their way in one queue: beyond this a sender waits.
+/// Memory of the parcels in one queue at which a sender waits.
 pub const WINDOW: usize = 1 << 20;
 
 /// A part of a message.
@@ -21,13 +21,13 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// What it costs, empty ones too.
+    /// The memory that it takes up. It is never 0, so that empty parcels are bounded too.
     fn memory(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
 }
 
-/// Why nothing more will come or be taken.
+/// Why one end sends or receives no more.
 pub type Reason = &'static str;
 
 #[derive(Default)]
@@ -46,9 +46,9 @@ struct State {
 }
 
 impl ParcelQueue {
-    /// Puts the parcel in once there is room. `failed` ends a wait, not what can be done without
-    /// one: an operation whose messages are all there completes. It is asked under the lock, so
-    /// that a failure is either seen here or finds the waker.
+    /// Appends the parcel once the queue is below its window. `failed` ends a wait only: an
+    /// operation that need not wait still completes. It is called under the lock, so that a failure
+    /// is either seen here or finds the waker.
     pub fn poll_put(
         &self,
         context: &Context<'_>,
@@ -74,7 +74,7 @@ impl ParcelQueue {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes the next parcel out once there is one.
+    /// Removes the next parcel once there is one. `failed`: as in `poll_put`.
     pub fn poll_take(
         &self,
         context: &Context<'_>,
@@ -96,21 +96,21 @@ impl ParcelQueue {
         Poll::Ready(Ok(parcel))
     }
 
-    /// The sender sends no more; what it has sent may still be taken.
+    /// The sender sends no more; what it has sent can still be received.
     pub fn close_sender(&self, reason: Reason) {
         let mut state = self.lock();
         state.sender_gone.get_or_insert(reason);
         wake(state.receiver.take(), state);
     }
 
-    /// The receiver takes no more.
+    /// The receiver receives no more.
     pub fn close_receiver(&self, reason: Reason) {
         let mut state = self.lock();
         state.receiver_gone.get_or_insert(reason);
         wake(state.sender.take(), state);
     }
 
-    /// Lets both ends look again.
+    /// Has both ends poll again.
     pub fn wake_both(&self) {
         let mut state = self.lock();
         let sender = state.sender.take();
@@ -125,7 +125,7 @@ impl ParcelQueue {
     }
 }
 
-/// Wakes after the lock is released: the woken thread wants it at once.
+/// Wakes after the lock is released: the woken thread takes it at once.
 fn wake(waker: Option<Waker>, state: MutexGuard<'_, State>) {
     drop(state);
     if let Some(waker) = waker {

@@ -1,9 +1,9 @@
-//! The latest calls of this rank, recorded without a lock, read by the threads that compare calls
-//! with those of other ranks.
+//! The latest calls of this rank, recorded without a lock and read by the threads that compare
+//! calls with those of other ranks.
 //!
-//! A seqlock per entry. One thread at a time writes, in the order of numbers, while it holds the
-//! communicator's lock. Invariant: an entry that is being written over is not read: meanwhile its
-//! stamp is that of no call.
+//! A seqlock per entry. One thread at a time writes, in the order of sequence numbers, while it
+//! holds the communicator's lock. Leaves the comparison to `call_table`. Invariant: a reader
+//! discards an entry that is overwritten meanwhile, because its stamp is then that of no call.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -12,19 +12,19 @@ use crate::sync::{AtomicU64, fence};
 use crate::transport::call_table::REMEMBERED;
 use crate::transport::wire::{CallWords, call_of_words};
 
-/// How many calls are kept: as many as a board compares.
+/// How many calls are kept: as many as a `CallTable` compares.
 const KEPT: usize = REMEMBERED;
 
 pub struct RecentCalls {
     /// Call number `seq` is in entry `seq % KEPT`.
     entries: Box<[RecentCall; KEPT]>,
-    /// One more than the latest number.
+    /// One more than the latest sequence number.
     end: AtomicU64,
 }
 
 #[derive(Default)]
 struct RecentCall {
-    /// One more than the number of the call.
+    /// One more than the sequence number of the call. 0 while the entry is written.
     stamp: AtomicU64,
     words: [AtomicU64; 2],
 }
@@ -50,12 +50,12 @@ impl RecentCalls {
         self.end.store(seq + 1, Release);
     }
 
-    /// One more than the latest number that was recorded.
+    /// One more than the latest sequence number that was recorded.
     pub fn end(&self) -> u64 {
         self.end.load(Acquire)
     }
 
-    /// Those that are still there from number `begin` on.
+    /// The calls that are still kept, beginning with call number `begin`.
     pub fn since(&self, begin: u64) -> impl Iterator<Item = (u64, Call)> + '_ {
         let end = self.end();
         let begin = begin.max(end.saturating_sub(KEPT as u64));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_calls_are_there_and_older_ones_are_not() {
+    fn the_latest_calls_are_kept_and_older_ones_are_not() {
         let calls = RecentCalls::default();
         assert_eq!(calls.since(0).count(), 0);
         for seq in 0..1000 {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_while_another_writes_sees_whole_calls_of_their_numbers() {
+    fn a_concurrent_reader_sees_whole_calls_under_their_numbers() {
         let calls = RecentCalls::default();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {

@@ -1,14 +1,16 @@
-//! One slot of a thread's published memory: bytes that were copied there, or bytes of the rank's
-//! caller that are viewed where they are.
+//! One slot of a thread's published memory: a copy, or bytes that other threads view in the
+//! caller's buffer.
 //!
-//! Leaves to the users of the slot who waits for what. Invariants, on which the only `unsafe`
-//! rests: bytes published in place are in the slot only while their `InPlace` is there, which keeps
-//! them borrowed; they are viewed through a `Locked` alone, which holds the slot's lock; and the
-//! end of an `InPlace`, in whatever way its call ends, takes them out under the same lock. So it
-//! waits for the views, and there are none afterwards. An `InPlace` must not be leaked.
+//! A caller's buffer may be read only while its owner is inside the call, and a call may also end
+//! by its deadline or a fault while others read. Leaves the waits between ranks to the users of
+//! the slot. Invariants, on which the only `unsafe` rests:
+//! - bytes published in place are in the slot only while their `InPlace` exists, which keeps them
+//!   borrowed; an `InPlace` must not be leaked;
+//! - they are viewed only through a `Locked`, which holds the slot's lock;
+//! - dropping an `InPlace`, in whatever way its call ends, withdraws them under the same lock. It
+//!   waits for the views, and there are none afterwards.
 //!
-//! That wait is short, and ends on a single thread too, because nothing is awaited while a view is
-//! held.
+//! That wait is short, and ends on a single thread too, because no view is held across an `await`.
 #![expect(unsafe_code, reason = "bytes are viewed by threads that their borrow does not know")]
 
 use std::ops::Deref;
@@ -21,7 +23,7 @@ use super::{CallHistory, Header};
 
 #[derive(Default)]
 pub struct Slot {
-    /// One more than the epoch of what is there; 0 if there is nothing. Written under the lock.
+    /// One more than the epoch of the contents; 0 if the slot is empty. Written under the lock.
     stamp: AtomicU64,
     contents: RwLock<Contents>,
 }
@@ -29,7 +31,7 @@ pub struct Slot {
 struct Contents {
     header: Header,
     bytes: Vec<u8>,
-    /// What is there in place of `bytes`. Its lifetime is a lie: that of the `InPlace` is meant.
+    /// Published instead of `bytes`. The true lifetime is that of the `InPlace`.
     in_place: Option<&'static [u8]>,
 }
 
@@ -46,8 +48,8 @@ impl Default for Contents {
     }
 }
 
-/// A slot while it is viewed. Not to be held while something is awaited: the rank that has
-/// published the bytes may wait for its end, on the same thread.
+/// A slot while it is viewed. Must not be held across an `await`: the publisher may be polled on
+/// the same thread and wait until the view is dropped.
 pub struct Locked<'a>(RwLockReadGuard<'a, Contents>);
 
 impl Locked<'_> {
@@ -64,12 +66,12 @@ impl Deref for Locked<'_> {
     }
 }
 
-/// Bytes that others may view where they are, until this is dropped.
+/// Bytes that others may view in place until this is dropped.
 #[must_use]
 pub struct InPlace<'a> {
     slot: &'a Slot,
     stamp: u64,
-    /// Borrowed for as long.
+    /// Keeps the bytes borrowed.
     _bytes: &'a [u8],
 }
 
@@ -91,9 +93,9 @@ impl Slot {
         bytes: &'a [u8],
     ) -> InPlace<'a> {
         let mut contents = self.write();
-        // SAFETY: it is a slice already. Nothing sees that its lifetime is longer here: `Locked`
-        // alone gives it out, for no longer than it holds the lock, and `InPlace`, for whose life
-        // the bytes are borrowed, takes it out under the lock when it ends.
+        // SAFETY: `bytes` is a valid slice; only its lifetime is extended. `Locked` alone hands it
+        // out, for no longer than it holds the lock. `InPlace`, which borrows the bytes, removes it
+        // under the lock when it is dropped.
         let unbound = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
         contents.in_place = Some(unbound);
         contents.header = *header;
@@ -101,7 +103,7 @@ impl Slot {
         InPlace { slot: self, stamp, _bytes: bytes }
     }
 
-    /// What was published with this stamp, if it is there.
+    /// The contents, if they were published with this stamp.
     pub fn view(&self, stamp: u64) -> Option<Locked<'_>> {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
         (self.stamp.load(Ordering::Relaxed) == stamp).then_some(Locked(contents))
@@ -114,8 +116,8 @@ impl Slot {
 
 impl Drop for InPlace<'_> {
     fn drop(&mut self) {
-        // Something else may be there, for which these bytes were taken out under the lock. Then
-        // this need not wait for the views of it.
+        // A later publish may have replaced these bytes, under the lock. Then this need not wait
+        // for the views of its contents.
         if self.slot.stamp.load(Ordering::Acquire) == self.stamp {
             let mut contents = self.slot.write();
             contents.in_place = None;
@@ -142,7 +144,7 @@ mod tests {
         let in_place = slot.publish_in_place(1, &header(8), &bytes);
         slot.publish(13, &header(8), |slot| slot.fill(9));
         let view = slot.view(13).expect("it was published");
-        // It would wait for ever if it wanted the lock.
+        // It would deadlock if it took the lock.
         drop(in_place);
         assert_eq!(*view, [9; 8]);
     }

@@ -1,8 +1,8 @@
 //! How a thread waits for operations that run together: which thread drives the network meanwhile,
 //! and how long this one spins before it sleeps.
 //!
-//! Asked of the meshes of the operations, and combined where there are several. Leaves to `parker`,
-//! `runtime` and `shm` the waiting itself.
+//! Each operation's mesh answers that; the answers of operations that are waited for together are
+//! combined. Leaves to `parker`, `runtime` and `shm` the waiting itself.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,38 +13,37 @@ use crate::{parker, runtime};
 
 use super::shm::doorbell;
 
-/// What an operation asks of its wait.
+/// What an operation requires of its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// It is a message, which goes over the network also inside a host.
+    /// It is a message, which uses the network also inside a host.
     pub is_message: bool,
-    /// It calls a function of the program: nobody knows how long that takes.
+    /// It calls a function of the program, which may take any time.
     pub calls_program: bool,
     /// It may complete with data still to be sent.
     pub leaves_work: bool,
 }
 
-/// How operations that run together are waited for.
+/// How a thread waits for operations that run together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// Some of it is over the network.
+    /// Some operation uses the network.
     network: bool,
-    /// Some of it is in memory that processes share, and whether there are more ranks than
-    /// processors.
+    /// `Some` if an operation uses memory that processes share: whether ranks outnumber processors.
     crowded: Option<bool>,
     calls_program: bool,
     leaves_work: bool,
 }
 
 enum WaitMode {
-    /// Nothing uses the network.
+    /// No operation uses the network.
     Local,
-    /// Some of it is in shared memory, and another thread drives the network. `crowded`: this host
-    /// has more ranks than processors.
+    /// Some operation uses shared memory, and another thread drives the network. `crowded`: this
+    /// host has more ranks than processors.
     SharedMemory { crowded: bool },
     /// The calling thread drives the network.
     DriveNetwork { leaves_work: bool },
-    /// Another thread drives the network. A function of the program may take any time, and
+    /// Another thread drives the network: a function of the program may take any time, and
     /// heartbeats must not wait for it.
     NetworkThread,
 }
@@ -61,7 +60,7 @@ impl Waiting {
         Self { network: true, crowded, calls_program, leaves_work }
     }
 
-    /// For operations that are waited for together.
+    /// Combines two, for operations that are waited for together.
     pub fn and(self, other: Self) -> Self {
         let crowded = match (self.crowded, other.crowded) {
             (Some(one), Some(other)) => Some(one || other),
@@ -84,8 +83,8 @@ impl Waiting {
         }
     }
 
-    /// Polls once, where that costs nothing: most operations in memory are ready at once, and then
-    /// nobody looks at the clock.
+    /// Polls once, unless the network must be driven for that. Most operations in memory are ready
+    /// at once, so that no clock is read.
     pub fn poll(self, future: Pin<&mut (dyn Future<Output = ()> + '_)>) -> Poll<()> {
         match self.mode() {
             WaitMode::Local | WaitMode::SharedMemory { .. } => parker::poll(future),

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A call is built as words, because a load that spans several smaller stores stalls the processor.
-//! Leaves to `header` what precedes a message. Invariant: a decoder returns `None` for anything
-//! that no encoder writes: reserved bytes that are not zero, unknown codes, bytes left over.
+//! Leaves to `header` the header of a message. Invariant: a decoder returns `None` for anything
+//! that no encoder writes: reserved bytes that are not zero, unknown codes, trailing bytes.
 
 use crate::dtype::DataType;
 use crate::op::{Call, Collective, Counts, Fold, Operator, RedOp};
@@ -15,10 +15,10 @@ use crate::rank::Rank;
 
 pub const CALL_BYTES: usize = 16;
 
-/// A call as words. Their bytes, little endian, are what is sent.
+/// A call as words, which are sent in little-endian order.
 pub type CallWords = [u64; CALL_BYTES / 8];
 
-/// Takes fields off the front of received bytes.
+/// Reads fields from the front of received bytes.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Encodes that there is no call.
+/// The encoding of "no call".
 pub const NO_CALL: CallWords = [0; 2];
 
 /// The little-endian bytes of words.
@@ -85,7 +85,7 @@ pub fn decode_call(bytes: &[u8; CALL_BYTES]) -> Option<Call> {
     call_of_words([reader.u64()?, reader.u64()?])
 }
 
-/// Fields a call lacks are zero; the kind never is.
+/// Encodes a call. Fields that it lacks are zero; the kind never is.
 #[inline(always)]
 pub fn call_words(call: &Call) -> CallWords {
     // A call with a list of counts has no root.
@@ -132,7 +132,7 @@ pub fn call_of_words(words: CallWords) -> Option<Call> {
         }
     };
     let call = Call::received(collective, counts, dtype, operator, root)?;
-    // Fields the call lacks must be zero: one call has one encoding.
+    // Fields that the call lacks must be zero: one call has one encoding.
     (call_words(&call) == words).then_some(call)
 }
 

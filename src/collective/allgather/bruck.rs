@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | small blocks                                                              |
 //!
-//! In step k each rank sends all it has, up to 2^k blocks, to the rank 2^k before it, and so has
-//! twice as many. n = 4, blocks of rank 0 after each step:
+//! In step k each rank sends up to 2^k of its blocks to the rank 2^k before it, and receives as
+//! many from the rank 2^k after it. n = 4, blocks of rank 0 after each step:
 //!
 //! ```text
 //! b0   |   b0 b1   |   b0 b1 b2 b3
@@ -20,13 +20,13 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::Result;
 
-/// `output` holds all ranks' blocks; this rank's own is in its place already.
+/// `output` becomes the blocks of all ranks; this rank's own is in it already.
 pub async fn bruck(exchange: &Exchange<'_>, output: &mut [u8]) -> Result<()> {
     let me = exchange.me();
     let bytes = output.len() / me.size;
     let own = me.rank.0 * bytes;
 
-    // Blocks in the order in which they come: this rank's, its right neighbour's, ...
+    // Blocks in the order of arrival: this rank's, its right neighbour's, ...
     let mut known = passes::zeroed(output.len()).await?;
     known[..bytes].copy_from_slice(&output[own..own + bytes]);
     let mut count = 1;

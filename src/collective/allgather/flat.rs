@@ -30,7 +30,7 @@ pub struct FlatAllGather<'a> {
     blocks: &'a Blocks,
     own: &'a [u8],
     output: OtherBlocks<'a>,
-    /// Whether this rank's own block is still to be copied to the output.
+    /// Whether this rank's own block must be copied to the output.
     is_apart: bool,
     stores: Stores,
 }
@@ -41,6 +41,7 @@ impl<'a> FlatAllGather<'a> {
         let (own, output) = own_and_others(buffers, blocks.get(me.rank.0));
         Self { me, blocks, own, output, is_apart, stores }
     }
+
     fn own_part(&self, number: usize) -> &'a [u8] {
         &self.own[part(&(0..self.own.len()), SLOT, number)]
     }
@@ -87,7 +88,7 @@ impl<'a> FlatCopy<'a> for FlatAllGather<'a> {
     }
 }
 
-/// The output without what other ranks read of it: in place, all but this rank's own block.
+/// The part of the output that other ranks do not view: in place, all but this rank's own block.
 struct OtherBlocks<'a> {
     before: &'a mut [u8],
     behind: &'a mut [u8],
@@ -106,7 +107,7 @@ impl OtherBlocks<'_> {
     }
 }
 
-/// This rank's own block, and the output for the blocks that are not there already.
+/// This rank's own block, and the output for the other blocks.
 fn own_and_others(buffers: Buffers<'_>, own: Range<usize>) -> (&[u8], OtherBlocks<'_>) {
     match buffers {
         Buffers::Apart { input, output } => {

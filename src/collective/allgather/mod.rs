@@ -1,4 +1,5 @@
-//! All-gather: every rank gets the blocks of all. Also the exchange of colors and keys of a split.
+//! All-gather: every rank gets the blocks of all ranks. Also the exchange of colors and keys of a
+//! split.
 
 pub mod bruck;
 pub mod flat;

@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | large blocks, and blocks that differ in length                            |
 //!
-//! Each rank sends on to the right what it got from the left, its own block first, each segment as
-//! soon as it is there. n = 4, block sent in each step:
+//! Each rank sends its own block to the right and forwards what arrives from the left, each segment
+//! as soon as it has arrived. n = 4, block sent in each step:
 //!
 //! ```text
 //! rank 0:  b0   b3   b2
@@ -24,7 +24,7 @@ use crate::collective::exchange::Exchange;
 use crate::collective::segments::Segments;
 use crate::error::Result;
 
-/// `output` holds all ranks' blocks; this rank's own is in its place already.
+/// `output` becomes the blocks of all ranks; this rank's own is in it already.
 pub async fn ring(exchange: &Exchange<'_>, blocks: &Blocks, output: &mut [u8]) -> Result<()> {
     let me = exchange.me();
     let (left, right) = (me.before(1), me.after(1));

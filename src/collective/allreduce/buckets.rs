@@ -1,13 +1,13 @@
-//! All-reduce of a list of buffers: short ones are packed together and long ones go as they are.
+//! All-reduce of a list of buffers: short ones are packed together, long ones are reduced in place.
 //!
-//! What is packed with what follows from the lengths alone, so all ranks do the same. The memory to
-//! pack in is bounded, however long the list is.
+//! Leaves to `super` the all-reduce of a piece. Invariants: the pieces depend on the lengths alone,
+//! so they are the same on all ranks; the memory for packing is bounded, however long the list is.
 
 use crate::error::{Error, Result};
 
 /// Most bytes packed together.
 const PACK: usize = 4 << 20;
-/// A buffer this long goes as it is.
+/// A buffer of at least this length is reduced alone.
 const LONG: usize = 1 << 20;
 
 /// Buffers that are reduced together.
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn short_buffers_go_together_up_to_the_bound_and_long_ones_alone() {
+    fn short_buffers_are_packed_up_to_the_bound_and_long_ones_stay_alone() {
         assert_eq!(pieces(&[]), [[0; 0]; 0]);
         assert_eq!(pieces(&[0, 5, 0, 7]), [[0, 5, 0, 7]]);
         assert_eq!(pieces(&[1, LONG, 2, 3]), [vec![1], vec![LONG], vec![2, 3]]);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_comes_back_to_its_place() {
+    fn unpacking_writes_each_buffer_back() {
         let (mut one, mut other) = ([1, 2, 3], [4]);
         let mut packed = vec![9];
         pack(&[&mut one, &mut [], &mut other], &mut packed).unwrap();

@@ -1,14 +1,14 @@
 //! | card       | all-reduce, hierarchical                                                  |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | on each host, between the hosts, on each host                             |
-//! | bytes sent | by the first rank of each host, as another all-reduce of so many ranks    |
+//! | bytes sent | by the first rank of each host, as another all-reduce of these ranks      |
 //! | scratch    | that of the other all-reduce                                              |
 //! | restricted | several hosts, one of which has several ranks                             |
 //! | fold order | ranks of a host in order; the hosts as the other all-reduce               |
-//! | chosen     | then                                                                      |
+//! | chosen     | on several hosts                                                          |
 //!
-//! The first rank of each host reduces what its host has, all-reduces it with those of the other
-//! hosts, and publishes the result for its own. n = 4:
+//! The first rank of each host reduces the shares of its host, all-reduces the result with the
+//! first ranks of the other hosts, and publishes that for its host. n = 4:
 //!
 //! ```text
 //! host a: 0 1      0 < 1                0 > 1
@@ -36,7 +36,7 @@ pub async fn hierarchical(
     let size = exchange.me().size;
     let data = passes::into_output(buffers).await;
     passes::prepare(reducer, data, size).await;
-    // What is prepared is folded as it is.
+    // Prepared data is folded without another preparation.
     let fold = &reducer.after_prepare();
     let (inside, leaders) = (exchange.inside(), leaders(exchange.hosts(), None));
     if let Some(inside) = &inside {

@@ -1,4 +1,4 @@
-//! All-reduce: every rank gets the reduction of all. Also of a list of buffers.
+//! All-reduce, of one buffer or of a list: every rank gets the reduction of all ranks' data.
 
 mod buckets;
 pub mod flat;
@@ -37,7 +37,7 @@ pub enum AllReduceAlgorithm {
 }
 
 pub static TABLE: [Row<Algorithm>; 11] = [
-    // Few ranks reduce all shares sooner than they share out the work.
+    // Two ranks each reduce all shares faster than they divide the work.
     row("flat", Algorithm::Flat, usize::MAX).on_host().most_ranks(2),
     row("flat", Algorithm::Flat, 8 << 10).on_host(),
     row("slices", Algorithm::Slices, usize::MAX).on_host(),
@@ -86,7 +86,7 @@ pub async fn perform_bucketed(
     Ok(())
 }
 
-/// Reduces data in place, by the algorithm for its length on this ground.
+/// Reduces data in place, by the algorithm for its length and this topology.
 async fn run_on(
     exchange: &Exchange<'_>,
     selection: &Selection,

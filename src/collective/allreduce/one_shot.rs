@@ -7,7 +7,7 @@
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | a few bytes between a few ranks                                           |
 //!
-//! Each rank sends its buffer to every other and folds what it gets, in the order of ranks. n = 4:
+//! Each rank sends its buffer to every other and folds what it receives, in rank order. n = 4:
 //!
 //! ```text
 //! 0 -> 1 2 3   1 -> 2 3 0   2 -> 3 0 1   3 -> 0 1 2

@@ -9,8 +9,8 @@
 //! | chosen     | buffers of middle size; large ones if the operator does not commute       |
 //!
 //! Groups of 1, 2, 4, ... ranks exchange the half of their part that the other keeps, so that parts
-//! halve while groups double; then the same steps backwards put the parts together. Pairs as in
-//! recursive doubling. n = 4, quarters kept:
+//! halve while groups double; then the same steps backwards gather the parts. Pairs as in recursive
+//! doubling. n = 4, quarters kept:
 //!
 //! ```text
 //! 0 <-> 1   2 <-> 3     rank 0: 0 1   rank 1: 2 3   rank 2: 0 1   rank 3: 2 3
@@ -34,17 +34,17 @@ pub async fn rabenseifner(
     data: &mut [u8],
 ) -> Result<()> {
     let pairs = Pairs::new(exchange.me());
-    let epochs = pairs.epochs();
-    let last_step = 2 * epochs + 1;
-    let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
+    let halvings = pairs.halvings();
+    let last_step = 2 * halvings + 1;
+    let (me, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
         Part::Idle { partner } => return exchange.recv(partner, last_step, data).await,
-        Part::Active { number, partner } => (number, partner),
+        Part::Active { virtual_rank, partner } => (virtual_rank, partner),
     };
 
-    let parts = parts(number, epochs, data.len(), reducer.dtype().size());
+    let parts = parts(me, halvings, data.len(), reducer.dtype().size());
     for (index, (kept, given)) in parts.iter().enumerate() {
-        let other = number ^ (1 << index);
-        let (peer, side) = (pairs.rank(other), Side::of(other, number));
+        let other = me ^ (1 << index);
+        let (peer, side) = (pairs.rank(other), Side::of(other, me));
         let (kept, given) = two_parts(data, kept, given);
         try_join!(
             exchange.send(peer, 1 + index, given),
@@ -52,7 +52,7 @@ pub async fn rabenseifner(
         )?;
     }
     for (index, (kept, given)) in parts.iter().enumerate().rev() {
-        let (peer, step) = (pairs.rank(number ^ (1 << index)), 2 * epochs - index);
+        let (peer, step) = (pairs.rank(me ^ (1 << index)), 2 * halvings - index);
         let (kept, given) = two_parts(data, kept, given);
         try_join!(exchange.send(peer, step, kept), exchange.recv(peer, step, given))?;
     }
@@ -65,8 +65,8 @@ pub async fn rabenseifner(
 
 /// The part of its range that a rank keeps, and the part that it sends away, in each step.
 fn parts(
-    number: usize,
-    epochs: usize,
+    virtual_rank: usize,
+    halvings: usize,
     bytes: usize,
     element: usize,
 ) -> Vec<(Range<usize>, Range<usize>)> {
@@ -74,10 +74,10 @@ fn parts(
     let halve = |index: usize| {
         let middle = part.start + (part.len() / element).div_ceil(2) * element;
         let (low, high) = (part.start..middle, middle..part.end);
-        let lower = number & (1_usize << index) == 0;
+        let lower = virtual_rank & (1_usize << index) == 0;
         let (kept, given) = if lower { (low, high) } else { (high, low) };
         part = kept.clone();
         (kept, given)
     };
-    (0..epochs).map(halve).collect()
+    (0..halvings).map(halve).collect()
 }

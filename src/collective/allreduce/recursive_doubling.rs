@@ -8,9 +8,9 @@
 //! | fold order | neighbouring groups: ((0 1)(2 3))((4 5)(6 7)); a pair is one: ((0 1)2)(3 4) |
 //! | chosen     | small buffers                                                             |
 //!
-//! Groups of 1, 2, 4, ... ranks exchange their folds whole. If n is not a power of two, each of
-//! the first n - p even ranks first hands its buffer to its right neighbour, which takes part for
-//! both and hands the result back. n = 4 and n = 5:
+//! Groups of 1, 2, 4, ... ranks exchange their whole folds. If n is not a power of two, each of the
+//! first n - p even ranks first sends its buffer to its right neighbour, which takes part for both
+//! and sends the result back. n = 4 and n = 5:
 //!
 //! ```text
 //! 0 <-> 1   2 <-> 3          0 -> 1
@@ -34,18 +34,18 @@ pub async fn recursive_doubling(
     data: &mut [u8],
 ) -> Result<()> {
     let pairs = Pairs::new(exchange.me());
-    let last_step = pairs.epochs() + 1;
-    let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
+    let last_step = pairs.halvings() + 1;
+    let (me, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
         Part::Idle { partner } => return exchange.recv(partner, last_step, data).await,
-        Part::Active { number, partner } => (number, partner),
+        Part::Active { virtual_rank, partner } => (virtual_rank, partner),
     };
 
     let mut theirs = passes::zeroed(data.len()).await?;
     for step in 1..last_step {
-        let other = number ^ (1 << (step - 1));
+        let other = me ^ (1 << (step - 1));
         let peer = pairs.rank(other);
         try_join!(exchange.send(peer, step, data), exchange.recv(peer, step, &mut theirs))?;
-        passes::fold(reducer, data, &theirs, Side::of(other, number)).await;
+        passes::fold(reducer, data, &theirs, Side::of(other, me)).await;
     }
 
     match partner {

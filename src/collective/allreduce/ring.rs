@@ -8,9 +8,9 @@
 //! | fold order | chunk c: ranks c+1, c+2, ..., round the ring, c last                      |
 //! | chosen     | large buffers                                                             |
 //!
-//! The buffer is cut into n chunks, one per rank. Chunk c starts at rank c+1 and travels once
-//! round the ring, growing by each rank's share, until it is complete at rank c; then each
-//! complete chunk travels round once more. A segment goes on as soon as it is there. n = 4, chunk
+//! The buffer is cut into n chunks, one per rank. Chunk c starts at rank c+1 and travels once round
+//! the ring, to which each rank adds its share, until it is complete at rank c. Then each complete
+//! chunk travels round once more. A segment is forwarded as soon as it has arrived. n = 4, chunk
 //! sent in each step:
 //!
 //! ```text
@@ -38,8 +38,8 @@ pub async fn ring(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -
     let chunks = Blocks::even(data.len() / element, element, size);
     let segments = Segments::new(data, chunks.iter());
 
-    // How often this rank has held a chunk in the first half: its own it only receives, its left
-    // neighbour's it only sends.
+    // How often this rank holds a segment of a chunk in the first half: it only receives its own
+    // chunk and only sends its left neighbour's.
     let reduced = |chunk| if chunk == me.rank || chunk == left { 1 } else { 2 };
 
     let sending = async {

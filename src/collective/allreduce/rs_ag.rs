@@ -9,8 +9,8 @@
 //! | chosen     | only by name                                                              |
 //!
 //! The two rings, one after the other, on chunks of which the first `count % n` have one element
-//! more. nexarReduceScatterV and nexarAllGatherV with those counts are the two halves, for a
-//! program that has something to do with its chunk in between. n = 4, chunk sent in each step:
+//! more. A program that works on its chunk in between calls nexarReduceScatterV and nexarAllGatherV
+//! with those counts instead. n = 4, chunk sent in each step:
 //!
 //! ```text
 //!          reduce-scatter |    all-gather

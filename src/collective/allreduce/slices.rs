@@ -1,19 +1,19 @@
 //! | card       | all-reduce, slices                                                        |
 //! |------------|---------------------------------------------------------------------------|
-//! | steps      | 1, in rounds by twos                                                      |
-//! | bytes sent | none; each rank lays out its buffer, and its slice of the result          |
+//! | steps      | 1, in two epochs for each part                                            |
+//! | bytes sent | none; each rank publishes its buffer, and its slice of the result         |
 //! | scratch    | none                                                                      |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | on one host, large buffers of many ranks                                  |
 //!
-//! In one round every rank lays out a part of its share, in the next the slice of the result that
-//! it has folded. So each element is folded once. n = 4, a part and its slices:
+//! In one epoch every rank publishes a part of its share, in the next the slice of the result that
+//! it has folded. So each element is folded by one rank only. n = 4, a part and its slices:
 //!
 //! ```text
 //! rank 0 folds  a0 b0 c0 d0  of  a = a0 a1 a2 a3  (of rank 0),  b, c, d
 //! rank 1 folds  a1 b1 c1 d1
-//! ...           and all look at the four results
+//! ...           and all view the four results
 //! ```
 
 use crate::blocks::Blocks;

@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | small blocks                                                              |
 //!
-//! A block has as far to go as its receiver is from its sender, counted round the ring. In step k
-//! all blocks whose distance has bit k set go on by 2^k ranks, together. n = 4, distances sent:
+//! The distance of a block is that of its receiver from its sender, counted round the ring. In step
+//! k all blocks whose distance has bit k set move by 2^k ranks, together. n = 4, distances sent:
 //!
 //! ```text
 //! step 0: 1 3 to the right neighbour     step 1: 2 3 to the one after it
@@ -20,7 +20,7 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::Result;
 
-/// `output` holds this rank's blocks, one for each rank, and then one from each.
+/// `output` holds this rank's blocks, one for each rank, and becomes those from each rank.
 pub async fn bruck(exchange: &Exchange<'_>, output: &mut [u8]) -> Result<()> {
     let me = exchange.me();
     let bytes = output.len() / me.size;

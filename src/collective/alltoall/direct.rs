@@ -1,14 +1,14 @@
 //! | card       | all-to-all, direct                                                        |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | 1                                                                         |
-//! | bytes sent | none; each rank reads its blocks out of the memory of the others          |
+//! | bytes sent | none; each rank reads its blocks from the memory of the others            |
 //! | scratch    | a copy of the buffer, in place or if the system cannot read it            |
 //! | restricted | ranks of one host that can read each other's memory, blocks of equal length |
 //! | fold order | nothing is folded                                                         |
-//! | chosen     | there, large blocks of more than four ranks                               |
+//! | chosen     | on one such host, large blocks of more than four ranks                    |
 //!
-//! Every rank tells where its input lies, and has the system copy its block out of each other's. n
-//! = 4, what rank 1 reads:
+//! Every rank publishes the address of its input, and reads its block from each other rank's by
+//! process_vm_readv(2): one copy instead of two. n = 4, what rank 1 reads:
 //!
 //! ```text
 //! rank 0:  . 1 . .
@@ -24,7 +24,7 @@ use crate::collective::exchange::Exchange;
 use crate::collective::passes;
 use crate::error::{Error, Result};
 
-/// The step of its round: no rank takes it for one of another algorithm.
+/// Its step is that of no other algorithm, so that none is taken for it.
 const STEP: usize = 1;
 
 pub async fn direct(exchange: &Exchange<'_>, blocks: &Blocks, buffers: Buffers<'_>) -> Result<()> {
@@ -53,7 +53,7 @@ pub async fn direct(exchange: &Exchange<'_>, blocks: &Blocks, buffers: Buffers<'
     let peers = || (1..me.size).map(|distance| me.after(distance));
     let theirs: Vec<_> = peers().map(|peer| blocks.get(peer.0)).collect();
     let fetches = peers().zip(blocks::cut(output, &theirs));
-    // Ranks that have published are read from first, while others are awaited.
+    // Concurrent, so that blocks of ranks that have published are read while others are awaited.
     let fetch = |(peer, into)| epochs.read_remote(0, peer, input.len(), own.start, into);
     try_join_all(fetches.map(fetch)).await?;
     epochs.release(0);

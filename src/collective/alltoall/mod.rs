@@ -1,4 +1,4 @@
-//! All-to-all: every rank gets a block of its own from each.
+//! All-to-all: every rank gets a block from each rank.
 
 mod bruck;
 mod direct;
@@ -25,7 +25,7 @@ pub enum AllToAllAlgorithm {
 }
 
 pub static TABLE: [Row<Algorithm>; 6] = [
-    // Between few ranks two copies in the cache are faster than one by the system.
+    // Between few ranks two copies in the cache are faster than one by process_vm_readv(2).
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal().most_ranks(4),
     row("flat", Algorithm::Flat, 32 << 10).on_host().equal(),
     row("direct", Algorithm::Direct, usize::MAX).on_open_host().equal(),

@@ -7,7 +7,7 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | large blocks, and blocks that differ in length                            |
 //!
-//! In step k the ranks whose sum is k, counted round the ring, exchange their blocks. n = 4:
+//! In step k two ranks exchange their blocks if their sum is k modulo n. n = 4:
 //!
 //! ```text
 //! step 0: 1 <-> 3   0   2     step 1: 0 <-> 1   2 <-> 3
@@ -46,7 +46,8 @@ pub async fn pairwise(
     stream::iter(parts).map(Ok).try_for_each_concurrent(AT_ONCE, with_peer).await
 }
 
-/// Sends a peer its block and receives this rank's from it. In place, both have the same place.
+/// Sends a peer its block and receives this rank's block from it. In place, without an `input`,
+/// both have the same memory.
 async fn exchange_blocks(
     exchange: &Exchange<'_>,
     sent: &Blocks,

@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | always                                                                    |
 //!
-//! In step k each rank tells the one 2^k further round the ring, and hears from the one 2^k back,
-//! so after step k it has heard, through others, of 2^(k+1) ranks. n = 4:
+//! In step k each rank sends to the rank 2^k after it round the ring and receives from the one 2^k
+//! before it, so after step k it knows that 2^(k+1) ranks have entered. n = 4:
 //!
 //! ```text
 //! 0 -> 1 -> 2 -> 3 -> 0

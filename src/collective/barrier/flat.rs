@@ -7,7 +7,7 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | on one host                                                               |
 //!
-//! Every rank publishes that it has arrived and waits for all others. n = 4, ranks that each rank
+//! Every rank publishes that it has entered and waits for all others. n = 4, ranks that each rank
 //! waits for:
 //!
 //! ```text

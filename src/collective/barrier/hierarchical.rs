@@ -5,10 +5,10 @@
 //! | scratch    | none                                                                      |
 //! | restricted | several hosts, one of which has several ranks                             |
 //! | fold order | nothing is folded                                                         |
-//! | chosen     | then                                                                      |
+//! | chosen     | on several hosts                                                          |
 //!
-//! The ranks of a host publish that they have arrived. The first rank of each host then meets those
-//! of the other hosts, and publishes that all have arrived. n = 4:
+//! The ranks of a host publish that they have entered. The first rank of each host then executes a
+//! barrier with those of the other hosts, and publishes that all have entered. n = 4:
 //!
 //! ```text
 //! host a: 0 1      0 < 1                0 > 1

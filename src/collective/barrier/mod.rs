@@ -1,4 +1,4 @@
-//! Barrier: no rank leaves before all have come.
+//! Barrier: no rank leaves before all have entered.
 
 mod dissemination;
 pub mod flat;

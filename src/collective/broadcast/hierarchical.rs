@@ -1,14 +1,14 @@
 //! | card       | broadcast, hierarchical                                                   |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | between the hosts, on each host                                           |
-//! | bytes sent | by one rank of each host, as another broadcast of so many ranks           |
+//! | bytes sent | by one rank of each host, as another broadcast of these ranks             |
 //! | scratch    | none                                                                      |
 //! | restricted | several hosts, one of which has several ranks                             |
 //! | fold order | nothing is folded                                                         |
-//! | chosen     | then                                                                      |
+//! | chosen     | on several hosts                                                          |
 //!
 //! The root and the first rank of each other host broadcast the data among themselves. Then each
-//! publishes it for its host. n = 4, root 0:
+//! of them publishes it for its host. n = 4, root 0:
 //!
 //! ```text
 //! host a: 0 1                0 > 1

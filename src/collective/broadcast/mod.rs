@@ -1,4 +1,4 @@
-//! Broadcast: every rank gets the root's data.
+//! Broadcast: every rank gets the data of the root.
 
 mod binomial;
 pub mod flat;
@@ -43,7 +43,7 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
     run(exchange, (selection, topology), &call, root, op.memory.buffers).await
 }
 
-/// Broadcasts by the algorithm for the call between ranks on this ground.
+/// Broadcasts by the algorithm for the call and this topology.
 async fn run(
     exchange: &Exchange<'_>,
     (selection, topology): (&Selection, Topology),
@@ -76,7 +76,7 @@ async fn run(
     }
 }
 
-/// The output, which at the root holds the data.
+/// The output. At the root, it holds the data.
 async fn output(buffers: Buffers<'_>, is_root: bool) -> &mut [u8] {
     match buffers {
         Buffers::Apart { output, .. } if !is_root => output,

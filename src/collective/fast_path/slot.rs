@@ -20,8 +20,8 @@ use crate::rank::{Rank, RankOf};
 use crate::reduce::Stores;
 use crate::transport::FastEpoch;
 
-/// Executes the call, as `super::execute` says. Not inlined: its work takes longer than a call to
-/// it.
+/// Executes the call, as `super::execute` does. Not inlined: its work takes longer than a function
+/// call.
 #[inline(never)]
 pub fn execute(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()> {
     let call = op.call();
@@ -85,7 +85,7 @@ fn publish<'a>(flat: &mut impl Flat<'a>, me: RankOf, epoch: &FastEpoch<'_>) {
     flat.keep_own(0);
 }
 
-/// The algorithm `chain` of the scan, for more ranks than `flat` is for.
+/// Executes a scan by the algorithm `chain`, for more ranks than `flat`.
 fn chain(
     reducer: &Reducer,
     mut buffers: Buffers<'_>,

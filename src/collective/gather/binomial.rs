@@ -7,7 +7,7 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | small blocks                                                              |
 //!
-//! The reduce's tree; blocks are collected instead of folded. n = 4, root 0:
+//! The tree of the reduce; blocks are gathered instead of folded. n = 4, root 0:
 //!
 //! ```text
 //! 0 <- 1   2 <- 3
@@ -20,7 +20,7 @@ use crate::collective::tree;
 use crate::error::Result;
 use crate::rank::{Rank, RankOf};
 
-/// `own` is this rank's block. At the root, `output` gets all blocks.
+/// `own` is this rank's block. At the root, `output` becomes all blocks.
 pub async fn binomial(
     exchange: &Exchange<'_>,
     root: Rank,

@@ -20,11 +20,11 @@ use crate::collective::exchange::Exchange;
 use crate::error::Result;
 use crate::rank::Rank;
 
-/// From how many ranks the root receives at once.
+/// The number of ranks from which the root receives at once.
 const AT_ONCE: usize = 8;
 
-/// At the root, `output` gets the others' `blocks`; its own is in its place already. Elsewhere
-/// `own` is sent.
+/// At the root, `output` becomes all `blocks`; its own is in it already. At other ranks, `own` is
+/// sent.
 pub async fn linear(
     exchange: &Exchange<'_>,
     root: Rank,

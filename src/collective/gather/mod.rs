@@ -1,4 +1,4 @@
-//! Gather: the root gets the blocks of all.
+//! Gather: the root gets the blocks of all ranks.
 
 mod binomial;
 pub mod flat;

@@ -10,7 +10,7 @@
 //! |            | the operator does not commute, counted from rank 0                        |
 //! | chosen     | small buffers                                                             |
 //!
-//! The broadcast's tree upwards. n = 4, root 0:
+//! The tree of the broadcast, upwards. n = 4, root 0:
 //!
 //! ```text
 //! 0 <- 1   2 <- 3
@@ -24,7 +24,8 @@ use crate::op::Reducer;
 use crate::rank::Rank;
 use crate::reduce::Side;
 
-/// `data` holds this rank's share; at the root it becomes the result, elsewhere it is used up.
+/// `data` holds this rank's share. At the root it becomes the result, at other ranks it is
+/// overwritten.
 pub async fn binomial(
     exchange: &Exchange<'_>,
     reducer: &Reducer,

@@ -1,14 +1,14 @@
 //! | card       | reduce, hierarchical                                                      |
 //! |------------|---------------------------------------------------------------------------|
 //! | steps      | on each host, between the hosts                                           |
-//! | bytes sent | by one rank of each host, as another reduce of so many ranks              |
+//! | bytes sent | by one rank of each host, as another reduce of these ranks                |
 //! | scratch    | one buffer in each rank that sends                                        |
 //! | restricted | several hosts, one of which has several ranks                             |
 //! | fold order | ranks of a host in order; the hosts as the other reduce                   |
-//! | chosen     | then                                                                      |
+//! | chosen     | on several hosts                                                          |
 //!
-//! The root and the first rank of each other host reduce what their hosts have, and then reduce
-//! that among themselves. n = 4, root 0:
+//! The root and the first rank of each other host reduce the shares of their hosts, and then reduce
+//! the results among themselves. n = 4, root 0:
 //!
 //! ```text
 //! host a: 0 1      0 < 1
@@ -42,7 +42,7 @@ pub async fn hierarchical(
         &mut share[..]
     };
     passes::prepare(reducer, data, me.size).await;
-    // What is prepared is folded as it is.
+    // Prepared data is folded without another preparation.
     let fold = &reducer.after_prepare();
     let leaders = leaders(hosts, Some(root));
     let leader = hosts.mine().iter().position(|rank| leaders.contains(rank));

@@ -1,4 +1,4 @@
-//! Reduce: the root gets the reduction of all.
+//! Reduce: the root gets the reduction of all ranks' data.
 
 mod binomial;
 pub mod flat;
@@ -46,7 +46,7 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
     run(exchange, (selection, topology), &call, &reducer, root, memory.buffers).await
 }
 
-/// Reduces by the algorithm for the call between ranks on this ground.
+/// Reduces by the algorithm for the call and this topology.
 async fn run(
     exchange: &Exchange<'_>,
     (selection, topology): (&Selection, Topology),

@@ -11,8 +11,8 @@
 //! |            | not commute, rank order                                                   |
 //! | chosen     | large buffers                                                             |
 //!
-//! The ranks form a chain that ends at the root. Each folds its share into a segment and sends it
-//! on. If the order of ranks must be kept, the chain runs from rank 0 to the last rank, which sends
+//! The ranks form a chain that ends at the root. Each folds its share into a segment and forwards
+//! it. If the operator does not commute, the chain runs from rank 0 to the last rank, which sends
 //! the result to the root. n = 4, root 0, and in rank order:
 //!
 //! ```text
@@ -32,7 +32,7 @@ use crate::rank::Rank;
 use crate::reduce::Side;
 
 /// `load(part, into)` writes a part of this rank's share, which is `bytes` long. At the root,
-/// `data` holds its share and becomes the result; elsewhere it is empty.
+/// `data` holds its share and becomes the result; at other ranks it is empty.
 pub async fn pipeline(
     exchange: &Exchange<'_>,
     reducer: &Reducer,
@@ -74,7 +74,7 @@ pub async fn pipeline(
     }
 }
 
-/// Folds this rank's share into what comes from the left, if anybody is there, and sends it on.
+/// Folds this rank's share into what arrives from `left`, if given, and forwards it.
 async fn pass_on(
     exchange: &Exchange<'_>,
     reducer: &Reducer,

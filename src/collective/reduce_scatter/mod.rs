@@ -1,4 +1,4 @@
-//! Reduce-scatter: every rank gets its block of the reduction of all.
+//! Reduce-scatter: every rank gets its block of the reduction of all ranks' data.
 
 pub mod flat;
 pub mod pairwise;
@@ -48,7 +48,7 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
         }
         Algorithm::RecursiveHalving => {
             let run = async |input: &[u8], output: &mut [u8]| {
-                // Small blocks, and there may be much between them.
+                // The blocks are small, but may be far apart.
                 let (mut data, blocks) = side_by_side(input, &blocks)?;
                 passes::prepare(&reducer, &mut data, size).await;
                 let halving = recursive_halving::recursive_halving;
@@ -80,7 +80,7 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
     }
 }
 
-/// Runs an algorithm on an input and an output that are apart, and finishes its result.
+/// Runs an algorithm with an output apart from the input, and finishes its result.
 async fn apart(
     exchange: &Exchange<'_>,
     reducer: &Reducer,
@@ -114,12 +114,12 @@ async fn prepared(reducer: &Reducer, input: &[u8], size: usize) -> Result<Vec<u8
 
 /// A copy of all blocks, one behind the other.
 fn side_by_side(input: &[u8], blocks: &Blocks) -> Result<(Vec<u8>, Blocks)> {
-    let (mut data, mut places) = (Vec::new(), Vec::new());
+    let (mut data, mut ranges) = (Vec::new(), Vec::new());
     let bytes = blocks.iter().map(|block| block.len()).sum();
     data.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory(bytes))?;
     for block in blocks.iter() {
-        places.push(data.len()..data.len() + block.len());
+        ranges.push(data.len()..data.len() + block.len());
         data.extend_from_slice(&input[block]);
     }
-    Ok((data, Blocks::at(places)))
+    Ok((data, Blocks::at(ranges)))
 }

@@ -7,8 +7,8 @@
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | operators that do not commute                                             |
 //!
-//! Each rank sends every other its block and folds what it gets in the order of ranks. As all wait
-//! for rank 0 first, large blocks come one sender after another. n = 4, blocks sent:
+//! Each rank sends every other its block and folds what it receives in rank order. As all wait for
+//! rank 0 first, large blocks arrive from one sender after another. n = 4, blocks sent:
 //!
 //! ```text
 //! rank 0:  b1 b2 b3

@@ -8,9 +8,9 @@
 //! | fold order | halves: ((0 4)(2 6))((1 5)(3 7)); a pair is one                           |
 //! | chosen     | small blocks                                                              |
 //!
-//! A group exchanges with the other half of it what the other half needs, and then goes on as two
-//! groups. If n is not a power of two, each of the first n - p even ranks hands its input to its
-//! right neighbour and gets its block from it. n = 4, blocks that each rank keeps:
+//! The halves of a group exchange what the other half needs, and then continue as two groups. If n
+//! is not a power of two, each of the first n - p even ranks sends its input to its right neighbour
+//! and receives its block from it. n = 4, blocks that each rank keeps:
 //!
 //! ```text
 //! 0 <-> 2   1 <-> 3     rank 0: 0 1   rank 1: 0 1   rank 2: 2 3   rank 3: 2 3
@@ -27,8 +27,8 @@ use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
 
-/// `data` holds this rank's input, which is used up; `blocks` lie in it one after another.
-/// `output` becomes this rank's block.
+/// `data` holds this rank's input, its `blocks` one after another, and is overwritten. `output`
+/// becomes this rank's block.
 pub async fn recursive_halving(
     exchange: &Exchange<'_>,
     reducer: &Reducer,
@@ -37,10 +37,10 @@ pub async fn recursive_halving(
     output: &mut [u8],
 ) -> Result<()> {
     let pairs = Pairs::new(exchange.me());
-    let last_step = pairs.epochs() + 1;
-    let (number, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
+    let last_step = pairs.halvings() + 1;
+    let (me, partner) = match pairs.fold_shares(exchange, reducer, data).await? {
         Part::Idle { partner } => return exchange.recv(partner, last_step, output).await,
-        Part::Active { number, partner } => (number, partner),
+        Part::Active { virtual_rank, partner } => (virtual_rank, partner),
     };
 
     // The bytes of the blocks of a row of numbers.
@@ -50,10 +50,10 @@ pub async fn recursive_halving(
     };
     let mut group = 0;
     for step in 1..last_step {
-        let half = pairs.numbers >> step;
+        let half = pairs.virtual_size >> step;
         let (mine, theirs) =
-            if number < group + half { (group, group + half) } else { (group + half, group) };
-        let peer = pairs.rank(number ^ half);
+            if me < group + half { (group, group + half) } else { (group + half, group) };
+        let peer = pairs.rank(me ^ half);
         let (keep, give) = two_parts(data, &bytes(mine, half), &bytes(theirs, half));
         try_join!(
             exchange.send(peer, step, give),

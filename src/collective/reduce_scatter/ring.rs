@@ -7,8 +7,9 @@
 //! | fold order | block b: ranks b+1, b+2, ..., round the ring, b last                      |
 //! | chosen     | large blocks                                                              |
 //!
-//! Block b starts at rank b+1 and travels round the ring, growing by each rank's share, until it
-//! is complete at rank b. A segment goes on as soon as it is there. n = 4, block sent in each step:
+//! Block b starts at rank b+1 and travels round the ring, to which each rank adds its share, until
+//! it is complete at rank b. A segment is forwarded as soon as it has arrived. n = 4, block sent in
+//! each step:
 //!
 //! ```text
 //! rank 0:  b3   b2   b1
@@ -43,7 +44,7 @@ pub async fn ring(
     let (mut even, mut odd) = (passes::zeroed(longest).await?, passes::zeroed(longest).await?);
     let scratch = [Segments::whole(&mut even), Segments::whole(&mut odd)];
     // Every step receives into one half of the scratch and sends from the other, so the turn of
-    // each segment is the step; a block that lacks a segment leaves its turn unused.
+    // each segment is the step. A block that lacks a segment leaves the turn unused.
     let part = |block: usize, segment: usize| {
         let block = blocks.get(block);
         let start = block.end.min(block.start + segment * SEGMENT);

@@ -1,14 +1,14 @@
 //! | card       | scan and exclusive scan, chain                                            |
 //! |------------|---------------------------------------------------------------------------|
-//! | steps      | n - 1, in the same rounds                                                 |
-//! | bytes sent | none; each rank but the last lays out the fold of all ranks up to it      |
+//! | steps      | n - 1, in the same epochs                                                 |
+//! | bytes sent | none; each rank but the last publishes the fold of all ranks up to it     |
 //! | scratch    | a part of the buffer                                                      |
 //! | restricted | ranks of one host                                                         |
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
-//! | chosen     | on one host, otherwise                                                    |
+//! | chosen     | on one host, large buffers or many ranks                                  |
 //!
-//! Each rank looks at what the one before it has folded, folds its share into it, and lays that out
-//! in the same round. n = 4:
+//! Each rank views what the rank before it has folded, folds its share into it, and publishes the
+//! result in the same epoch. n = 4:
 //!
 //! ```text
 //! 0 -> 1 -> 2 -> 3
@@ -40,19 +40,20 @@ pub async fn chain(
         let part = part(&whole, SLOT, number);
         let size = folding(me);
         if is_first {
-            // What is only folded need not have its NaNs canonical yet, as a result must.
+            // A published share need not have canonical NaNs yet; a result must.
             let folded = if scanned == Scanned::UpTo { me.size } else { size };
             match &mut buffers {
                 Buffers::Apart { input, output } if scanned == Scanned::UpTo => {
                     let (share, into) = (&input[part.clone()], &mut output[part]);
-                    let fill = |slot: &mut [u8], laid| {
-                        load_twice(reducer, share, (slot, folded, laid), (into, size, stores));
+                    let fill = |slot: &mut [u8], slot_stores| {
+                        let published = (slot, folded, slot_stores);
+                        load_twice(reducer, share, published, (into, size, stores));
                     };
                     epochs.publish(number, share.len(), fill).await?;
                 }
                 buffers => {
                     let share = &buffers.input()[part.clone()];
-                    let fill = |slot: &mut [u8], laid| load(reducer, share, folded, slot, laid);
+                    let fill = |slot: &mut [u8], stores| load(reducer, share, folded, slot, stores);
                     epochs.publish(number, share.len(), fill).await?;
                     if scanned == Scanned::UpTo {
                         reducer.prepare(&mut buffers.output_mut()[part], size);

@@ -61,7 +61,7 @@ impl<'a> Flat<'a> for FlatScan<'a> {
         let share = &self.buffers.input()[part(&self.whole, SLOT, number)];
         let size = match self.scanned {
             Scanned::UpTo => self.me.size,
-            // Rank 1 takes the share of rank 0 for its result.
+            // Rank 1's result is the share of rank 0.
             Scanned::Before => folding(self.me),
         };
         load(self.reducer, share, size, slot, stores);

@@ -24,8 +24,8 @@ use crate::op::Reducer;
 use crate::rank::Rank;
 use crate::reduce::Side;
 
-/// `up_to` holds this rank's share and becomes the fold of all ranks up to this one; `before`, if
-/// it is wanted, that of all ranks before it. On rank 0, `before` stays as it is.
+/// `up_to` holds this rank's share and becomes the fold of all ranks up to this one. `before`, if
+/// given, becomes the fold of all ranks before this one; on rank 0 it stays unchanged.
 pub async fn hillis_steele(
     exchange: &Exchange<'_>,
     reducer: &Reducer,

@@ -1,4 +1,4 @@
-//! Scan: every rank gets the reduction of all ranks up to it, or before it.
+//! Scan: every rank gets the reduction of all ranks up to it. Exclusive scan: of all before it.
 
 mod chain;
 pub mod flat;
@@ -30,7 +30,7 @@ pub enum ScanAlgorithm {
 }
 
 pub static TABLE: [Row<Algorithm>; 4] = [
-    // Each rank of a chain reads from one other, however many there are.
+    // In a chain each rank reads from one other rank, however many there are.
     row("flat", Algorithm::Flat, 4 << 10).on_host().most_ranks(FLAT_SCAN),
     row("chain", Algorithm::Chain, usize::MAX).on_host(),
     row("hillis_steele", Algorithm::HillisSteele, 32 << 10),

@@ -7,7 +7,7 @@
 //! | fold order | rank order: ((0 1) 2) 3                                                   |
 //! | chosen     | large buffers                                                             |
 //!
-//! The ranks form a chain. Each folds its share into a segment and sends it on, so the whole takes
+//! The ranks form a chain. Each folds its share into a segment and forwards it, so the call takes
 //! little longer than one buffer on one link. n = 4:
 //!
 //! ```text

@@ -7,7 +7,7 @@
 //! | fold order | nothing is folded                                                         |
 //! | chosen     | small blocks                                                              |
 //!
-//! The gather's tree downwards. n = 4, root 0:
+//! The tree of the gather, downwards. n = 4, root 0:
 //!
 //! ```text
 //! 0 -> 2
@@ -20,7 +20,8 @@ use crate::collective::tree;
 use crate::error::Result;
 use crate::rank::{Rank, RankOf};
 
-/// At the root, `input` holds all blocks, its own included. Elsewhere `own` becomes this rank's.
+/// At the root, `input` holds all blocks, its own included. At other ranks, `own` becomes this
+/// rank's block.
 pub async fn binomial(
     exchange: &Exchange<'_>,
     root: Rank,

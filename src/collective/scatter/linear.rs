@@ -20,10 +20,11 @@ use crate::collective::exchange::Exchange;
 use crate::error::Result;
 use crate::rank::Rank;
 
-/// To how many ranks the root sends at once.
+/// The number of ranks to which the root sends at once.
 const AT_ONCE: usize = 8;
 
-/// The root sends the others their `blocks` of `input`. Elsewhere `own` receives.
+/// The root sends the others their `blocks` of `input`. At other ranks, `own` becomes this rank's
+/// block.
 pub async fn linear(
     exchange: &Exchange<'_>,
     root: Rank,

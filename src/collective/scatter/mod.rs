@@ -1,4 +1,4 @@
-//! Scatter: every rank gets its block of the root's.
+//! Scatter: every rank gets its block of the root's data.
 
 mod binomial;
 pub mod flat;

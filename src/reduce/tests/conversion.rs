@@ -1,11 +1,11 @@
-//! The conversions of small floats against oracles that share nothing with them: for 16 bits the
-//! crate half, for 8 bits a search through all 256 values in exact arithmetic.
+//! The conversions of small floats against independent oracles: for 16 bits the crate half, for 8
+//! bits a search through all 256 values in exact arithmetic.
 
 use half::{bf16, f16};
 
 use super::*;
 
-/// f32 that lie at, next to and between all values of a format, and others of every size.
+/// f32 equal to, next to and between all values of a format, and others of every size.
 fn wide_values<S: Small>(codes: std::ops::RangeInclusive<u32>) -> Vec<f32> {
     let mut finite: Vec<f32> = codes.map(S::widen).filter(|wide| wide.is_finite()).collect();
     finite.sort_by(f32::total_cmp);
@@ -59,7 +59,7 @@ const E5M2: Specified =
     Specified { mantissa: 2, bias: 15, last_finite: 0x7b, infinity: Some(0x7c), nan: 0x7e };
 
 impl Specified {
-    /// What a code without a sign would mean if all were numbers.
+    /// The value of a code without sign, if all codes were numbers.
     fn number(&self, code: u8) -> f64 {
         let exponent = i32::from(code) >> self.mantissa;
         let fraction = f64::from(code & ((1 << self.mantissa) - 1)) / f64::from(1 << self.mantissa);
@@ -79,8 +79,8 @@ impl Specified {
         if code < 0x80 { wide } else { -wide }
     }
 
-    /// The nearest number, of two equally near ones that with the even code. Infinity takes part as
-    /// the number its code would be.
+    /// The code of the nearest number; of two equally near ones, the even code. Infinity counts as
+    /// the number that its code would be.
     fn narrow(&self, wide: f64) -> u8 {
         let last = self.infinity.unwrap_or(self.last_finite);
         let size = wide.abs().min(self.number(last));

@@ -1,15 +1,15 @@
-//! The environment of the caller changes no bit of a result, and no result changes it.
+//! The floating-point environment of the caller changes no bit of a result, and no reduction
+//! changes the environment.
 
 use super::*;
 use crate::op::Reducer;
 use crate::reduce::environment::tests::{OTHERS, in_environment};
 use crate::reduce::stores::{Stores, fold_into_with};
 
-/// Around the sizes of blocks and steps, and enough for every pair of telling elements.
+/// Around the sizes of blocks and steps, and enough for every pair of special elements.
 const COUNTS: [usize; 4] = [1, 2, 67, 1500];
 
-/// Compares what `work` makes of `data` in every environment with what it makes of it in the
-/// default one.
+/// Checks that `work` on `data` has the same result in every environment as in the default one.
 fn same_bits_everywhere(name: &str, data: &[u8], work: impl Fn(&mut [u8])) {
     let mut expected = data.to_vec();
     work(&mut expected);
@@ -52,7 +52,7 @@ fn the_environment_of_the_caller_changes_no_bit_of_a_float_reduction() {
 }
 
 #[test]
-fn few_floats_are_folded_without_a_look_in_the_default_environment_alone() {
+fn floats_are_folded_inline_only_in_the_default_environment() {
     let reducer = |dtype| Reducer::Known(Fold::new(dtype, RedOp::Sum).unwrap());
     let (float, integer) = (reducer(DataType::Float32), reducer(DataType::Int32));
     assert!(float.can_fold_inline() && integer.can_fold_inline());

@@ -1,12 +1,12 @@
-//! Every form of every loop gives the bits of the definition: both instruction sets, all lengths
-//! around the sizes of words, blocks and lines, all addresses.
+//! Every form of every loop gives the bits of the definition: for both instruction sets, at all
+//! lengths around the sizes of words, blocks and lines, and at all addresses.
 
 use super::*;
 
 const LONGEST: usize = 67;
 
-/// Calls `check` with two slices that hold the arrays at every pair of addresses modulo 8, and sees
-/// that nothing around the first is touched.
+/// Calls `check` with two slices that hold the arrays at every pair of addresses modulo 8, and
+/// checks that no byte around the first changes.
 fn at_every_address(into: &[u8], from: &[u8], mut check: impl FnMut(&mut [u8], &[u8])) {
     const AROUND: u8 = 0xa5;
     for shift in 0..8 {
@@ -43,11 +43,11 @@ fn every_fold_gives_the_bits_of_the_definition_at_every_length_and_address() {
 }
 
 #[test]
-fn every_pair_of_telling_elements_folds_as_defined_and_commutes() {
+fn every_pair_of_special_elements_folds_as_defined_and_commutes() {
     for fold in folds() {
         let dtype = fold.dtype();
-        let telling = telling(dtype);
-        let pairs = telling.iter().flat_map(|a| telling.iter().map(|b| (*a, *b)));
+        let special = special(dtype);
+        let pairs = special.iter().flat_map(|a| special.iter().map(|b| (*a, *b)));
         let (a, b): (Vec<_>, Vec<_>) = pairs.unzip();
         check_long(fold, &a, &b);
         for (a, b) in a.into_iter().zip(b) {
@@ -76,11 +76,11 @@ fn common_folds(dtype: DataType) -> impl Iterator<Item = Fold> {
 }
 
 #[test]
-fn all_values_of_16_bits_fold_as_defined_with_partners_that_make_ties_and_specials() {
+fn all_values_of_16_bits_fold_as_defined_with_special_partners() {
     let all: Vec<u64> = (0..=0xffff).collect();
     for dtype in [DataType::Float16, DataType::Bfloat16] {
         for fold in common_folds(dtype) {
-            for partner in telling(dtype).into_iter().step_by(2) {
+            for partner in special(dtype).into_iter().step_by(2) {
                 check_long(fold, &all, &vec![partner; all.len()]);
             }
         }
@@ -101,14 +101,14 @@ fn one_nan_among_67_elements_is_found_at_every_index() {
     for dtype in FLOATS {
         let one = bits(dtype, &identity_of(dtype, RedOp::Prod))[0];
         for redop in [RedOp::Max, RedOp::Min] {
-            let nan = defined(Fold::new(dtype, RedOp::Sum).unwrap(), telling(dtype)[0], one);
+            let nan = defined(Fold::new(dtype, RedOp::Sum).unwrap(), special(dtype)[0], one);
             for (index, isa) in (0..LONGEST).flat_map(|index| isas().map(|isa| (index, isa))) {
                 let ones = array(dtype, [one; LONGEST]);
                 let with_nan = |nan| {
                     let element = |at| if at == index { nan } else { one };
                     array(dtype, (0..LONGEST).map(element))
                 };
-                // The sign of a NaN means nothing.
+                // The sign of a NaN has no meaning.
                 let negative = with_nan(nan | 1 << (8 * dtype.size() - 1));
                 for (mut into, from) in [(ones.clone(), &negative), (negative.clone(), &ones)] {
                     fold_with(isa, Fold::new(dtype, redop).unwrap(), &mut into, from);
@@ -126,12 +126,12 @@ fn identity_of(dtype: DataType, redop: RedOp) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_done_to_one_array_gives_the_bits_of_the_definition_at_every_length_and_address() {
+fn premultiply_gives_the_bits_of_the_definition_at_every_length_and_address() {
     for dtype in DataType::ALL {
         let product = Fold::new(dtype, RedOp::Prod).unwrap();
         let pairs = tried(dtype, LONGEST);
         let data = array(dtype, pairs.iter().map(|(a, _)| *a));
-        for scalar in telling(dtype) {
+        for scalar in special(dtype) {
             let expected = array(dtype, pairs.iter().map(|(a, _)| defined(product, *a, scalar)));
             let scalar = array(dtype, [scalar]);
             for isa in isas() {

@@ -1,4 +1,4 @@
-//! What a caller may rely on, by example.
+//! The guarantees of reductions, by example.
 
 use bytemuck::{Pod, bytes_of, pod_read_unaligned};
 use half::{bf16, f16};
@@ -43,7 +43,7 @@ fn a_nan_operand_gives_the_canonical_nan_of_its_type() {
                 assert_eq!(bits(dtype, &into), [canonical], "{dtype} {redop:?}");
             }
         }
-        // Infinity less infinity; e4m3 has none.
+        // Infinity minus infinity; e4m3 has no infinity.
         if dtype != DataType::Float8e4m3 {
             let infinity = bits(dtype, &identity_of(dtype, RedOp::Min))[0];
             let mut into = array(dtype, [infinity]);
@@ -101,7 +101,7 @@ fn small_floats_round_to_nearest_even() {
 }
 
 #[test]
-fn beyond_the_largest_number_is_infinity_or_where_there_is_none_the_largest() {
+fn overflow_gives_infinity_or_in_a_type_without_it_the_largest_number() {
     let sum = |dtype, a: u8, b: u8| folded(dtype, RedOp::Sum, a, b);
     assert_eq!(sum(DataType::Float8e5m2, 0x7b, 0x7b), 0x7c);
     assert_eq!(sum(DataType::Float8e5m2, 0xfb, 0xfb), 0xfc);
@@ -154,7 +154,7 @@ fn integers_are_divided_exactly_towards_zero() {
 }
 
 #[test]
-fn logical_operators_see_zero_and_one_only() {
+fn logical_operators_convert_elements_to_zero_and_one() {
     let or = Fold::new(DataType::Int32, RedOp::LogicalOr).unwrap();
     let mut data = [[0, 0, 0, 0], [0, 7, 0, 0], [0xff; 4]].concat();
     prepare(or, &mut data, 1);
@@ -162,15 +162,15 @@ fn logical_operators_see_zero_and_one_only() {
 }
 
 #[test]
-fn a_rank_alone_gets_canonical_nans_and_no_other_change() {
+fn a_single_rank_gets_canonical_nans_and_no_other_change() {
     for dtype in FLOATS {
         let sum = Fold::new(dtype, RedOp::Sum).unwrap();
-        let mut data = array(dtype, telling(dtype));
+        let mut data = array(dtype, special(dtype));
         prepare(sum, &mut data, 1);
         let minus_zero = 1 << (8 * dtype.size() - 1);
-        // To add -0 changes no number, but makes NaNs canonical.
+        // Adding -0 changes no number, but makes NaNs canonical.
         let expected: Vec<_> =
-            telling(dtype).into_iter().map(|x| defined(sum, x, minus_zero)).collect();
+            special(dtype).into_iter().map(|x| defined(sum, x, minus_zero)).collect();
         assert_eq!(bits(dtype, &data), expected, "{dtype}");
     }
 }
@@ -187,7 +187,7 @@ fn the_identity_changes_no_element() {
         let (dtype, redop) = (fold.dtype(), fold.redop());
         let identity = bits(dtype, &identity_of(dtype, redop))[0];
         let logical = [RedOp::LogicalAnd, RedOp::LogicalOr, RedOp::LogicalXor].contains(&redop);
-        let values = if logical { vec![0, 1] } else { telling(dtype) };
+        let values = if logical { vec![0, 1] } else { special(dtype) };
         let nan = |bits| !dtype.is_integer() && is_nan(dtype, bits);
         // The contract's identity of a sum is +0, which turns -0 into +0.
         let minus_zero = 1 << (8 * dtype.size() - 1);
@@ -199,7 +199,7 @@ fn the_identity_changes_no_element() {
 }
 
 fn is_nan(dtype: DataType, bits: u64) -> bool {
-    let canonical = telling(dtype)[0];
+    let canonical = special(dtype)[0];
     defined(Fold::new(dtype, RedOp::Max).unwrap(), bits, bits) == canonical
 }
 

@@ -1,4 +1,4 @@
-//! What the tests share: every fold, elements worth trying, and the definition applied to one pair.
+//! Shared by the tests: every fold, special elements, and the definition applied to one pair.
 
 mod conversion;
 mod environment;
@@ -38,7 +38,7 @@ fn fold_with(isa: Isa, fold: Fold, into: &mut [u8], from: &[u8]) {
     elements(fold.dtype()).fold(isa, fold.redop(), Arrays::InPlace { into, from });
 }
 
-/// `a op b` by the definition in `element`; the elements stand in the lowest bits.
+/// `a op b` by the definition in `element`; the elements are in the lowest bits.
 fn defined(fold: Fold, a: u64, b: u64) -> u64 {
     match fold.dtype() {
         DataType::Int8 => integer(fold.redop(), a as i8, b as i8) as u8 as u64,
@@ -87,14 +87,14 @@ fn real<T: Real>(redop: RedOp, a: T, b: T) -> T {
     }
 }
 
-/// Also Max and Min through f32, which the code under test decides without leaving the format.
+/// Computes Max and Min through f32 too; the code under test compares codes instead.
 fn small<S: Small>(redop: RedOp, a: u64, b: u64) -> u64 {
     S::narrow(real(redop, S::widen(a as u32), S::widen(b as u32))) as u64
 }
 
 /// Bits of NaNs, zeros, infinities, subnormals, the largest and ordinary numbers. For integers they
-/// are as good as any others.
-fn telling(dtype: DataType) -> Vec<u64> {
+/// are ordinary values.
+fn special(dtype: DataType) -> Vec<u64> {
     let positive: &[u64] = match dtype {
         DataType::Float64 | DataType::Int64 | DataType::Uint64 => &[
             0x7ff8_0000_0000_0000,
@@ -141,9 +141,9 @@ fn telling(dtype: DataType) -> Vec<u64> {
     positive.iter().flat_map(|bits| [*bits, bits | sign]).collect()
 }
 
-/// `count` pairs of telling elements and random bits, the same ones every time.
+/// `count` pairs of special elements and random bits, the same in every run.
 fn tried(dtype: DataType, count: usize) -> Vec<(u64, u64)> {
-    let telling = telling(dtype);
+    let special = special(dtype);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = || {
         state ^= state << 13;
@@ -153,12 +153,12 @@ fn tried(dtype: DataType, count: usize) -> Vec<(u64, u64)> {
     };
     let mut one = || match random() % 4 {
         0 => random() & (u64::MAX >> (64 - 8 * dtype.size())),
-        _ => telling[random() as usize % telling.len()],
+        _ => special[random() as usize % special.len()],
     };
     (0..count).map(|_| (one(), one())).collect()
 }
 
-/// Elements, given by their bits, as they lie in an array.
+/// An array of elements that are given by their bits.
 fn array(dtype: DataType, elements: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let bytes = |bits: u64| bits.to_le_bytes().into_iter().take(dtype.size());
     elements.into_iter().flat_map(bytes).collect()

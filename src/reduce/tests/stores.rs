@@ -1,5 +1,5 @@
-//! What is written apart from its operands has the bits of a copy and a fold in place: in all
-//! forms, at all addresses, and no byte beside it is touched.
+//! A result that is written apart from its operands has the bits of a copy and a fold in place: in
+//! all forms and at all addresses. No byte around it changes.
 
 use super::super::stores::{BLOCK, copy_with, fold_into_with};
 use super::super::{Stores, copy, finish, finishes, fold_into, prepare, prepares};
@@ -9,7 +9,7 @@ const AROUND: u8 = 0xa5;
 const LINE: usize = 64;
 const LONGEST: usize = 3 * BLOCK + 2 * LINE;
 
-/// Lengths in bytes: short ones, and those next to where steps and blocks end.
+/// Lengths in bytes: short ones, and those next to the ends of steps and blocks.
 fn lengths() -> impl Iterator<Item = usize> {
     let ends = [LINE, 2 * LINE, 3 * LINE, BLOCK - LINE, BLOCK, 2 * BLOCK, 3 * BLOCK];
     let near = ends.into_iter().flat_map(|end| [end - 8, end - 1, end, end + 1, end + 8]);
@@ -29,25 +29,25 @@ impl AlignedBytes {
         Self(vec![AROUND; LINE + LINE + LONGEST + LINE])
     }
 
-    fn place(&mut self, shift: usize, bytes: usize) -> std::ops::Range<usize> {
+    fn range(&mut self, shift: usize, bytes: usize) -> std::ops::Range<usize> {
         let start = self.0.as_ptr().align_offset(LINE) + shift;
         start..start + bytes
     }
 
     fn holding(&mut self, shift: usize, array: &[u8]) -> &[u8] {
-        let place = self.place(shift, array.len());
-        self.0[place.clone()].copy_from_slice(array);
-        &self.0[place]
+        let range = self.range(shift, array.len());
+        self.0[range.clone()].copy_from_slice(array);
+        &self.0[range]
     }
 
-    /// Has `expected` written, and sees that it was and that nothing around it was.
+    /// Whether `write` writes `expected`. Panics if a byte around it changes.
     fn check(&mut self, shift: usize, expected: &[u8], write: impl FnOnce(&mut [u8])) -> bool {
         self.0.fill(AROUND);
-        let place = self.place(shift, expected.len());
-        write(&mut self.0[place.clone()]);
-        let mut around = self.0[..place.start].iter().chain(&self.0[place.end..]);
+        let range = self.range(shift, expected.len());
+        write(&mut self.0[range.clone()]);
+        let mut around = self.0[..range.start].iter().chain(&self.0[range.end..]);
         assert!(around.all(|byte| *byte == AROUND), "a byte outside of the array changed");
-        &self.0[place] == expected
+        &self.0[range] == expected
     }
 }
 
@@ -78,7 +78,7 @@ fn a_result_apart_has_the_bits_of_a_copy_and_a_fold_in_place() {
 }
 
 #[test]
-fn what_cannot_be_streamed_is_copied_and_folded() {
+fn a_result_that_cannot_be_streamed_is_copied_and_folded() {
     for fold in folds() {
         let (dtype, redop) = (fold.dtype(), fold.redop());
         let pairs = tried(dtype, 67);
@@ -93,7 +93,7 @@ fn what_cannot_be_streamed_is_copied_and_folded() {
 }
 
 #[test]
-fn a_copy_is_whole_at_every_length_and_address() {
+fn a_copy_is_complete_at_every_length_and_address() {
     let from: Vec<u8> = (0..LONGEST).map(|index| (index % 251) as u8).collect();
     let [mut into_memory, mut from_memory] = [(); 2].map(|()| AlignedBytes::new());
     for bytes in lengths() {
@@ -127,7 +127,7 @@ fn a_fold_of_another_length_is_refused() {
 fn a_fold_says_whether_it_prepares_and_finishes() {
     for fold in folds() {
         let (dtype, redop) = (fold.dtype(), fold.redop());
-        let data = array(dtype, telling(dtype));
+        let data = array(dtype, special(dtype));
         let changed = |change: fn(Fold, &mut [u8], usize), size| {
             let mut changed = data.clone();
             change(fold, &mut changed, size);

@@ -1,8 +1,8 @@
-//! What ranks of a process publish for each other, by epochs.
+//! The memory that ranks of one process publish for each other, by epochs.
 //!
-//! Leaves to the mesh what has failed, and to `Slot` what is there. Invariants: a thread that
-//! changes what others wait for wakes them after the change; a slot is written when all ranks have
-//! released what was there.
+//! Leaves to the mesh which failure ends a wait, and to `Slot` the contents. Invariants: a thread
+//! that changes what others wait for wakes them after the change; a slot is written only after all
+//! ranks have released its previous epoch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -38,7 +38,7 @@ impl ThreadMemory {
         }
     }
 
-    /// The first of `others` that has not released so many epochs.
+    /// The first of `others` that has not released this many epochs.
     pub fn slowest(
         &self,
         lane: Lane,
@@ -49,7 +49,7 @@ impl ThreadMemory {
         others.find(|other| released(other) < needed)
     }
 
-    /// Ready when all `others` have released so many epochs, or one never will.
+    /// Ready when all `others` have released this many epochs, or one never will.
     pub fn poll_released(
         &self,
         context: &Context<'_>,
@@ -93,12 +93,12 @@ impl ThreadMemory {
         in_place
     }
 
-    /// What a rank has published, if it is there.
+    /// What a rank has published in an epoch, if it has.
     pub fn view(&self, lane: Lane, at: Rank, epoch: u64) -> Option<Locked<'_>> {
         self.slot(lane, at, epoch).view(epoch + 1)
     }
 
-    /// Ready when a rank has published something, or never will.
+    /// Ready when a rank has published in an epoch, or never will.
     pub fn poll_published(
         &self,
         context: &Context<'_>,
@@ -108,7 +108,7 @@ impl ThreadMemory {
         failed: impl Fn() -> bool,
     ) -> Poll<Result<(), Option<Reason>>> {
         self.poll(context, || {
-            // Asked first: what was published before is then seen.
+            // Read before the slot, so that what was published before a failure is still viewed.
             let (failed, gone) = (failed(), self.gone[at.0].get());
             match self.view(lane, at, epoch) {
                 Some(_) => Poll::Ready(Ok(())),
@@ -133,22 +133,22 @@ impl ThreadMemory {
         self.wake();
     }
 
-    /// Lets all waiting threads look again.
+    /// Has all waiting threads poll again.
     pub fn wake(&self) {
         let waiting =
             std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Looks, and if there is nothing looks again once others can wake it: a change is either seen
-    /// or finds the waker.
-    fn poll<T>(&self, context: &Context<'_>, look: impl Fn() -> Poll<T>) -> Poll<T> {
-        if let Poll::Ready(found) = look() {
+    /// Calls `check`, and calls it again after the waker is registered: a change is either seen or
+    /// finds the waker.
+    fn poll<T>(&self, context: &Context<'_>, check: impl Fn() -> Poll<T>) -> Poll<T> {
+        if let Poll::Ready(found) = check() {
             return Poll::Ready(found);
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push(context.waker().clone());
         drop(waiting);
-        look()
+        check()
     }
 }

@@ -1,8 +1,8 @@
-//! Ranks that are threads of one process, joined by bounded queues and by memory that they all see.
+//! Ranks that are threads of one process, joined by bounded queues and by shared memory.
 //!
-//! It is also the world in which the collectives are proved: it needs no clock and no socket, and
-//! what tests do to it (`injection`) is wrapped around it. Leaves to `queue` and `slot` how two
-//! threads hand bytes over.
+//! It is also the world in which the collectives are tested: it needs no clock and no socket, and
+//! fault injection (`injection`) wraps it. Leaves to `queue` and `slot` how two threads exchange
+//! bytes.
 
 mod memory;
 
@@ -30,9 +30,9 @@ use super::{
 };
 use memory::ThreadMemory;
 
-/// Up to this length bytes are copied: that takes a fraction of a microsecond, and to wait until
-/// all have viewed them many where ranks share processors. Beyond it an all-reduce of two ranks
-/// takes half the time without.
+/// Up to this length bytes are copied: that takes a fraction of a microsecond, while waiting for
+/// the views of all ranks takes many microseconds where ranks share processors. Beyond it, an
+/// all-reduce of two ranks takes half the time without the copy.
 const COPIED: usize = 4 << 10;
 
 /// All ranks of one in-process communicator.
@@ -40,7 +40,7 @@ pub struct MemWorld {
     size: usize,
     /// The host of each rank.
     hosts: Vec<usize>,
-    /// By lane, sender, receiver; made when first used.
+    /// By lane, sender, receiver; created when first used.
     queues: Vec<OnceLock<Box<ParcelQueue>>>,
     memory: ThreadMemory,
     message_queues: Vec<MessageQueues>,
@@ -50,12 +50,12 @@ pub struct MemWorld {
     splits: Mutex<Splits>,
 }
 
-/// Worlds split off another, by number of the call and color.
+/// Worlds split off another, by sequence number of the call and color.
 #[derive(Default)]
 struct Splits {
-    /// Those that not all their ranks have entered yet.
+    /// Worlds that some rank has yet to enter.
     entering: HashMap<(u64, u32), Entering>,
-    /// Those that a rank will never enter.
+    /// Worlds that some rank will never enter, because of this fault.
     renounced: HashMap<(u64, u32), Error>,
 }
 
@@ -79,7 +79,7 @@ impl MemWorld {
         Self::on_hosts(vec![0; size])
     }
 
-    /// A world whose ranks share memory only with those on the same host, which is named for each
+    /// A world whose ranks share memory only with those of the same host. `hosts`: that of each
     /// rank.
     pub fn on_hosts(hosts: Vec<usize>) -> Result<Arc<Self>> {
         let size = hosts.len();
@@ -121,14 +121,14 @@ impl MemWorld {
         let others = self.message_queues.iter().enumerate().filter(|(other, _)| *other != rank.0);
         others.for_each(|(_, message_queues)| message_queues.gone(rank, reason));
         self.memory.rank_gone(rank, reason);
-        // After the inboxes: a thread that makes a queue then looks there.
+        // After the message queues, which a thread checks after it has created a payload queue.
         self.payloads.rank_gone(rank, reason);
         for peer in (0..self.size).map(Rank) {
             self.close(rank, peer, reason);
         }
     }
 
-    /// Nothing more passes between two ranks.
+    /// `rank` sends nothing more to `peer` and receives nothing more from it.
     pub(super) fn close(&self, rank: Rank, peer: Rank, reason: Reason) {
         for lane in (0..LANES).map(Lane) {
             self.queue(lane, rank, peer).close_sender(reason);
@@ -145,7 +145,7 @@ impl MemWorld {
         self.queues[index].get_or_init(Box::default)
     }
 
-    /// The first fault is everybody's.
+    /// Fails the world on all ranks. The first fault stays; returns it.
     fn fail(&self, fault: Error) -> Error {
         let mut first = false;
         let fault = self.fault.get_or_init(|| {
@@ -182,7 +182,7 @@ impl MemEnd {
         Arc::new(Self { world, me, hosts, begun: Default::default() })
     }
 
-    /// A mesh with nothing but this end in it.
+    /// A mesh whose four contracts are all this end.
     pub fn into_mesh(self: Arc<Self>) -> Mesh {
         let memory = self.memory(Arc::clone(&self) as Arc<dyn HostMemory>);
         Mesh {
@@ -195,7 +195,7 @@ impl MemEnd {
         }
     }
 
-    /// Which ranks share memory: known from the beginning.
+    /// Which ranks share memory, which threads know from the beginning.
     pub(super) fn memory(&self, host: Arc<dyn HostMemory>) -> Settled {
         Settled { hosts: self.hosts.clone(), host: Some(host), fast: None, is_crowded: None }
     }
@@ -224,7 +224,7 @@ impl MemEnd {
         poll_fn(take).await.map_err(|reason| self.lost(from, reason))
     }
 
-    /// The mesh's fault if it has failed, else that of this one peer.
+    /// The fault of the world if it has failed, else the loss of this peer.
     fn lost(&self, peer: Rank, reason: Option<Reason>) -> Error {
         match (reason, self.fault()) {
             (None, Some(fault)) => fault,
@@ -235,14 +235,14 @@ impl MemEnd {
         }
     }
 
-    /// What to wait for until something may be published in an epoch: all have released what is
-    /// there.
-    fn room(&self, lane: Lane, epoch: u64) -> Option<Io<'_, Result<()>>> {
+    /// A wait until all ranks have released the epoch whose slot this one uses. `None` if they
+    /// have.
+    fn await_slot(&self, lane: Lane, epoch: u64) -> Option<Io<'_, Result<()>>> {
         self.all_released(lane, (epoch + 1).saturating_sub(EPOCHS as u64))
     }
 
-    /// What to wait for until all other ranks of this host have released so many epochs; `None` if
-    /// they have.
+    /// A wait until all other ranks of this host have released this many epochs. `None` if they
+    /// have.
     fn all_released(&self, lane: Lane, epochs: u64) -> Option<Io<'_, Result<()>>> {
         let others = self.hosts.mine().iter().copied().filter(move |rank| *rank != self.me.rank);
         self.world.memory.slowest(lane, others.clone(), epochs)?;
@@ -319,7 +319,7 @@ impl HostMemory for MemEnd {
         encoded: &EncodedHeader,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>> {
-        if let Some(wait) = self.room(lane, epoch) {
+        if let Some(wait) = self.await_slot(lane, epoch) {
             return Ok(Attempt::Wait(wait));
         }
         let fill = |slot: &mut [u8]| fill(slot, Readers::Near);
@@ -334,12 +334,12 @@ impl HostMemory for MemEnd {
         encoded: &EncodedHeader,
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>> {
-        // This rank could not end its call, late as it may be, before a function that views the
-        // bytes.
+        // A function of the program may take any time, and the end of this call would wait for its
+        // view of the bytes, beyond the deadline.
         if bytes.len() <= COPIED || encoded.header().call.calls_program() {
             return Ok(Attempt::Done(None));
         }
-        if let Some(wait) = self.room(lane, epoch) {
+        if let Some(wait) = self.await_slot(lane, epoch) {
             return Ok(Attempt::Wait(wait));
         }
         let (memory, rank) = (&self.world.memory, self.me.rank);
@@ -347,7 +347,7 @@ impl HostMemory for MemEnd {
         Ok(Attempt::Done(Some(Published::Locked(in_place))))
     }
 
-    /// Threads publish their memory itself: there is no need for its address.
+    /// Not needed: threads view each other's memory in place.
     fn publish_address(
         &self,
         _: Lane,
@@ -399,7 +399,7 @@ impl HostMemory for MemEnd {
         Ok(self.all_released(lane, epoch + 1).map_or(Attempt::Done(()), Attempt::Wait))
     }
 
-    /// A view holds its lock: what was viewed is what was published.
+    /// Nothing to confirm: a view holds the slot's lock.
     fn confirm(&self, _: Lane) -> Attempt<'_, ()> {
         Attempt::Done(())
     }
@@ -445,7 +445,7 @@ impl Membership for MemEnd {
         Missing { absent: self.world.call_table().missing(seq), unknown: Vec::new() }
     }
 
-    /// The first word is everybody's: they share it.
+    /// The first disagreement is the fault: all ranks share the world.
     fn agree(&self, disagreement: Error) -> Io<'_, Error> {
         Box::pin(async move { self.fail(disagreement) })
     }

@@ -1,4 +1,4 @@
-//! Queues that are full or broken off, and memory published in place.
+//! Queues that are full or broken off, and memory that is published in place.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use crate::op::{Operator, Reduction};
 use crate::transport::CallHistory;
 use crate::transport::queue::WINDOW;
 
-/// Sends short messages to a rank that takes none, until a send would wait.
+/// Sends short messages to a rank that receives none, until a send would wait.
 fn fill(mesh: &MemEnd, to: Rank) -> usize {
     let header = Header {
         seq: 0,
@@ -26,14 +26,14 @@ fn fill(mesh: &MemEnd, to: Rank) -> usize {
 }
 
 #[test]
-fn short_messages_that_nobody_takes_cost_bounded_memory() {
+fn short_messages_that_no_rank_receives_take_bounded_memory() {
     let world = MemWorld::new(2).unwrap();
     let sent = fill(&world.ends()[0], Rank(1));
-    assert!(sent * size_of::<Parcel>() <= WINDOW, "{sent} parcels on their way");
+    assert!(sent * size_of::<Parcel>() <= WINDOW, "{sent} parcels in flight");
 }
 
 #[test]
-fn a_sender_that_waits_for_room_learns_of_a_failure_and_of_a_leave() {
+fn a_sender_that_waits_for_its_receiver_learns_of_a_failure_and_of_a_leave() {
     for how in ["failed", "left"] {
         let world = MemWorld::new(2).unwrap();
         let meshes = world.ends();
@@ -91,11 +91,11 @@ fn encoded(call: Call, bytes: usize) -> EncodedHeader {
 fn publish<'a>(end: &'a MemEnd, call: Call, bytes: &'a [u8]) -> Option<Published<'a>> {
     match end.publish_in_place(Lane(0), 0, &encoded(call, bytes.len()), bytes) {
         Ok(Attempt::Done(published)) => published,
-        _ => panic!("there is room in the first epoch"),
+        _ => panic!("the first epoch has a free slot"),
     }
 }
 
-/// What a rank sees of rank 0's memory once it has waited as long as it must.
+/// A view of rank 0's memory, or the error of the wait for it.
 fn view(end: &MemEnd, bytes: usize) -> Poll<Result<View<'_>>> {
     match end.view(Lane(0), 0, Rank(0), &encoded(Call::barrier(), bytes)) {
         Ok(Attempt::Done(view)) => Poll::Ready(Ok(view)),
@@ -124,12 +124,12 @@ fn memory_published_in_place_is_viewed_there_until_its_call_ends() {
         let published = publish(&ends[0], Call::barrier(), &bytes).expect("it is long enough");
         match view(&ends[1], BYTES) {
             Poll::Ready(Ok(view)) => assert_eq!(view.as_ptr_range(), bytes.as_ptr_range()),
-            _ => panic!("it is there"),
+            _ => panic!("it was published"),
         }
         assert!(released(&ends[0]).is_pending());
         if fails {
             drop(published);
-            assert!(view(&ends[1], BYTES).is_pending(), "the fault is still to come");
+            assert!(view(&ends[1], BYTES).is_pending(), "the fault is not known yet");
             ends[0].fail(Error::Usage("given up".to_owned()));
             assert!(matches!(view(&ends[1], BYTES), Poll::Ready(Err(Error::Usage(_)))));
             assert!(matches!(released(&ends[0]), Poll::Ready(Err(_))));
@@ -143,7 +143,7 @@ fn memory_published_in_place_is_viewed_there_until_its_call_ends() {
 }
 
 #[test]
-fn few_bytes_and_those_that_a_function_of_the_program_reduces_are_copied() {
+fn short_data_and_data_that_a_function_of_the_program_reduces_are_copied() {
     let world = MemWorld::new(2).unwrap();
     let (ends, bytes) = (world.ends(), vec![7; BYTES]);
     assert!(publish(&ends[0], Call::barrier(), &bytes[..8]).is_none());

@@ -1,7 +1,7 @@
 //! The memory that processes of one host share, as collectives use it, and waiting for it.
 //!
-//! Leaves to `shm` where bytes are. Invariant: a wait ends when the awaited rank is gone or the
-//! communicator has failed, but what is there already is still seen.
+//! Leaves to `shm` the layout of the memory. Invariant: a wait ends when the awaited rank is lost
+//! or the communicator has failed, but what was published before is still viewed.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::super::quic::Quic;
 use super::super::shm::{Host, MOST_IN_PLACE, doorbell};
 use super::super::{EncodedHeader, HAS_LEFT, Header, Hosts, Io, Lane};
 
-/// How long the reason takes why a rank has left, at most.
+/// How long to wait for the reason why a rank has left.
 const NEWS_TIME: Duration = Duration::from_millis(200);
 
-/// What a peer has done whose memory the system does not read any more.
+/// The reason that is given for a peer whose memory the system no longer reads.
 const UNREADABLE: &str = "no longer lets this process read its memory";
 
 pub(super) struct SharedMemory {
@@ -31,15 +31,15 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// What to wait for until this rank, which may be `ahead` epochs ahead, may publish in an
-    /// epoch; `None` if it may.
+    /// A wait until this rank, which may be `ahead` epochs ahead, may publish in an epoch. `None`
+    /// if it may publish now.
     #[inline]
-    fn room(&self, lane: Lane, epoch: u64, ahead: u64) -> Option<Io<'_, Result<()>>> {
+    fn await_slot(&self, lane: Lane, epoch: u64, ahead: u64) -> Option<Io<'_, Result<()>>> {
         let mut slow = self.host.awaited(lane, epoch, ahead, true)?;
         Some(Box::pin(async move {
             let host = &self.host;
             loop {
-                self.seen(slow, || host.has_released(lane, slow, epoch - ahead)).await?;
+                self.until(slow, || host.has_released(lane, slow, epoch - ahead)).await?;
                 match host.awaited(lane, epoch, ahead, false) {
                     Some(next) => slow = next,
                     None => return Ok(()),
@@ -48,7 +48,7 @@ impl SharedMemory {
         }))
     }
 
-    /// A rank among those of this host.
+    /// The index of a rank among those of this host.
     #[inline]
     fn index_of(&self, rank: Rank) -> usize {
         let mine = self.hosts.mine();
@@ -58,45 +58,46 @@ impl SharedMemory {
         }
     }
 
-    /// What to wait for until a rank has published something in an epoch; `None` if it has.
+    /// A wait until a rank has published in an epoch. `None` if it does within the spin limit.
     #[inline]
-    fn unpublished(&self, lane: Lane, epoch: u64, index: usize) -> Option<Io<'_, Result<()>>> {
-        let is_there = move || self.host.has(lane, epoch, index);
-        match self.host.spin_until(is_there) {
+    fn await_publish(&self, lane: Lane, epoch: u64, index: usize) -> Option<Io<'_, Result<()>>> {
+        let is_done = move || self.host.has(lane, epoch, index);
+        match self.host.spin_until(is_done) {
             true => None,
-            false => Some(Box::pin(self.seen_later(index, is_there))),
+            false => Some(Box::pin(self.until_later(index, is_done))),
         }
     }
 
-    /// Waits for something that a rank of this host does in memory.
-    async fn seen(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
-        if self.host.spin_until(&is_there) {
+    /// Waits until a rank of this host has stored what `is_done` reads.
+    async fn until(&self, index: usize, is_done: impl Fn() -> bool) -> Result<()> {
+        if self.host.spin_until(&is_done) {
             return Ok(());
         }
-        self.seen_later(index, is_there).await
+        self.until_later(index, is_done).await
     }
 
-    async fn seen_later(&self, index: usize, is_there: impl Fn() -> bool) -> Result<()> {
+    /// As `until`, beyond the spin limit: the thread may sleep.
+    async fn until_later(&self, index: usize, is_done: impl Fn() -> bool) -> Result<()> {
         let (context, peer) = (&self.quic.context, self.hosts.mine()[index]);
-        let there = poll_fn(|context| match is_there() {
+        let done = poll_fn(|context| match is_done() {
             true => Poll::Ready(Ok(true)),
             false if self.host.has_left(index) => Poll::Ready(Ok(false)),
             false => {
-                doorbell::look_again(context);
+                doorbell::poll_again(context);
                 Poll::Pending
             }
         });
-        let waited = context.on_link(peer, context.while_there(peer, there)).await;
+        let waited = context.on_link(peer, context.while_there(peer, done)).await;
         match waited {
-            // It may have come just before the rank went.
-            _ if is_there() => Ok(()),
+            // The rank may have stored it just before it left.
+            _ if is_done() => Ok(()),
             Ok(_) => Err(self.why_gone(peer, HAS_LEFT).await),
             Err(error) => Err(error),
         }
     }
 
-    /// A rank that leaves because of a fault says so over its links, which takes longer.
-    /// `otherwise`: what is to be said if it says nothing.
+    /// The error of a rank that is gone. If it has left because of a fault, the fault arrives over
+    /// its link, which takes longer. `otherwise`: the reason if none arrives.
     async fn why_gone(&self, peer: Rank, otherwise: &str) -> Error {
         let context = &self.quic.context;
         if let Some(fault) = context.published_by(peer) {
@@ -112,12 +113,12 @@ impl SharedMemory {
         }
     }
 
-    /// What a rank has published is not what was expected.
+    /// The error of a rank that has published something else than this rank expects.
     fn unexpected(&self, peer: Rank, header: &Header, theirs: Option<Header>) -> Error {
         let me = self.quic.context.me.rank;
         match theirs.map(|theirs| header.check(me, peer, &theirs)) {
             Some(Err(error)) => error,
-            _ => Error::Protocol { peer, what: "laid out what no nexar lays out".to_owned() },
+            _ => Error::Protocol { peer, what: "published a malformed header".to_owned() },
         }
     }
 }
@@ -134,7 +135,7 @@ impl HostMemory for SharedMemory {
         encoded: &EncodedHeader,
         fill: &mut dyn FnMut(&mut [u8], Readers),
     ) -> Result<Attempt<'_, ()>> {
-        if let Some(wait) = self.room(lane, epoch, self.host.most_ahead(encoded.bytes())) {
+        if let Some(wait) = self.await_slot(lane, epoch, self.host.most_ahead(encoded.bytes())) {
             return Ok(Attempt::Wait(wait));
         }
         let readers = self.host.readers();
@@ -150,7 +151,7 @@ impl HostMemory for SharedMemory {
         bytes: &'a [u8],
     ) -> Result<Attempt<'a, Option<Published<'a>>>> {
         let Some(offset) = self.host.arena_offset(bytes) else { return Ok(Attempt::Done(None)) };
-        if let Some(wait) = self.room(lane, epoch, MOST_IN_PLACE) {
+        if let Some(wait) = self.await_slot(lane, epoch, MOST_IN_PLACE) {
             return Ok(Attempt::Wait(wait));
         }
         self.host.publish_in_place(lane, epoch, encoded, offset);
@@ -167,7 +168,7 @@ impl HostMemory for SharedMemory {
         if !self.host.is_readable_by_peers(bytes) {
             return Ok(Attempt::Done(false));
         }
-        if let Some(wait) = self.room(lane, epoch, MOST_IN_PLACE) {
+        if let Some(wait) = self.await_slot(lane, epoch, MOST_IN_PLACE) {
             return Ok(Attempt::Wait(wait));
         }
         self.host.publish_address(lane, epoch, encoded, bytes);
@@ -182,7 +183,7 @@ impl HostMemory for SharedMemory {
         encoded: &EncodedHeader,
     ) -> Result<Attempt<'_, View<'_>>> {
         let index = self.index_of(at);
-        if let Some(wait) = self.unpublished(lane, epoch, index) {
+        if let Some(wait) = self.await_publish(lane, epoch, index) {
             return Ok(Attempt::Wait(wait));
         }
         let found = self.host.view(lane, epoch, index, encoded);
@@ -200,7 +201,7 @@ impl HostMemory for SharedMemory {
         into: &mut [u8],
     ) -> Result<Attempt<'_, ()>> {
         let index = self.index_of(from);
-        if let Some(wait) = self.unpublished(lane, epoch, index) {
+        if let Some(wait) = self.await_publish(lane, epoch, index) {
             return Ok(Attempt::Wait(wait));
         }
         let published_address = self.host.published_address(lane, epoch, index, encoded);
@@ -208,7 +209,7 @@ impl HostMemory for SharedMemory {
             published_address.map_err(|theirs| self.unexpected(from, &encoded.header(), theirs))?;
         match self.host.read(lane, index, address.saturating_add(offset as u64), into) {
             true => Ok(Attempt::Done(())),
-            // It may have ended just now.
+            // Its process may have ended just now.
             false => {
                 Ok(Attempt::Wait(Box::pin(
                     async move { Err(self.why_gone(from, UNREADABLE).await) },
@@ -231,8 +232,8 @@ impl HostMemory for SharedMemory {
             for index in 0..self.host.size() {
                 let is_done =
                     || index == self.host.me() || self.host.has_released(lane, index, epoch);
-                let waited = self.seen(index, is_done).await;
-                // Before what was published in place can become something else.
+                let waited = self.until(index, is_done).await;
+                // Before the program can overwrite what was published in place.
                 waited.inspect_err(|_| self.host.give_up())?;
             }
             Ok(())
@@ -240,7 +241,7 @@ impl HostMemory for SharedMemory {
     }
 
     fn confirm(&self, lane: Lane) -> Attempt<'_, ()> {
-        match self.host.who_gave_up(lane) {
+        match self.host.rank_that_gave_up(lane) {
             None => Attempt::Done(()),
             Some(index) => Attempt::Wait(Box::pin(async move {
                 Err(self.why_gone(self.hosts.mine()[index], HAS_LEFT).await)

@@ -1,4 +1,7 @@
-//! Messages between processes: to other ranks over QUIC, to this rank itself inside the process.
+//! Messages of ranks that are processes: over QUIC to other ranks, and inside the process to this
+//! rank itself.
+//!
+//! Leaves to `quic` the streams and to `payloads` the payloads inside the process.
 
 use std::sync::Arc;
 

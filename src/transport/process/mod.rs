@@ -1,9 +1,10 @@
 //! Ranks that are processes: a mesh composed of QUIC between all of them and shared memory between
 //! those of one host.
 //!
-//! Neither knows the other. Faults, leaving and splits are decided here, where both are known; QUIC
-//! carries every lane and message, shared memory what collectives publish inside a host, and a
-//! message to this rank itself never leaves the process.
+//! Neither uses the other. QUIC carries all lanes and messages, and shared memory what collectives
+//! publish inside a host. A message to this rank itself stays in the process. Leaves to `sharing`
+//! how ranks come to share memory. Invariant: faults, leaving and splits, which concern both, are
+//! handled here.
 
 mod memory;
 mod messages;
@@ -27,12 +28,12 @@ use messages::ProcessMessages;
 
 pub use sharing::host_of_this;
 
-/// One rank's part in a communicator of processes.
+/// One rank's end of a communicator of processes.
 struct ProcessEnd {
     quic: Arc<Quic>,
-    /// The memory of this rank's host that was opened, until all ranks know where that worked.
+    /// The opened memory of this rank's host, until all ranks know on which hosts that worked.
     opened: Mutex<Option<Host>>,
-    /// The same, from then on, if this rank shares it.
+    /// The same, from then on, if the ranks of this host share it.
     host: OnceLock<Arc<Host>>,
 }
 

@@ -1,7 +1,8 @@
-//! How processes of one host come to share memory, and what all ranks know of it.
+//! How processes of one host come to share memory, and how all ranks learn whether they do.
 //!
-//! Leaves to `shm` the handshake and where bytes are. Invariant: ranks share memory only if all
-//! ranks of the communicator know that they do.
+//! Leaves to `shm` the handshake and the layout of the memory. Invariant: ranks share memory only
+//! if all ranks of the communicator know that they do. If it fails for one rank, all ranks of its
+//! host use QUIC.
 
 use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -24,15 +25,15 @@ use super::super::{Hosts, Io};
 use super::ProcessEnd;
 use super::memory::SharedMemory;
 
-/// Ranks of a host wait for each other to open the memory they share for half the time that
-/// initialisation may take. The other half is left for what follows over QUIC if one does not come.
+/// The shared-memory handshake may take half the time of an initialisation. The other half is left
+/// for the QUIC connections that are needed if it fails.
 const PART_OF_INIT: u32 = 2;
 
-/// Each rank has a column in a slot; more ranks than this do not share memory.
+/// More ranks of one host do not share memory: a slot has a column for each rank.
 const MOST_RANKS: usize = 4096;
 
-/// Hash of what ranks that may share memory have in common: boot id, network namespace, user, and
-/// the name that was given to the host, if any. `None` where the system does not tell.
+/// Hash of what ranks that may share memory have in common: boot id, network namespace, user and
+/// `NEXAR_HOSTID`. `None` where the system does not provide them.
 pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
     let start = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     let network = std::fs::read_link("/proc/self/ns/net").ok()?;
@@ -42,13 +43,13 @@ pub fn host_of_this(name: &str) -> Option<[u8; 16]> {
     digest(&SHA256, &known.concat()).as_ref()[..16].try_into().ok()
 }
 
-/// Where it failed to open the memory of a host.
+/// Which rank failed to share the memory of a host.
 enum NotShared {
     Here(io::Error),
     There(Rank),
 }
 
-/// A task that ends when nobody waits for it any more.
+/// Aborts a task when dropped.
 struct EndedOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for EndedOnDrop<T> {
@@ -80,7 +81,7 @@ impl PublishedFaults for FaultsOnHost {
 }
 
 impl ProcessEnd {
-    /// The ranks that say that they share memory; the proof is to come.
+    /// The hosts that ranks claim to be on. The handshake is the proof.
     fn claimed(&self) -> Hosts {
         Hosts::new(&self.context().hosts(), self.me().rank)
     }
@@ -101,10 +102,10 @@ impl ProcessEnd {
         // The first rank waits for all others, and they for it.
         let (first, others) = hosts.mine().split_first().expect("this rank is one of its host");
         let awaited = if *first == rank { others.to_vec() } else { vec![*first] };
-        let told = awaited.clone();
-        // In a task: it needs the runtime whenever it is polled.
+        let waiting = awaited.clone();
+        // In a task, because it needs the runtime whenever it is polled.
         let (quic, limit) = (Arc::clone(&self.quic), self.handshake_time());
-        let mut meeting = EndedOnDrop(self.runtime().spawn(async move {
+        let mut handshake = EndedOnDrop(self.runtime().spawn(async move {
             let (context, plan) = (&quic.context, quic.plan());
             let key = |rank: &Rank| quic.key_of(*rank);
             let index = hosts.mine().iter().position(|one| *one == context.me.rank);
@@ -116,27 +117,27 @@ impl ProcessEnd {
                 index,
                 keys: hosts.mine().iter().map(key).collect(),
             };
-            let meeting = async {
+            let connecting = async {
                 tokio::select! {
                     connected = Host::connect(&group) => connected.map_err(NotShared::Here),
                     peer = quic.memory_refused(&awaited) => Err(NotShared::There(peer)),
                 }
             };
-            context.or_fault(timeout(limit, meeting)).await
+            context.or_fault(timeout(limit, connecting)).await
         }));
         let panicked = |panic| Ok(Ok(Err(NotShared::Here(io::Error::other(panic)))));
-        let why = match (&mut meeting.0).await.unwrap_or_else(panicked) {
+        let why = match (&mut handshake.0).await.unwrap_or_else(panicked) {
             Ok(Ok(Ok(host))) => {
                 let opened = if host.reads_all() { Opened::Whole } else { Opened::Shared };
                 *self.lock_opened() = Some(host);
                 return opened;
             }
             Ok(Ok(Err(NotShared::Here(error)))) => {
-                self.quic.refuse_memory(&told);
+                self.quic.refuse_memory(&waiting);
                 error.to_string()
             }
             Ok(Ok(Err(NotShared::There(peer)))) => {
-                self.quic.refuse_memory(&told);
+                self.quic.refuse_memory(&waiting);
                 format!("{peer} cannot share memory")
             }
             Ok(Err(_)) => format!("not all ranks of the host came within {} ms", limit.as_millis()),
@@ -216,7 +217,7 @@ impl Forming for ProcessEnd {
     fn why_incomplete(&self) -> String {
         let names: Vec<_> = self.quic.unreached().iter().map(|peer| peer.to_string()).collect();
         match names.is_empty() {
-            true => "a rank has not told whether it shares memory".to_owned(),
+            true => "a rank has not reported whether it shares memory".to_owned(),
             false => format!("{} cannot be reached", names.join(", ")),
         }
     }

@@ -1,11 +1,11 @@
-//! Beacons: datagrams that speak for this process while the thread that drives its network stands
-//! still.
+//! Beacons: datagrams that carry heartbeats and faults while the thread that drives the network is
+//! stalled.
 //!
-//! A call drives the network on the program's own thread, and the program can stop that thread: in
-//! a signal handler, on a page that takes long to come. QUIC then sends nothing. A beacon is one
-//! datagram beside QUIC, over the same socket to the same peer, sealed with a key of the link. The
-//! io thread sends it, which runs nothing of the program. It carries a control frame: a heartbeat,
-//! or a fault that this process has to tell.
+//! A call drives the network on the program's own thread, and the program can stall that thread: in
+//! a signal handler, or on a slow page fault. QUIC then sends nothing. A beacon is one datagram
+//! beside QUIC, over the same socket to the same peer, sealed with a key of the link. The io thread
+//! sends it, which executes nothing of the program. It carries a control frame: a heartbeat, or a
+//! fault of this process.
 //!
 //! ```text
 //! beacon   0     1        9        17
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! QUIC's packets have bit 0x40 of the first byte set. Leaves to `links` which faults a peer must
-//! hear of, and to `endpoint` the socket. Invariants: a beacon is accepted only if the peer of the
+//! learn of, and to `endpoint` the socket. Invariants: a beacon is accepted only if the peer of the
 //! link has sealed it, and none is accepted twice.
 
 use std::collections::HashMap;
@@ -41,28 +41,28 @@ const KEY_BYTES: usize = 32;
 /// Each direction has an id and a key.
 const SECRET_BYTES: usize = 8 + KEY_BYTES;
 
-/// How often heartbeats are sent while the network stands still.
+/// The interval of heartbeats while the network is stalled.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The faults that this process has learned of.
+/// The number of faults that this process has learned of.
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 
-/// The beacons of all links, by the id that the peer's carry.
+/// The beacons of all links, by the id that the peer's datagrams carry.
 static BEACONS: OnceLock<Mutex<HashMap<u64, Weak<Beacon>>>> = OnceLock::new();
 
 /// Sends datagrams over the socket of QUIC that are no packets of QUIC.
 pub(super) trait BesideQuic: Send + Sync {
-    /// Sends one datagram, if the socket has room for it.
+    /// Sends one datagram, unless the socket's buffer is full.
     fn send_beside_quic(&self, address: SocketAddr, datagram: &[u8]);
 }
 
-/// What beacons carry for the links of a communicator. Peers are ranks of the roster.
+/// The faults that beacons carry for the links of a communicator. Peers are ranks of the roster.
 pub(super) trait FaultsOfLinks: Send + Sync {
-    /// The faults to tell a peer, each short enough for one packet.
+    /// The faults to report to a peer, each short enough for one packet.
     fn short_faults_for(&self, peer: Rank) -> Vec<Frame>;
 
     /// `peer` reports that a communicator has failed.
-    fn told(&self, peer: Rank, context: ContextId, fault: Error);
+    fn report_fault(&self, peer: Rank, context: ContextId, fault: Error);
 }
 
 pub(super) struct Beacon {
@@ -72,10 +72,10 @@ pub(super) struct Beacon {
     address: SocketAddr,
     out: Direction,
     inward: Direction,
-    /// How many were sent.
+    /// The number of the last one that was sent.
     sent: AtomicU64,
-    /// The number of the last one that was taken.
-    taken: AtomicU64,
+    /// The number of the last one that was accepted.
+    accepted: AtomicU64,
 }
 
 struct Direction {
@@ -114,15 +114,15 @@ impl Beacon {
             out,
             inward,
             sent: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
         });
         beacons().insert(beacon.inward.id, Arc::downgrade(&beacon));
         Some(beacon)
     }
 
-    /// The number of the newest beacon taken; it grows with each.
+    /// The number of the newest accepted beacon; it grows with each.
     pub fn heard(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+        self.accepted.load(Ordering::Relaxed)
     }
 
     fn send(&self, frame: &Frame) {
@@ -132,10 +132,10 @@ impl Beacon {
         }
     }
 
-    /// Opens a beacon of the peer. Each is taken once.
-    fn take(&self, number: u64, sealed: &mut [u8]) -> Option<Frame> {
+    /// Opens a beacon of the peer. Each is accepted once.
+    fn accept(&self, number: u64, sealed: &mut [u8]) -> Option<Frame> {
         let frame = open(&self.inward, number, sealed)?;
-        (self.taken.fetch_max(number, Ordering::Relaxed) < number).then_some(frame)
+        (self.accepted.fetch_max(number, Ordering::Relaxed) < number).then_some(frame)
     }
 }
 
@@ -177,12 +177,12 @@ fn nonce(number: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// Whether a datagram is none of QUIC's.
+/// Whether a datagram is no packet of QUIC.
 pub(super) fn is_beside_quic(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & QUIC_BIT == 0)
 }
 
-/// A datagram that is none of QUIC's has come, from anybody.
+/// Processes a datagram that is no packet of QUIC, from any sender.
 pub(super) fn received(datagram: &mut [u8]) {
     let Some((head, sealed)) = datagram.split_at_mut_checked(HEAD_BYTES) else { return };
     let mut reader = Reader(head);
@@ -193,20 +193,19 @@ pub(super) fn received(datagram: &mut [u8]) {
     let beacon = beacons().get(&id).and_then(Weak::upgrade);
     let Some(beacon) = beacon else { return };
     if let (Some(Frame::Fault { context, code, text }), Some(links)) =
-        (beacon.take(number, sealed), beacon.links.upgrade())
+        (beacon.accept(number, sealed), beacon.links.upgrade())
     {
-        links.told(beacon.peer, context, Error::Told { code, text });
+        links.report_fault(beacon.peer, context, Error::Reported { code, text });
     }
 }
 
-/// A communicator of this process has failed.
-pub(super) fn note_fault() {
+/// Counts a fault of a communicator of this process.
+pub(super) fn count_fault() {
     FAULTS.fetch_add(1, Ordering::Release);
 }
 
-/// The network stands still, as the io thread has seen, which calls this every few milliseconds
-/// until it goes on. Tells the linked peers that this process lives, and its faults when there are
-/// new ones.
+/// The io thread calls this every few milliseconds while the network is stalled. Sends all linked
+/// peers a heartbeat from time to time, and new faults at once.
 pub fn on_stall() {
     static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
     let now = (Instant::now(), FAULTS.load(Ordering::Acquire));
@@ -220,7 +219,7 @@ pub fn on_stall() {
     send_all();
 }
 
-/// Tells all linked peers that this process lives, and its faults.
+/// Sends all linked peers a heartbeat and the faults of this process.
 pub(super) fn send_all() {
     let all: Vec<_> = beacons().values().filter_map(Weak::upgrade).collect();
     for beacon in all {
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beacon_is_opened_by_its_link_alone_and_unchanged() {
+    fn a_beacon_is_opened_only_by_its_link_and_only_unchanged() {
         let packet = seal(&direction(1), 5, &fault()).unwrap();
         assert!(is_beside_quic(&packet));
         let sealed = || packet[HEAD_BYTES..].to_vec();
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_beside_quic_is_passed_over() {
+    fn garbage_beside_quic_is_ignored() {
         for length in 0..64 {
             received(&mut vec![0; length]);
         }

@@ -57,17 +57,17 @@ pub(in crate::transport) struct Context {
     fault: OnceLock<Error>,
     delivery: FaultDelivery,
     failed: Notify,
-    /// The first disagreement this rank has heard of. The fault may name another one.
+    /// The first disagreement that this rank has learned of. The fault may name another one.
     disagreement: OnceLock<Error>,
     has_left: AtomicBool,
     /// Set when the leave is complete.
     is_gone: watch::Sender<bool>,
 }
 
-/// The calls that ranks have made.
+/// The calls that ranks have entered.
 struct Calls {
     call_table: CallTable,
-    /// One more than the number of the latest call of this rank that was entered.
+    /// One more than the number of the latest call of this rank that is in the table.
     posted: u64,
 }
 
@@ -130,8 +130,8 @@ impl Context {
         self.members.iter().filter_map(|member| self.links.peers[member.0].link()).collect()
     }
 
-    /// Enters the calls of this rank. `Err` if another rank made another call under the same
-    /// number.
+    /// Enters the recent calls of this rank into the call table. `Err` if another rank has entered
+    /// another call under the same number.
     pub fn post(&self) -> Result<()> {
         let mut calls = lock(&self.calls);
         let mut posted = Ok(());
@@ -142,16 +142,16 @@ impl Context {
         posted
     }
 
-    /// As `post`, for a caller that does not make a call. Must be called inside the runtime.
+    /// As `post`, but proposes a mismatch as the fault. Must be called inside the runtime.
     fn post_all(self: &Arc<Self>) {
         if let Err(mismatch) = self.post() {
             self.propose(mismatch);
         }
     }
 
-    /// Ranks disagree, as this rank has found or was told. The spokesman makes the first
-    /// disagreement it hears of the fault. Other ranks pass theirs on until one reaches the
-    /// spokesman, and wait for the fault. Must be called inside the runtime.
+    /// Ranks disagree, as this rank has found or a peer has reported. The spokesman chooses the
+    /// first disagreement that it learns of as the fault. Other ranks pass theirs on, so that one
+    /// reaches the spokesman, and wait for the fault. Must be called inside the runtime.
     pub fn propose(self: &Arc<Self>, disagreement: Error) {
         if self.spokesman() == self.me.rank {
             self.learn(disagreement);
@@ -184,7 +184,7 @@ impl Context {
         (0..self.me.size).map(Rank).find(is_there).unwrap_or(self.me.rank)
     }
 
-    /// Whether ranks are known to disagree. The fault may be yet to come.
+    /// Whether ranks are known to disagree. The fault may not be known yet.
     pub fn is_disputed(&self) -> bool {
         self.disagreement.get().is_some()
     }
@@ -213,7 +213,7 @@ impl Context {
             fault
         });
         if first {
-            beacon::note_fault();
+            beacon::count_fault();
             self.delivery.publish(fault);
             self.failed.notify_waiters();
             self.message_queues.fail(fault.clone());
@@ -224,7 +224,8 @@ impl Context {
         fault.clone()
     }
 
-    /// From now on faults are published to the ranks of this host, one that came before included.
+    /// From now on faults are published to the ranks of this host. An earlier fault is published
+    /// now.
     pub fn publish_faults(&self, published: impl PublishedFaults + 'static) {
         if self.delivery.publish_to(Box::new(published))
             && let Some(fault) = self.fault()
@@ -330,15 +331,15 @@ impl Context {
     }
 
     /// Waits until there is or was a link to a peer.
-    pub async fn met(&self, peer: Rank) -> Result<()> {
-        match self.or_fault(self.peer(peer).met()).await? {
+    pub async fn was_linked(&self, peer: Rank) -> Result<()> {
+        match self.or_fault(self.peer(peer).was_linked()).await? {
             Ok(()) => Ok(()),
             Err(how) => Err(self.lost(peer, how)),
         }
     }
 
-    /// Leaves in good order: waits until what was sent is acknowledged, then tells the members. The
-    /// last context to leave closes the links.
+    /// Leaves in good order: waits until all sent data is acknowledged, then informs the members.
+    /// The last context to leave closes the links.
     pub async fn leave(self: Arc<Self>) {
         if self.has_left.swap(true, Ordering::AcqRel) {
             return;
@@ -413,7 +414,7 @@ impl LinkedContext for Context {
 
     fn fault_reported(&self, peer: Rank, fault: Error) {
         if self.has_member(peer) {
-            self.delivery.note_informed(peer);
+            self.delivery.add_informed(peer);
             self.learn(fault);
         }
     }
@@ -474,13 +475,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_between_two_looks_is_taken_before_the_end() {
-        let mut looks = 0;
-        let comes_at_the_second_look = poll_fn(|_| {
-            looks += 1;
-            if looks == 2 { Poll::Ready(7) } else { Poll::Pending }
+    fn a_result_that_completes_together_with_the_end_is_taken() {
+        let mut polls = 0;
+        let ready_at_the_second_poll = poll_fn(|_| {
+            polls += 1;
+            if polls == 2 { Poll::Ready(7) } else { Poll::Pending }
         });
-        assert_eq!(before(comes_at_the_second_look, ready(())).now_or_never(), Some(Some(7)));
+        assert_eq!(before(ready_at_the_second_poll, ready(())).now_or_never(), Some(Some(7)));
         assert_eq!(before(pending::<()>(), ready(())).now_or_never(), Some(None));
         assert_eq!(before(pending::<()>(), pending::<()>()).now_or_never(), None);
     }

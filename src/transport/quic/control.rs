@@ -1,4 +1,4 @@
-//! Frames of the control stream: what two ranks tell each other beside the data.
+//! Frames of the control stream: heartbeats, faults and leaves, beside the data.
 //!
 //! ```text
 //! frame    0       1     2 .. 4      4 ..
@@ -33,20 +33,20 @@ const ENTERED_BYTES: usize = 32;
 
 #[derive(Debug, PartialEq)]
 pub enum Frame {
-    /// The accepting side's first word: it has taken the connection.
+    /// The first frame of the accepting side: this connection is the link.
     Welcome,
-    /// Sent four times a second: the latest calls the sender has entered, newest first in each
+    /// Sent four times a second: the latest calls that the sender has entered, newest first in each
     /// context.
     Heartbeat(Vec<EnteredCall>),
     /// The communicator has failed.
     Fault { context: ContextId, code: Code, text: String },
-    /// Its ranks disagree; the fault will come from one of them.
+    /// The ranks of the communicator disagree; one of them chooses the fault and reports it.
     Disagreement { context: ContextId, text: String },
-    /// The sender cannot share memory in the communicator: nobody is to wait for its descriptors.
+    /// The sender cannot share memory in the communicator, so no rank may wait for its descriptors.
     SharesNoMemory(ContextId),
-    /// The sender has left the communicator in good order; its peers have all it sent there.
+    /// The sender has left the communicator in good order; its peers have acknowledged all data.
     Leave(ContextId),
-    /// The sender has left all communicators of this connection; nothing follows.
+    /// The sender has left all communicators of this connection. This is the last frame.
     Bye,
 }
 
@@ -121,13 +121,13 @@ impl Frame {
             }
             3 => {
                 let (context, code) = (ContextId(reader.u64()?), Code::of_failure(reader.u8()?)?);
-                Self::Fault { context, code, text: shown_text(&mut reader)? }
+                Self::Fault { context, code, text: printable_text(&mut reader)? }
             }
             4 => Self::Bye,
             5 => Self::Leave(ContextId(reader.u64()?)),
             6 => {
                 let context = ContextId(reader.u64()?);
-                Self::Disagreement { context, text: shown_text(&mut reader)? }
+                Self::Disagreement { context, text: printable_text(&mut reader)? }
             }
             7 => Self::SharesNoMemory(ContextId(reader.u64()?)),
             _ => return None,
@@ -148,8 +148,8 @@ fn short_text(error: &Error, most: usize) -> String {
     text
 }
 
-/// The rest of a body, fit to be printed.
-fn shown_text(reader: &mut Reader<'_>) -> Option<String> {
+/// The rest of a frame's body as text, without control characters.
+fn printable_text(reader: &mut Reader<'_>) -> Option<String> {
     let text = std::str::from_utf8(reader.bytes(reader.0.len())?).ok()?;
     Some(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
@@ -159,8 +159,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_back_as_they_went() {
-        let (context, text) = (ContextId(u64::MAX - 1), "rank 3 is gone — really".to_owned());
+    fn frames_decode_to_themselves() {
+        let (context, text) = (ContextId(u64::MAX - 1), "rank 3 is lost — really".to_owned());
         let entered = |seq| EnteredCall { context, seq, call: Call::barrier() };
         let frames = [
             Frame::Welcome,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_fault_is_cut_and_garbage_is_nothing() {
+    fn a_long_fault_is_cut_and_garbage_is_refused() {
         let frame = Frame::fault(ContextId(1), &Error::Usage("é".repeat(5000)));
         assert!(frame.encode().len() <= HEAD_BYTES + LONGEST);
         assert_eq!(Frame::decode(9, &[]), None);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_is_none_is_nothing() {
+    fn a_fault_whose_code_is_no_failure_is_refused() {
         for code in [Code::Success, Code::InProgress] {
             let fault = Frame::Fault { context: ContextId(1), code, text: String::new() };
             assert_eq!(Frame::decode(3, &fault.encode()[HEAD_BYTES..]), None, "{code:?}");

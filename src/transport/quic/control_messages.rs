@@ -47,6 +47,7 @@ enum IncomingStream {
 }
 
 impl ControlMessages {
+    /// Writes a control message. Not cancel safe: dropping the future half-way breaks the stream.
     pub async fn write(
         &self,
         connection: &Connection,
@@ -66,7 +67,7 @@ impl ControlMessages {
         Ok(())
     }
 
-    /// The peer has opened its stream, which it may do once.
+    /// Adds the stream that the peer has opened. Fails if it has opened one before.
     pub fn add(&self, reader: StreamReader) -> Result<(), LinkError> {
         let mut incoming = lock(&self.incoming);
         if !matches!(*incoming, IncomingStream::Unopened) {
@@ -86,7 +87,7 @@ impl ControlMessages {
         }
     }
 
-    /// True for the first caller, which reads what the peer sends.
+    /// True for the first caller, which must read the peer's stream.
     pub fn begin_to_read(&self) -> bool {
         !self.is_read.swap(true, Ordering::AcqRel)
     }

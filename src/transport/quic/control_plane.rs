@@ -1,7 +1,8 @@
 //! The control plane of a link: heartbeats, faults and leaves beside the data, and the streams that
 //! the peer opens.
 //!
-//! Leaves to `dial` how a link comes up. Invariant: only a peer that said so may go.
+//! Leaves to `dial` how a link is established. Invariant: a connection that ends without a `Bye` is
+//! the loss of the peer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +23,15 @@ use super::link_error::LinkError;
 use super::links::Links;
 use super::stream_opening::{OpenedStream, accept, read_frame};
 
-/// A host whose process has died says so in reply to the next heartbeat.
+/// The interval of heartbeats. A host whose process has died refuses the next one (`suspicion`).
 const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Contexts that a peer may leave while one of its streams is accepted.
 const MOST_LEAVES: usize = 1 << 12;
-/// How long a peer that leaves that many is waited for.
+/// How long to wait for a free entry when a peer leaves that many.
 const LEAVES_PATIENCE: Duration = Duration::from_millis(10);
 
 /// Writes the control frames of this side, and a heartbeat four times a second.
-pub(super) async fn speak(
+pub(super) async fn write_frames(
     links: Arc<Links>,
     peer: Rank,
     link: Arc<Link>,
@@ -54,14 +55,14 @@ pub(super) async fn speak(
             let _ = stream.finish();
             let alone = std::slice::from_ref(&link);
             while_bytes_flow(alone, links.is_hurried(), stream.stopped()).await;
-            link.connection.close(LEFT, &links.last_words(peer));
+            link.connection.close(LEFT, &links.close_faults(peer));
             return Ok(());
         }
     }
 }
 
-/// The latest calls of this rank in all contexts that the peer is a member of. They are repeated,
-/// because the peer may not have made a context yet when it first hears of it.
+/// The latest calls of this rank in all contexts of which the peer is a member. They are repeated,
+/// because the peer may not have created a context yet when the first one arrives.
 fn heartbeats(links: &Links, peer: Rank) -> Vec<Frame> {
     let mut entered = Vec::new();
     for context in links.contexts_with(peer) {
@@ -75,32 +76,32 @@ fn heartbeats(links: &Links, peer: Rank) -> Vec<Frame> {
     }
 }
 
-/// Hands the streams that the peer opens to their readers, until the connection has ended and all
-/// that was sent on it is handed out. Then decides how it ended.
-pub(super) async fn attend(
+/// Hands the streams that the peer opens to their readers, until the connection has ended and its
+/// last stream is handed over. Then records how the connection ended.
+pub(super) async fn accept_streams(
     links: Arc<Links>,
     peer: Rank,
     link: Arc<Link>,
     theirs: Option<RecvStream>,
 ) {
     let (leave, mut leaves) = mpsc::channel(MOST_LEAVES);
-    let listen = |control| {
+    let read = |control| {
         let (links, link, leave) = (Arc::clone(&links), Arc::clone(&link), leave.clone());
         tokio::spawn(async move {
-            let heard = listen(&links, peer, &link, control, &leave).await;
-            if heard.is_ok() {
-                link.note_bye();
+            let ended = read_frames(&links, peer, &link, control, &leave).await;
+            if ended.is_ok() {
+                link.set_bye();
             }
-            if let Err(LinkError::Protocol(what)) = &heard {
+            if let Err(LinkError::Protocol(what)) = &ended {
                 links.expel(peer, &link, what);
             }
-            heard
+            ended
         })
     };
-    let mut listening = theirs.map(listen);
+    let mut reading = theirs.map(read);
     loop {
-        // In this order: a peer leaves a context when all it sent there has arrived, so that its
-        // streams are known before it is noted as gone.
+        // Biased, streams first: a peer leaves a context when all it sent there has arrived, so its
+        // streams must be known before it is recorded as gone.
         let taken = tokio::select! {
             biased;
             stream = link.connection.accept_uni() => match stream {
@@ -121,8 +122,8 @@ pub(super) async fn attend(
                     Ok(OpenedStream::Payload(context, id, reader)) => {
                         links.take_payload(peer, &link, context, id, reader)
                     }
-                    Ok(OpenedStream::Control(control)) if listening.is_none() => {
-                        listening = Some(listen(control));
+                    Ok(OpenedStream::Control(control)) if reading.is_none() => {
+                        reading = Some(read(control));
                         Ok(())
                     }
                     Ok(OpenedStream::Control(_)) => {
@@ -138,21 +139,22 @@ pub(super) async fn attend(
             links.expel(peer, &link, &what);
         }
     }
-    let heard = match listening {
-        Some(listening) => listening.await.unwrap_or(Err(LinkError::Lost)),
+    let ended = match reading {
+        Some(reading) => reading.await.unwrap_or(Err(LinkError::Lost)),
         None => Err(LinkError::Lost),
     };
     while let Ok(context) = leaves.try_recv() {
         let _ = links.peer_left(peer, &link, context);
     }
-    if heard.is_ok() || links.is_closing() {
+    if ended.is_ok() || links.is_closing() {
         return links.end(peer);
     }
-    links.heed_last_words(peer, &link.connection);
+    links.report_close_faults(peer, &link.connection);
     let how = match link.connection.closed().await {
         ConnectionError::ApplicationClosed(_) => "closed its connection".to_owned(),
-        // Only the process that had the connection can say so: it has ended it.
-        ConnectionError::Reset => "took this rank for lost".to_owned(),
+        // A stateless reset: only the process that had the connection can send it, after it has
+        // ended the connection.
+        ConnectionError::Reset => "considers this rank lost".to_owned(),
         other => format!("lost its connection: {other}"),
     };
     debug!("{peer} of the roster {how}");
@@ -160,8 +162,8 @@ pub(super) async fn attend(
     links.forget(peer);
 }
 
-/// Reads the control frames of the peer, until it says goodbye.
-async fn listen(
+/// Reads the control frames of the peer up to its `Bye`.
+async fn read_frames(
     links: &Links,
     peer: Rank,
     link: &Link,
@@ -172,27 +174,27 @@ async fn listen(
         match read_frame(&mut control).await? {
             Frame::Heartbeat(entered) => {
                 for EnteredCall { context, seq, call } in entered {
-                    // A context that this rank has yet to make, or has left, is skipped.
+                    // A context that this rank has yet to create, or has left, is skipped.
                     if let Some(context) = links.context(context) {
                         context.peer_entered(peer, seq, call);
                     }
                 }
             }
             Frame::Fault { context, code, text } => {
-                links.told(peer, context, Error::Told { code, text });
+                links.report_fault(peer, context, Error::Reported { code, text });
             }
             Frame::Disagreement { context, text } => {
-                let told = Error::Told { code: Code::InvalidUsage, text };
+                let reported = Error::Reported { code: Code::InvalidUsage, text };
                 match links.context(context) {
-                    Some(context) => context.disagreement_reported(peer, told),
-                    None => links.told(peer, context, told),
+                    Some(context) => context.disagreement_reported(peer, reported),
+                    None => links.report_fault(peer, context, reported),
                 }
             }
             Frame::SharesNoMemory(context) if links.has_left(context) => {}
             Frame::SharesNoMemory(context) => link.streams_of_peer(context)?.refuse_memory(),
             Frame::Leave(context) => {
-                // `attend` takes them as they arrive, unless the peer stalls a stream that it has
-                // opened.
+                // `accept_streams` receives them as they arrive, unless the peer stalls a stream
+                // that it has opened.
                 match leave.send_timeout(context, LEAVES_PATIENCE).await {
                     Ok(()) => {}
                     Err(SendTimeoutError::Closed(_)) => return Err(LinkError::Lost),
@@ -203,7 +205,7 @@ async fn listen(
                 }
             }
             Frame::Bye => return Ok(()),
-            Frame::Welcome => return Err(LinkError::Protocol("welcomed us twice".to_owned())),
+            Frame::Welcome => return Err(LinkError::Protocol("sent a second welcome".to_owned())),
         }
     }
 }

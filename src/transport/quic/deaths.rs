@@ -1,7 +1,7 @@
-//! What this rank does when the process of a peer on its host dies.
+//! Handles the death of the process of a peer on this host.
 //!
-//! Leaves to `process` how that is seen, and to `links` what follows. Invariant: what the peer sent
-//! before it died is taken in first, because it may have left in good order.
+//! Leaves to `process` how a death is detected, and to `links` what follows. Invariant: what the
+//! peer sent before it died is processed first, because it may have left in good order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::link::LEFT;
 use super::links::Links;
 use super::peer::HAS_ENDED;
 
-/// The last packets of a peer that died: the interval at which they are looked for, how many
-/// intervals in a row must be silent, and how many there are at most.
+/// The wait for the last packets of a peer that has died: its interval, how many intervals in a row
+/// must be silent, and how many there are at most.
 const LAST_TICK: Duration = Duration::from_millis(4);
 const LAST_SILENCE: usize = 4;
 const MOST_LAST_TICKS: usize = 50;
 
-/// What other ranks know of the end of a peer without a link arrives within this time.
+/// A fault that other ranks report of a peer without a link arrives within this time.
 const LAST_NEWS: Duration = Duration::from_millis(50);
 
 /// Starts a task that watches the process of a peer. `None` if that is this rank itself, or a
@@ -45,11 +45,11 @@ async fn died(links: &Links, peer: Rank) {
     let Some(link) = links.peers[peer.0].link() else {
         // If it died because of a fault, other ranks may be about to report that.
         sleep(LAST_NEWS).await;
-        // It may have left in good order without a word to the ranks it was never connected to.
-        // Only a rank that waits for it has lost something.
+        // It may have left in good order, which it reports only to ranks that it is connected to.
+        // So this is a failure only for an operation that waits for it.
         return links.gone(peer, HAS_ENDED);
     };
-    // Its last packets may still be in the socket, among them the one that says that it leaves.
+    // Its last packets may still be in the socket, among them its `Leave`.
     let heard = || link.connection.stats().udp_rx.datagrams;
     let (mut before, mut silent) = (heard(), 0);
     for _ in 0..MOST_LAST_TICKS {

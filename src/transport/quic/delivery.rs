@@ -1,14 +1,14 @@
 //! A fault reaches the peers before the program can exit.
 //!
 //! A program that prints its error and exits at once must not look like the culprit: its peers
-//! would see it die before they hear of the fault that it reported. So a rank does two things with
+//! would see it die before they learn of the fault that it reported. So a rank does two things with
 //! a fault. It publishes it in the memory that it shares with its host, where it outlives the
 //! process; a peer that sees a death looks there first. And every call that returns an error waits
 //! until the peers know, for `DELIVERY` at most. A peer that learns of a fault sends it to all its
 //! links, so its own frame is the acknowledgement of this rank's.
 //!
-//! Leaves to `context` what a fault is, and to `control_plane` how frames travel. Invariant: nobody
-//! waits for a delivery that takes longer than `DELIVERY`.
+//! Leaves to `context` what a fault is, and to `control_plane` how frames travel. Invariant: no
+//! call waits longer than `DELIVERY`.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock};
@@ -37,7 +37,7 @@ pub trait PublishedFaults: Send + Sync {
     fn published_by(&self, rank: Rank) -> Option<Vec<u8>>;
 }
 
-/// What became of the fault of one context: where it is published, and which members know of it.
+/// The delivery of the fault of one context: where it is published, and which members know of it.
 pub(super) struct FaultDelivery {
     context: ContextId,
     /// When this rank learned of the fault.
@@ -61,7 +61,7 @@ impl FaultDelivery {
     }
 
     /// Publishes faults to the ranks of this host from now on. True for the first caller, which
-    /// must publish a fault that came before.
+    /// must publish an earlier fault.
     pub fn publish_to(&self, published: Box<dyn PublishedFaults>) -> bool {
         self.published.set(published).is_ok()
     }
@@ -78,19 +78,19 @@ impl FaultDelivery {
     pub fn published_by(&self, rank: Rank) -> Option<Error> {
         match Frame::first_of(&self.published.get()?.published_by(rank)?)? {
             (Frame::Fault { context, code, text }, []) if context == self.context => {
-                Some(Error::Told { code, text })
+                Some(Error::Reported { code, text })
             }
             _ => None,
         }
     }
 
     /// A member of the roster knows that the communicator has failed: it has reported that itself.
-    pub fn note_informed(&self, member: Rank) {
+    pub fn add_informed(&self, member: Rank) {
         lock(&self.informed).insert(member);
     }
 
-    /// Whether the fault is on its way to one of these members: one that has not reported it and
-    /// may still answer.
+    /// Whether the fault is still being delivered to one of these members: one that has not
+    /// reported it and may still answer.
     pub fn is_under_way(&self, members: &[Rank], may_answer: impl Fn(Rank) -> bool) -> bool {
         let is_late = |at: &Instant| at.elapsed() >= DELIVERY;
         if self.failed_at.get().is_none_or(is_late) {

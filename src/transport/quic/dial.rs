@@ -1,4 +1,4 @@
-//! How a link to a peer comes up: this rank dials, or accepts the connection of a peer that did.
+//! How a link to a peer is established: this rank dials, or accepts the connection of a peer.
 //!
 //! Leaves to `peer` the states of a connection, and to `control_plane` what follows. Invariants:
 //! when two ranks dial each other, the connection of the lower one stays. The accepting side
@@ -16,7 +16,7 @@ use crate::rank::Rank;
 
 use super::beacon::{Beacon, BesideQuic, FaultsOfLinks};
 use super::control::Frame;
-use super::control_plane::{attend, speak};
+use super::control_plane::{accept_streams, write_frames};
 use super::endpoint::DialError;
 use super::link::{DUPLICATE, LEFT, Link};
 use super::link_error::LinkError;
@@ -28,7 +28,7 @@ use super::stream_opening::{OpenedStream, accept, open_control, read_frame};
 
 /// Time for the welcome of the accepting side.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time in which a rank that knows the roster registers its service.
+/// Time within which a rank that knows the roster registers its service.
 const OPENING_TIME: Duration = Duration::from_secs(5);
 /// Pause before another attempt to reach a peer.
 const RETRY: Duration = Duration::from_millis(50);
@@ -47,12 +47,12 @@ pub(super) fn accepted(links: &Arc<Links>, peer: Rank, connection: Connection) {
             tokio::spawn(welcome(Arc::clone(links), peer, connection));
         }
         ArrivalVerdict::Duplicate => connection.close(DUPLICATE, b""),
-        ArrivalVerdict::TooLate => connection.close(LEFT, &links.last_words(peer)),
+        ArrivalVerdict::TooLate => connection.close(LEFT, &links.close_faults(peer)),
     }
 }
 
 /// Starts the tasks of a link, now that both sides know that it stays. `ours` is this side's
-/// control stream, which a peer that has left at once does not accept any more. `theirs` is the
+/// control stream; `None` if the peer has left at once and no longer accepts it. `theirs` is the
 /// peer's, if it has been opened already.
 fn start(
     links: &Arc<Links>,
@@ -66,9 +66,9 @@ fn start(
     let socket = Arc::clone(&links.plan.endpoint) as Arc<dyn BesideQuic>;
     let beacon = Beacon::new(faults, socket, links.me.rank, peer, &connection);
     let link = Arc::new(Link::new(connection, sender, beacon));
-    // A rank that closes its links has collected them before this one came up.
+    // A rank that closes its links may have listed them before this one was established.
     if !links.peers[peer.0].connected(&link, || !links.is_closing()) {
-        link.connection.close(LEFT, &links.last_words(peer));
+        link.connection.close(LEFT, &links.close_faults(peer));
         return;
     }
     link.allow(links.contexts_with(peer).len());
@@ -79,9 +79,9 @@ fn start(
         let _ = link.control.send(news);
     }
     if let Some(ours) = ours {
-        tokio::spawn(speak(Arc::clone(links), peer, Arc::clone(&link), frames, ours));
+        tokio::spawn(write_frames(Arc::clone(links), peer, Arc::clone(&link), frames, ours));
     }
-    tokio::spawn(attend(Arc::clone(links), peer, link, theirs));
+    tokio::spawn(accept_streams(Arc::clone(links), peer, link, theirs));
 }
 
 async fn dial(links: Arc<Links>, peer: Rank) {
@@ -101,10 +101,10 @@ async fn dial(links: Arc<Links>, peer: Rank) {
                     Ok(Ok((ours, theirs))) => {
                         return start(&links, peer, connection, ours, Some(theirs));
                     }
-                    // The peer keeps its own connection to this rank, which is on its way.
+                    // The peer keeps its own connection, which is about to arrive here.
                     _ if closed_with(&connection, DUPLICATE) => return,
                     _ if closed_with(&connection, LEFT) => {
-                        links.heed_last_words(peer, &connection);
+                        links.report_close_faults(peer, &connection);
                         return links.end(peer);
                     }
                     _ => last = format!("does not answer at {address}"),
@@ -120,7 +120,7 @@ async fn dial(links: Arc<Links>, peer: Rank) {
                     if refused_since.get_or_insert_with(Instant::now).elapsed() > OPENING_TIME {
                         return links.end(peer);
                     }
-                    last = format!("refuses us at {address}");
+                    last = format!("refuses this rank at {address}");
                 }
                 Ok(Err(DialError::Other(why))) => {
                     last = format!("cannot be reached at {address}: {why}");

@@ -1,6 +1,6 @@
 //! How long a rank that leaves waits for peers to acknowledge its last bytes.
 //!
-//! Leaves to `links` and `context` what is awaited. Invariant: every such wait ends.
+//! Leaves to `links` and `context` what is awaited. Invariant: every such wait is bounded.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,9 +34,9 @@ pub(super) fn hurry() {
     IS_EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Waits for something that follows the last bytes of some links: as long as bytes flow over them,
-/// and a while longer. `failed`: the communicator has failed. Returns false if the wait was given
-/// up.
+/// Waits for `io`, which completes after the last bytes of some links: as long as bytes flow over
+/// them, and a while longer. `failed`: the communicator has failed. Returns false if it stopped
+/// waiting.
 pub(super) async fn while_bytes_flow<T>(
     links: &[Arc<Link>],
     failed: bool,

@@ -1,9 +1,10 @@
 //! The process's one UDP socket: it serves every root and every communicator, and dials from the
 //! same port.
 //!
-//! A *service* is something diallers name and authenticate to: the root of a unique id, or a rank
-//! of a communicator. Invariant: a connection is handed to a service only after its peer proved to
-//! own one of the keys that service expects. Before that, nothing of nexar parses a byte.
+//! A *service* is what a dialler names and authenticates to: the root of a unique id, or a rank of
+//! a communicator. Leaves to `handshakes` which handshakes may proceed. Invariant: a connection is
+//! handed to a service only after its peer has proved to own one of the keys that the service
+//! expects. Before that, nothing of nexar parses a byte of the peer.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,13 +36,13 @@ const KEEP_ALIVE: Duration = Duration::from_millis(500);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for the rest of a handshake, and for all of it where this process dials.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Data a peer may have sent that was not read yet, per stream. A connection has for each context
-/// one stream per lane, some for payloads and one for control messages; and one control stream. Its
-/// window holds them all, so none can starve another. Control messages and frames are read at once.
+/// The receive window of a stream. A connection has for each context one stream per lane, some for
+/// payloads and one for control messages; and one control stream. Its own window is the sum of
+/// theirs, so none can starve another. Control messages and frames are read at once.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONTROL_MESSAGES_WINDOW: u64 = 64 << 10;
 const CONTROL_WINDOW: u64 = 64 << 10;
-/// What a peer may send before it is known what it came for: one stream, and not much.
+/// The receive window of a connection until it is a link: for one stream.
 const FIRST_WINDOW: u32 = 64 << 10;
 /// Written data that the peer has not acknowledged yet, per connection.
 const SEND_WINDOW: u64 = 6 << 20;
@@ -82,7 +83,7 @@ struct ServiceTable {
 }
 
 struct ServiceEntry {
-    /// Tells services apart that have the same name one after another.
+    /// Distinguishes successive services of the same name.
     number: u64,
     certified: Arc<CertifiedKey>,
     expected: HashSet<PublicKey>,
@@ -108,9 +109,9 @@ impl Endpoint {
         server.incoming_buffer_size_total(4 << 20);
         let runtime = Arc::new(quinn::TokioRuntime);
         let mut config = quinn::EndpointConfig::default();
-        // Peers may send packets as large as ours; the default stops at Ethernet's.
+        // Peers may send packets as large as ours; the default limit is Ethernet's.
         config.max_udp_payload_size(LARGEST_PACKET).map_err(|e| Error::System(e.to_string()))?;
-        // Then bit 0x40 of the first byte tells QUIC's packets from beacons.
+        // Then bit 0x40 of the first byte distinguishes QUIC's packets from beacons.
         config.grease_quic_bit(false);
         let socket = Socket::new(socket).map_err(system)?;
         let abstracted = Arc::clone(&socket) as Arc<dyn quinn::AsyncUdpSocket>;
@@ -126,12 +127,12 @@ impl Endpoint {
         self.port
     }
 
-    /// Addresses of peers that may be gone, as their hosts say.
+    /// Addresses of peers whose hosts report that they may be gone.
     pub fn hints(&self) -> broadcast::Receiver<SocketAddr> {
         self.socket.hints()
     }
 
-    /// As if such a hint had come; for tests.
+    /// Injects such a hint, for tests.
     #[cfg(feature = "testing")]
     pub fn pretend_hint(&self, address: SocketAddr) {
         self.socket.pretend_hint(address);
@@ -148,14 +149,14 @@ impl Endpoint {
         Service { name, number, services: Arc::clone(&self.services), arrivals }
     }
 
-    /// Ends a service by its name, if it is one of this process.
+    /// Ends the service of this name, if this process has one.
     pub fn end_service(&self, name: &str) {
         self.services.write().remove(name);
     }
 
     /// Connects to a service as `me`; accepts only the process that owns `pinned`. Both sides end a
-    /// connection that is idle for `idle`, if that is given. The peer's verdict on our key comes
-    /// later: wait for its first byte.
+    /// connection that is idle for `idle`, if that is given. The peer may still refuse this rank's
+    /// key: only its first byte proves that it has not.
     pub async fn dial(
         &self,
         address: SocketAddr,
@@ -179,8 +180,8 @@ impl Endpoint {
         }
     }
 
-    /// Closes what is still open, so that peers need not wait for silence, and lets the last
-    /// packets go out, for a moment at most.
+    /// Closes all open connections, so that peers need not wait for their timeout, and sends the
+    /// last packets, for a moment at most.
     pub async fn close(&self) {
         self.quinn.close(VarInt::from_u32(0), b"");
         let _ = timeout(Duration::from_millis(100), self.quinn.wait_idle()).await;
@@ -195,21 +196,21 @@ impl Endpoint {
     }
 }
 
-/// Why a connection did not come about.
+/// Why a dial failed.
 #[derive(Debug)]
 pub enum DialError {
-    /// Nobody, or nobody yet, answers at the address.
+    /// No process answers at the address, or not yet.
     NoAnswer,
-    /// The process at the address has too much to do; try again.
+    /// The process at the address has too many handshakes under way; try again.
     Busy,
-    /// The process at the address is not the one we want.
+    /// The process at the address does not own the pinned key.
     Impostor,
-    /// The process at the address does not know the service, or not our key.
+    /// The process at the address does not know the service, or does not expect this rank's key.
     Refused,
     Other(String),
 }
 
-/// The alert a failed key check becomes, as a QUIC error code.
+/// The QUIC error code of a failed key check: TLS alert 49, access denied.
 const ACCESS_DENIED: u64 = 0x100 + 49;
 
 impl From<ConnectionError> for DialError {
@@ -236,7 +237,7 @@ async fn accept(endpoint: quinn::Endpoint, services: Arc<ServiceTable>) {
     let handshakes: Arc<Handshakes> = Arc::default();
     while let Some(incoming) = endpoint.accept().await {
         let from = incoming.remote_address();
-        let place = match handshakes.admit(from, incoming.remote_address_validated()) {
+        let slot = match handshakes.admit(from, incoming.remote_address_validated()) {
             Admission::Ignore => {
                 incoming.ignore();
                 continue;
@@ -250,12 +251,12 @@ async fn accept(endpoint: quinn::Endpoint, services: Arc<ServiceTable>) {
                 incoming.refuse();
                 continue;
             }
-            Admission::Take(place) => place,
+            Admission::Take(slot) => slot,
         };
         let services = Arc::clone(&services);
         let connecting = incoming.accept();
         tokio::spawn(async move {
-            if let Err(why) = attend(connecting, place, &services).await {
+            if let Err(why) = handshake(connecting, slot, &services).await {
                 debug!("connection from {} refused: {why}", from.ip().to_canonical());
             }
         });
@@ -264,34 +265,34 @@ async fn accept(endpoint: quinn::Endpoint, services: Arc<ServiceTable>) {
     }
 }
 
-/// A handshake, as long as it has a place.
-async fn attend(
+/// Executes a handshake, for as long as it has its slot.
+async fn handshake(
     connecting: std::result::Result<Connecting, ConnectionError>,
-    mut place: HandshakeGuard,
+    mut slot: HandshakeGuard,
     services: &ServiceTable,
 ) -> std::result::Result<(), String> {
     let mut connecting = connecting.map_err(|error| error.to_string())?;
     let hello = async { connecting.handshake_data().await.map(drop) };
     tokio::select! {
-        () = place.lost() => {
-            return Err("dropped for a newcomer: its ClientHello is incomplete".to_owned());
+        () = slot.lost() => {
+            return Err("evicted for a new handshake: its ClientHello is incomplete".to_owned());
         }
         said = timeout(HELLO_TIMEOUT, hello) => match said {
             Ok(said) => said.map_err(|error| error.to_string())?,
             Err(_) => return Err("no complete ClientHello in time".to_owned()),
         },
     }
-    place.proceed();
+    slot.proceed();
     tokio::select! {
-        () = place.lost() => Err("dropped for a newcomer: handshake too slow".to_owned()),
-        welcomed = timeout(HANDSHAKE_TIMEOUT, welcome(connecting, services)) => {
-            welcomed.unwrap_or_else(|_| Err("handshake too slow".to_owned()))
+        () = slot.lost() => Err("evicted for a new handshake: too slow".to_owned()),
+        finished = timeout(HANDSHAKE_TIMEOUT, finish(connecting, services)) => {
+            finished.unwrap_or_else(|_| Err("handshake too slow".to_owned()))
         }
     }
 }
 
 /// Completes a handshake and hands the connection to the service it is for.
-async fn welcome(
+async fn finish(
     connecting: Connecting,
     services: &ServiceTable,
 ) -> std::result::Result<(), String> {

@@ -1,9 +1,10 @@
-//! Handshakes under way: how many there may be, and which one ends when there are too many.
+//! Handshakes under way: how many there may be, and which one is evicted when there are too many.
 //!
-//! Any stranger can begin a handshake, and need not go on with it. A handshake is *opening* until
-//! its ClientHello is complete, which for an honest dialler is its first datagram; from then on it
-//! is *proceeding*. Invariant: when there are too many, sources that hold many stalled handshakes
-//! lose them to newcomers, and a handshake that proceeds at an honest pace goes on.
+//! Any stranger can begin a handshake and then stall it. A handshake is *opening* until its
+//! ClientHello is complete, which for an honest dialler is its first datagram; from then on it is
+//! *proceeding*. Leaves to `endpoint` the handshake itself. Invariant: when there are too many,
+//! sources that hold many stalled handshakes lose slots to new ones, and a handshake that proceeds
+//! at an honest pace keeps its slot.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -19,21 +20,21 @@ const MOST: usize = 128;
 /// The most from one address. Loopback is not limited: all ranks of a host share it.
 const MOST_OF_ADDRESS: usize = 16;
 /// Handshakes of one socket that may be opening. A process has one socket, and its handshakes do
-/// not stay in this state; what else comes from such a socket is not worth an answer.
+/// not stay in this state; further ones from such a socket are ignored.
 const MOST_OF_SOCKET: usize = 4;
-/// Handshakes that may be opening without a proof of their address. Beyond that loopback must prove
-/// its address too: that costs the dialler a round trip, and a stranger who does not answer gets no
-/// place.
+/// Handshakes that may be opening with an unvalidated address. Beyond that loopback must validate
+/// its address too: that takes the dialler a round trip, and a stranger that does not answer gets
+/// no slot.
 const MOST_UNPROVED: usize = 16;
-/// A handshake that proceeds this long may lose its place.
+/// A handshake that proceeds this long may lose its slot.
 const SLOW: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub struct Handshakes(Mutex<Places>);
+pub struct Handshakes(Mutex<HandshakeSlots>);
 
-/// The oldest first.
+/// The slots in use, the oldest first.
 #[derive(Default)]
-struct Places {
+struct HandshakeSlots {
     under_way: VecDeque<Handshake>,
     next: u64,
 }
@@ -43,7 +44,7 @@ struct Handshake {
     from: Source,
     is_proved: bool,
     progress: Progress,
-    /// Dropping it ends the handshake.
+    /// Dropped to end the handshake.
     _end: oneshot::Sender<()>,
 }
 
@@ -59,18 +60,18 @@ enum Progress {
     Proceeding { since: Instant },
 }
 
-/// What becomes of a newcomer.
+/// How to answer a new handshake.
 pub enum Admission {
-    /// It gets no answer.
+    /// Do not answer.
     Ignore,
-    /// It must prove its address first.
+    /// Send a QUIC Retry, which validates the address.
     Retry,
-    /// There is no place; it may come again.
+    /// Refuse it; it may be tried again. All slots are taken.
     Refuse,
     Take(HandshakeGuard),
 }
 
-/// A place among the handshakes, until it is dropped.
+/// A handshake's slot, freed when dropped.
 pub struct HandshakeGuard {
     number: u64,
     handshakes: Arc<Handshakes>,
@@ -79,28 +80,28 @@ pub struct HandshakeGuard {
 
 impl Handshakes {
     pub fn admit(self: &Arc<Self>, socket: SocketAddr, is_proved: bool) -> Admission {
-        let mut places = lock(&self.0);
+        let mut slots = lock(&self.0);
         let from = Source::of(socket);
-        let is_near = from.network.is_loopback();
-        let of_socket = places.count(|one| one.from == from && one.is_opening());
+        let is_loopback = from.network.is_loopback();
+        let of_socket = slots.count(|one| one.from == from && one.is_opening());
         if of_socket >= MOST_OF_SOCKET {
             return Admission::Ignore;
         }
-        let unproved = places.count(|one| one.is_opening() && !one.is_proved);
-        if !is_proved && (!is_near || unproved >= MOST_UNPROVED) {
+        let unproved = slots.count(|one| one.is_opening() && !one.is_proved);
+        if !is_proved && (!is_loopback || unproved >= MOST_UNPROVED) {
             return Admission::Retry;
         }
-        let of_network = places.count(|one| one.from.network == from.network);
-        let is_crowded = !is_near && of_network >= MOST_OF_ADDRESS;
-        let is_full = places.under_way.len() >= MOST;
-        if (is_crowded || is_full) && !places.make_room(from, is_crowded) {
+        let of_network = slots.count(|one| one.from.network == from.network);
+        let is_crowded = !is_loopback && of_network >= MOST_OF_ADDRESS;
+        let is_full = slots.under_way.len() >= MOST;
+        if (is_crowded || is_full) && !slots.evict_for(from, is_crowded) {
             return if of_socket == 0 { Admission::Refuse } else { Admission::Ignore };
         }
-        let number = places.next;
-        places.next += 1;
+        let number = slots.next;
+        slots.next += 1;
         let (sender, end) = oneshot::channel();
         let progress = Progress::Opening;
-        places.under_way.push_back(Handshake { number, from, is_proved, progress, _end: sender });
+        slots.under_way.push_back(Handshake { number, from, is_proved, progress, _end: sender });
         Admission::Take(HandshakeGuard { number, handshakes: Arc::clone(self), end })
     }
 }
@@ -108,14 +109,14 @@ impl Handshakes {
 impl HandshakeGuard {
     /// The ClientHello is complete.
     pub fn proceed(&self) {
-        let mut places = lock(&self.handshakes.0);
-        let mine = places.under_way.iter_mut().find(|one| one.number == self.number);
+        let mut slots = lock(&self.handshakes.0);
+        let mine = slots.under_way.iter_mut().find(|one| one.number == self.number);
         if let Some(mine) = mine {
             mine.progress = Progress::Proceeding { since: Instant::now() };
         }
     }
 
-    /// Returns when a newcomer got the place.
+    /// Returns when the slot was given to a new handshake.
     pub async fn lost(&mut self) {
         let _ = (&mut self.end).await;
     }
@@ -127,16 +128,15 @@ impl Drop for HandshakeGuard {
     }
 }
 
-impl Places {
+impl HandshakeSlots {
     fn count(&self, is_meant: impl Fn(&Handshake) -> bool) -> usize {
         self.under_way.iter().filter(|one| is_meant(one)).count()
     }
 
-    /// Ends a handshake that does not go on, for a newcomer: the oldest of the network that holds
-    /// the most of them, or of the newcomer's own, and there of the socket that holds the most.
-    /// False if the newcomer would then hold no fewer: strangers do not take places from each other
-    /// without end.
-    fn make_room(&mut self, newcomer: Source, in_its_network: bool) -> bool {
+    /// Evicts a stalled handshake for a newcomer: the oldest of the network that holds the most of
+    /// them, or of the newcomer's own network, and there of the socket that holds the most. False
+    /// if the newcomer would then hold no fewer: strangers must not evict each other without end.
+    fn evict_for(&mut self, newcomer: Source, in_its_network: bool) -> bool {
         let idle = || self.under_way.iter().enumerate().filter(|(_, one)| one.may_end());
         let mut networks: HashMap<IpAddr, usize> = HashMap::new();
         let mut sockets: HashMap<SocketAddr, usize> = HashMap::new();
@@ -171,7 +171,7 @@ impl Handshake {
         matches!(self.progress, Progress::Opening)
     }
 
-    /// Whether it may lose its place.
+    /// Whether it may lose its slot.
     fn may_end(&self) -> bool {
         match self.progress {
             Progress::Opening => true,
@@ -209,17 +209,17 @@ mod tests {
 
     fn taken(handshakes: &Arc<Handshakes>, from: SocketAddr) -> HandshakeGuard {
         match handshakes.admit(from, true) {
-            Admission::Take(place) => place,
-            _ => panic!("{from} got no place"),
+            Admission::Take(slot) => slot,
+            _ => panic!("{from} got no slot"),
         }
     }
 
-    fn has_lost(place: &mut HandshakeGuard) -> bool {
-        place.end.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    fn has_lost(slot: &mut HandshakeGuard) -> bool {
+        slot.end.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
 
     #[test]
-    fn the_oldest_that_has_not_gone_on_loses_its_place() {
+    fn the_oldest_stalled_handshake_loses_its_slot() {
         let handshakes: Arc<Handshakes> = Arc::default();
         let mut honest = taken(&handshakes, near(1));
         honest.proceed();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_with_many_handshakes_lose_places_to_those_with_few() {
+    fn addresses_with_many_handshakes_lose_slots_to_those_with_few() {
         let handshakes: Arc<Handshakes> = Arc::default();
         let mut honest = taken(&handshakes, socket(200, 1));
         let strangers: Vec<_> = (0..10 * MOST)
@@ -241,27 +241,27 @@ mod tests {
         assert!(!has_lost(&mut honest));
         let mut newcomers: Vec<_> =
             (0..3).map(|port| taken(&handshakes, socket(201, port))).collect();
-        assert!(!has_lost(&mut honest) && newcomers.iter_mut().all(|place| !has_lost(place)));
+        assert!(!has_lost(&mut honest) && newcomers.iter_mut().all(|slot| !has_lost(slot)));
         drop(strangers);
     }
 
     #[test]
-    fn handshakes_that_proceed_stay_and_newcomers_come_again() {
+    fn handshakes_that_proceed_keep_their_slots_and_new_ones_are_refused() {
         let handshakes: Arc<Handshakes> = Arc::default();
         let proceeding = || {
-            let place = taken(&handshakes, near(1));
-            place.proceed();
-            place
+            let slot = taken(&handshakes, near(1));
+            slot.proceed();
+            slot
         };
-        let mut places: Vec<_> = (0..MOST).map(|_| proceeding()).collect();
+        let mut slots: Vec<_> = (0..MOST).map(|_| proceeding()).collect();
         assert!(matches!(handshakes.admit(socket(1, 1), true), Admission::Refuse));
-        assert!(places.iter_mut().all(|place| !has_lost(place)));
-        places.pop();
+        assert!(slots.iter_mut().all(|slot| !has_lost(slot)));
+        slots.pop();
         let _taken = taken(&handshakes, socket(1, 1));
     }
 
     #[test]
-    fn a_socket_that_goes_on_with_nothing_gets_no_answer() {
+    fn a_socket_with_several_stalled_handshakes_gets_no_answer() {
         let handshakes: Arc<Handshakes> = Arc::default();
         let opening: Vec<_> = (0..MOST_OF_SOCKET).map(|_| taken(&handshakes, near(1))).collect();
         assert!(matches!(handshakes.admit(near(1), false), Admission::Ignore));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_proved_unless_it_is_loopback_and_few_are_opening() {
+    fn an_address_is_validated_unless_it_is_loopback_and_few_are_opening() {
         let handshakes: Arc<Handshakes> = Arc::default();
         assert!(matches!(handshakes.admit(socket(1, 1), false), Admission::Retry));
         let opening: Vec<_> =

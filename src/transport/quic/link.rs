@@ -27,8 +27,8 @@ pub const LEFT: VarInt = VarInt::from_u32(1);
 pub const DUPLICATE: VarInt = VarInt::from_u32(2);
 pub const VIOLATION: VarInt = VarInt::from_u32(3);
 
-/// A peer may know contexts that this rank has yet to make: one for each split that is under way,
-/// of which a context has at most one in each lane. The rest is slack.
+/// A peer may know contexts that this rank has yet to create: one for each split under way, of
+/// which a context has at most one in each lane. The rest is slack.
 const MOST_EARLY: usize = 1024;
 
 pub struct Link {
@@ -39,7 +39,7 @@ pub struct Link {
     beacon: Option<Arc<Beacon>>,
     said_bye: AtomicBool,
     contexts: Mutex<HashMap<ContextId, Arc<Streams>>>,
-    /// For how many contexts the limits are.
+    /// The number of contexts for which the connection's limits are set.
     allowed: Mutex<usize>,
 }
 
@@ -54,7 +54,7 @@ impl Link {
         Self { connection, control, beacon, said_bye, contexts, allowed }
     }
 
-    /// A number that grows with everything that only the peer itself can have sent.
+    /// A counter that grows with everything that only the peer itself can have sent.
     pub fn heard(&self) -> u64 {
         let frames = self.connection.stats().frame_rx;
         let over_quic =
@@ -63,7 +63,7 @@ impl Link {
     }
 
     /// The peer has left all contexts of the link.
-    pub fn note_bye(&self) {
+    pub fn set_bye(&self) {
         self.said_bye.store(true, Ordering::Release);
     }
 
@@ -71,7 +71,7 @@ impl Link {
         self.said_bye.load(Ordering::Acquire)
     }
 
-    /// The streams of a context, created when either side first asks for them.
+    /// The streams of a context, created when they are first needed.
     pub fn streams(&self, context: ContextId) -> Arc<Streams> {
         let mut contexts = lock(&self.contexts);
         let new = || Arc::new(Streams::new(self.connection.clone(), context));

@@ -1,15 +1,15 @@
-//! What can go wrong on a stream of a link.
+//! The errors of a stream of a link.
 //!
 //! Leaves to `context` which rank is to blame and how the communicator fails.
 
 use quinn::{ConnectionError, ReadError, WriteError};
 
-/// Why a stream cannot be read or written any more.
+/// Why a stream can no longer be read or written.
 #[derive(Debug)]
 pub enum LinkError {
-    /// The connection is gone. The end of the peer says why.
+    /// The connection is lost. `Peer` records the reason.
     Lost,
-    /// The peer has sent what no nexar sends.
+    /// The peer has violated the protocol.
     Protocol(String),
 }
 

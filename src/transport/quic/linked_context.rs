@@ -1,7 +1,7 @@
-//! A context as its links know it: what they must ask it, and what they report to it.
+//! A context as its links know it: what they ask it, and what they report to it.
 //!
 //! Leaves to `context` what follows from a report. Peers are ranks of the roster here. Invariant:
-//! links keep no context alive, and know nothing of it but this.
+//! links keep no context alive, and know nothing else of it.
 
 use std::sync::Arc;
 
@@ -45,13 +45,13 @@ pub(super) trait LinkedContext: Send + Sync {
     /// A peer reports that the context has failed.
     fn fault_reported(&self, peer: Rank, fault: Error);
 
-    /// The context has failed, as was reported before this rank made it.
+    /// The context has failed, as was reported before this rank created it.
     fn fail(&self, fault: Error);
 
     /// A control message of a peer has arrived. The error says how it breaks the protocol.
     fn deliver(&self, peer: Rank, message: ControlMessage) -> Result<(), String>;
 
-    /// All control messages of a peer have been delivered; `how` it has gone.
+    /// The peer is gone, and all its control messages have been delivered. `how`: the reason.
     fn no_more_messages(&self, peer: Rank, how: &str);
 
     /// A peer has broken the protocol.

@@ -1,7 +1,7 @@
 //! The links of this process to the others of a roster, and the contexts that share them: a
 //! communicator and all that were split off it.
 //!
-//! Leaves to `dial` how a link comes up, to `control_plane` what travels on it, and to each context
+//! Leaves to `dial` how a link is established, to `control_plane` its frames, and to each context
 //! what follows from a report. Invariants:
 //! - links stay until the last context has left;
 //! - a peer hears once of each context that this rank has left and the peer has not;
@@ -35,11 +35,11 @@ use super::stream_reader::StreamReader;
 const HAS_DIED: &str = "has died";
 
 /// The most bytes of faults in the close frame of a connection, which must fit into one packet.
-const MOST_LAST_WORDS: usize = 1000;
+const MOST_CLOSE_BYTES: usize = 1000;
 /// The most characters of each fault, so that the longest fits.
-const MOST_LAST_CHARS: usize = 240;
+const MOST_CLOSE_CHARS: usize = 240;
 
-/// The most faults that are kept of contexts which this rank has yet to make.
+/// The most faults that are kept of contexts which this rank has yet to create.
 const MOST_EARLY_FAULTS: usize = 1024;
 
 pub(super) struct Links {
@@ -49,7 +49,7 @@ pub(super) struct Links {
     pub peers: Vec<Peer>,
     contexts: Mutex<Contexts>,
     is_closing: AtomicBool,
-    /// The last context to leave had failed, so that no peer is awaited for long.
+    /// The last context to leave had failed, so this rank does not wait long for a peer.
     is_hurried: AtomicBool,
     /// The tasks that accept the connections of peers and watch them.
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -60,7 +60,7 @@ struct Contexts {
     open: HashMap<ContextId, Weak<dyn LinkedContext>>,
     /// Contexts that this rank has left and others may not have.
     left: HashMap<ContextId, LeftContext>,
-    /// Faults of contexts that this rank has yet to make.
+    /// Faults of contexts that this rank has yet to create.
     early_faults: HashMap<ContextId, Error>,
 }
 
@@ -85,7 +85,7 @@ impl Links {
         })
     }
 
-    /// Keeps tasks that end with the links.
+    /// Keeps tasks, which end with the links.
     pub fn keep(&self, tasks: Vec<JoinHandle<()>>) {
         *lock(&self.tasks) = tasks;
     }
@@ -94,8 +94,8 @@ impl Links {
     pub fn declare_dead(&self, peer: Rank, link: &Link) {
         debug!("{peer} of the roster {HAS_DIED}");
         self.lose(peer, HAS_DIED);
-        // It may live after all: then it learns why it is not a member any more.
-        link.connection.close(LEFT, &self.last_words(peer));
+        // If the peer lives after all, it learns why it is no longer a member.
+        link.connection.close(LEFT, &self.close_faults(peer));
         self.forget(peer);
     }
 
@@ -107,8 +107,7 @@ impl Links {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// A context begins. It hears at once of members that are lost and of faults that were reported
-    /// before.
+    /// Adds a new context. Reports to it at once lost members and faults that arrived before.
     pub fn open(&self, context: &Arc<dyn LinkedContext>) {
         let id = context.id();
         let early = {
@@ -144,7 +143,7 @@ impl Links {
         open.into_iter().filter(|context| context.has_member(peer)).collect()
     }
 
-    /// Frames for a new link to `peer`: what became of contexts while there was no link.
+    /// Frames for a new link to `peer`: faults and leaves of contexts while there was no link.
     pub fn news_for(&self, peer: Rank) -> Vec<Frame> {
         let mut news = Vec::new();
         for context in self.contexts_with(peer) {
@@ -158,35 +157,35 @@ impl Links {
         news
     }
 
-    /// The faults that `peer` must hear of, encoded for the close frame of its connection.
-    pub fn last_words(&self, peer: Rank) -> Vec<u8> {
-        let mut words = Vec::new();
+    /// The faults that `peer` must learn of, encoded for the close frame of its connection.
+    pub fn close_faults(&self, peer: Rank) -> Vec<u8> {
+        let mut faults = Vec::new();
         for fault in self.short_faults_for(peer) {
             let encoded = fault.encode();
-            if words.len() + encoded.len() <= MOST_LAST_WORDS {
-                words.extend(encoded);
+            if faults.len() + encoded.len() <= MOST_CLOSE_BYTES {
+                faults.extend(encoded);
             }
         }
-        words
+        faults
     }
 
-    /// Takes in the faults with which a peer has closed its connection.
-    pub fn heed_last_words(&self, peer: Rank, connection: &Connection) {
+    /// Reports the faults with which a peer has closed its connection.
+    pub fn report_close_faults(&self, peer: Rank, connection: &Connection) {
         if let Some(ConnectionError::ApplicationClosed(close)) = connection.close_reason() {
-            let mut words = &close.reason[..];
-            while let Some((Frame::Fault { context, code, text }, rest)) = Frame::first_of(words) {
-                self.told(peer, context, Error::Told { code, text });
-                words = rest;
+            let mut faults = &close.reason[..];
+            while let Some((Frame::Fault { context, code, text }, rest)) = Frame::first_of(faults) {
+                self.report_fault(peer, context, Error::Reported { code, text });
+                faults = rest;
             }
         }
     }
 
-    /// Whether this rank has left a context, so that streams of it are of no use any more.
+    /// Whether this rank has left a context, so that it needs no stream of it.
     pub fn has_left(&self, id: ContextId) -> bool {
         lock(&self.contexts).left.contains_key(&id)
     }
 
-    /// `peer` has opened the stream of a payload.
+    /// Accepts the stream of a payload that `peer` has opened.
     pub fn take_payload(
         &self,
         peer: Rank,
@@ -201,7 +200,7 @@ impl Links {
         };
         match context.expects_payload(peer, message) {
             true => link.streams(id).payloads.add(message, reader),
-            false => Err(LinkError::Protocol(format!("sent message {message} unasked"))),
+            false => Err(LinkError::Protocol(format!("sent message {message} without a CTS"))),
         }
     }
 
@@ -220,8 +219,8 @@ impl Links {
         Ok(())
     }
 
-    /// This rank will never make a context, because of a fault. Tells the connected members of its
-    /// parent, and those that connect later.
+    /// This rank will never create a context, because of a fault. Reports that to the connected
+    /// members of its parent, and to those that connect later.
     pub fn renounce(&self, id: ContextId, parents: &[Rank], fault: Error) {
         let others = parents.iter().copied().filter(|member| *member != self.me.rank);
         let members: Vec<_> = others.filter(|member| !self.peers[member.0].has_ended()).collect();
@@ -251,7 +250,8 @@ impl Links {
         });
     }
 
-    /// This rank leaves a context in which all that it sent has arrived. `failed`: the context has.
+    /// This rank leaves a context in which all that it sent has arrived. `failed`: the context has
+    /// failed.
     pub async fn leave(&self, context: &dyn LinkedContext, failed: bool) {
         let id = context.id();
         let is_last = {
@@ -282,8 +282,7 @@ impl Links {
         }
     }
 
-    /// Says goodbye to all peers, behind all frames that were sent before, and ends the
-    /// connections.
+    /// Sends `Bye` to all peers, behind all earlier frames, and ends the connections.
     async fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         let links: Vec<_> = self.peers.iter().filter_map(Peer::link).collect();
@@ -299,7 +298,7 @@ impl Links {
         if !while_bytes_flow(&links, self.is_hurried(), closed).await {
             debug!("{} leaves without its peers' acknowledgement", self.me.rank);
         }
-        // Until now they have noticed peers that died, so that nobody waited for those.
+        // Until now these tasks have reported dead peers, so that no wait above was for those.
         let tasks = std::mem::take(&mut *lock(&self.tasks));
         for task in tasks {
             task.abort();
@@ -308,9 +307,9 @@ impl Links {
         }
         for (rank, peer) in self.peers.iter().enumerate() {
             if let Some(link) = peer.link() {
-                link.connection.close(LEFT, &self.last_words(Rank(rank)));
+                link.connection.close(LEFT, &self.close_faults(Rank(rank)));
             }
-            peer.end("is not connected any more".to_owned());
+            peer.end("is no longer connected".to_owned());
         }
     }
 
@@ -318,12 +317,12 @@ impl Links {
         self.is_hurried.load(Ordering::Relaxed)
     }
 
-    /// A peer that has left all contexts, as it said, is gone.
+    /// A peer that has left all contexts, as it has reported, is gone.
     pub fn end(&self, peer: Rank) {
         self.gone(peer, HAS_LEFT);
     }
 
-    /// Nothing more comes from a peer, which alone is no failure.
+    /// A peer sends nothing more, which alone is no failure.
     pub fn gone(&self, peer: Rank, how: &str) {
         self.forget(peer);
         for context in self.contexts_with(peer) {
@@ -350,7 +349,7 @@ impl FaultsOfLinks for Links {
     fn short_faults_for(&self, peer: Rank) -> Vec<Frame> {
         let short = |frame| match frame {
             Frame::Fault { context, code, text } => {
-                let text = text.chars().take(MOST_LAST_CHARS).collect();
+                let text = text.chars().take(MOST_CLOSE_CHARS).collect();
                 Some(Frame::Fault { context, code, text })
             }
             _ => None,
@@ -358,8 +357,9 @@ impl FaultsOfLinks for Links {
         self.news_for(peer).into_iter().filter_map(short).collect()
     }
 
-    /// Only a member is believed. The members of a context that is yet to be made are not known.
-    fn told(&self, peer: Rank, id: ContextId, fault: Error) {
+    /// Only a report of a member counts. The members of a context that this rank has yet to create
+    /// are not known, so such a fault is kept.
+    fn report_fault(&self, peer: Rank, id: ContextId, fault: Error) {
         let mut contexts = lock(&self.contexts);
         if let Some(context) = contexts.open.get(&id).and_then(Weak::upgrade) {
             drop(contexts);

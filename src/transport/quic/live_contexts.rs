@@ -1,6 +1,6 @@
-//! The contexts of this process that have not left: what its end, and its faults, concern.
+//! The contexts of this process that have not left: its exit concerns all of them.
 //!
-//! Leaves to `context` what becomes of each.
+//! Leaves to `context` how each leaves and fails.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -11,7 +11,7 @@ use super::context::Context;
 use super::mutex::lock;
 use super::{beacon, drain};
 
-/// A context was made.
+/// Adds a new context.
 pub(super) fn add(context: &Arc<Context>) {
     live().push(Arc::downgrade(context));
 }
@@ -27,7 +27,7 @@ fn all() -> Vec<Arc<Context>> {
     live().iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Lets every context of the process leave, and waits until all have: for a process that exits.
+/// Has every context of the process leave, and waits until all have: for a process that exits.
 pub async fn leave_all() {
     drain::hurry();
     let leaving = all().into_iter().map(|context| {
@@ -41,19 +41,19 @@ pub async fn leave_all() {
     }
 }
 
-/// Whether a fault of this process is on its way to peers. That ends soon in any case.
+/// Whether a fault of this process is being delivered to peers. That is bounded by `delivery`.
 pub fn is_delivering_faults() -> bool {
     all().iter().any(|context| context.is_delivering_fault())
 }
 
-/// The program exits inside a call or while no thread drives the network, so it will not leave in
-/// good order. Tells the peers that this rank is gone.
+/// For a program that exits inside a call or while no thread drives the network, so that it cannot
+/// leave in good order: reports to the peers by beacons that this rank has left.
 pub fn on_exit() {
     for context in all() {
         let peer = context.me.rank;
         context.learn(Error::PeerLost { peer, how: HAS_LEFT.to_owned() });
     }
-    // No thread will repeat a beacon that is lost.
+    // No thread will repeat a lost beacon.
     beacon::send_all();
     beacon::send_all();
 }

@@ -1,8 +1,8 @@
-//! Hands the control messages of a peer to the inbox of a context.
+//! Delivers the control messages of a peer to the message queues of a context.
 //!
-//! A task reads them as they arrive, so that the peer's writer waits for the network only. Leaves
-//! to `control_messages` the stream. Invariant: a peer is gone for the inbox only once it has left
-//! and all its control messages have been delivered.
+//! A task reads them as they arrive, so the peer's writer waits for the network only. Leaves to
+//! `control_messages` the stream. Invariant: a peer is reported as gone to the message queues only
+//! once all its control messages have been delivered.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use super::linked_context::LinkedContext;
 use super::links::Links;
 use super::stream_reader::StreamReader;
 
-/// Begins to deliver what a peer sends, now that there are a link and the context. `peer` is its
-/// rank in the roster.
+/// Starts to deliver the control messages of a peer, now that both the link and the context exist.
+/// `peer` is its rank in the roster.
 pub(super) fn deliver(
     links: &Arc<Links>,
     context: &Arc<dyn LinkedContext>,
@@ -57,7 +57,7 @@ pub(super) fn deliver(
 /// As `deliver`, for all members of a new context that are linked, or were.
 pub(super) fn deliver_all(links: &Arc<Links>, context: &Arc<dyn LinkedContext>) {
     for member in context.members() {
-        // A peer that is gone may have sent something before.
+        // A peer that is gone may have sent messages before.
         if let Some(link) = links.peers[member.0].readable() {
             deliver(links, context, *member, &link);
         }

@@ -1,8 +1,8 @@
 //! QUIC between processes: the ranks of a communicator on one or many hosts.
 //!
 //! Each pair of ranks that exchanges anything has one connection, authenticated by the keys of the
-//! roster. Neighbours are connected when the communicator is made and carry the control plane
-//! (heartbeats, faults). Other peers are dialled by the rank that needs them first. A communicator
+//! roster. Neighbours are connected when the communicator is created and carry the control plane
+//! (heartbeats, faults). Another peer is dialled by the rank that needs it first. A communicator
 //! that is split off another shares its connections: each is a *context* of them. Leaves to
 //! `links`, `context` and `dial` how that works. Invariants:
 //! - when two ranks dial each other, the connection of the lower one stays (`dial`);
@@ -91,7 +91,7 @@ impl Quic {
         Self::new(context, self.runtime.clone())
     }
 
-    /// This rank will never make the part with `color` of call number `seq`, because of a fault.
+    /// This rank will never create the part with `color` of call number `seq`, because of a fault.
     pub fn renounce(&self, seq: u64, color: u32, fault: Error) {
         let id = self.context.id.of_split(seq, color);
         self.context.links.renounce(id, self.context.members(), fault);
@@ -108,15 +108,15 @@ impl Quic {
         }
         for peer in neighbours(*me) {
             // A fast neighbour may have left already. What it sent has arrived.
-            self.context.met(peer).await?;
+            self.context.was_linked(peer).await?;
         }
         self.context.fault().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
-    /// The neighbours that were not reached yet.
+    /// The neighbours to which there is and was no link.
     pub fn unreached(&self) -> Vec<Rank> {
-        let is_unmet = |peer: &Rank| self.context.peer(*peer).readable().is_none();
-        neighbours(self.context.me).into_iter().filter(is_unmet).collect()
+        let is_unreached = |peer: &Rank| self.context.peer(*peer).readable().is_none();
+        neighbours(self.context.me).into_iter().filter(is_unreached).collect()
     }
 
     /// The link to read from, which may have ended.
@@ -136,7 +136,7 @@ impl Quic {
         Box::pin(self.context.linked(peer)).await
     }
 
-    /// Connects to a peer, unless that has been done.
+    /// Connects to a peer, unless this rank has begun to.
     pub fn connect(&self, peer: Rank) {
         if peer != self.context.me.rank {
             self.dial(peer);
@@ -147,7 +147,7 @@ impl Quic {
         dial::begin(&self.context.links, self.context.in_roster(peer), &self.runtime);
     }
 
-    /// The plan from which the links were made.
+    /// The plan with which the links were opened.
     pub fn plan(&self) -> &Plan {
         &self.context.links.plan
     }
@@ -178,7 +178,7 @@ impl Quic {
             async move {
                 match peer.linked().await {
                     Ok(link) => link.streams(context.id).memory_refused().await,
-                    // The caller learns of its end in another way.
+                    // The caller learns otherwise that the peer is lost.
                     Err(_) => std::future::pending().await,
                 }
                 rank

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_mutual_and_keep_everybody_connected_without_any_one_rank() {
+    fn neighbours_are_mutual_and_keep_all_ranks_connected_without_any_one_rank() {
         for size in 1..70 {
             let of = |rank| neighbours(RankOf::new(Rank(rank), size));
             for rank in 0..size {

@@ -1,7 +1,7 @@
 //! Opens the links of a roster: registers this rank's service, accepts peers, watches them.
 //!
-//! Leaves to `dial` what becomes of a connection. Invariant: the rank of a peer follows from the
-//! key that it proved to own, never from what it says.
+//! Leaves to `dial` how a connection becomes a link. Invariant: the rank of a peer follows from the
+//! key that it has proved to own, never from what it claims.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::endpoint::Service;
 use super::links::Links;
 use super::plan::Plan;
 use super::silence;
-use super::suspicion::heed;
+use super::suspicion::watch_hints;
 
 /// Registers this rank so that peers can connect. Must be called inside the runtime.
 pub(super) fn open(plan: Plan) -> Arc<Links> {
@@ -25,12 +25,13 @@ pub(super) fn open(plan: Plan) -> Arc<Links> {
     let service = plan.endpoint.serve(plan.service_of(plan.rank), &plan.me, expected);
     let links = Links::new(plan);
     let accepting = tokio::spawn(accept(Arc::clone(&links), ranks, service));
-    let heeding = tokio::spawn(heed(Arc::downgrade(&links), links.plan.endpoint.hints()));
+    let hints = links.plan.endpoint.hints();
+    let suspecting = tokio::spawn(watch_hints(Arc::downgrade(&links), hints));
     let peer_timeout = links.plan.peer_timeout;
     let listening = tokio::spawn(silence::watch(Arc::downgrade(&links), peer_timeout));
     let peers = (0..links.me.size).map(Rank);
     let watching = peers.filter_map(|peer| deaths::watch(&links, peer));
-    links.keep(watching.chain([accepting, heeding, listening]).collect());
+    links.keep(watching.chain([accepting, suspecting, listening]).collect());
     links
 }
 

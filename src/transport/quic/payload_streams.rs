@@ -1,7 +1,7 @@
 //! The rendezvous payloads between two ranks of a context: each has a stream of its own.
 //!
-//! Leaves to the inbox which payloads are expected. Invariant: no stream is taken for which this
-//! rank has not sent a CTS, so that each is read at once by the receive that waits for it.
+//! Leaves to `MessageQueues` which payloads are expected. Invariant: a stream is accepted only if
+//! this rank has sent a CTS for it, so the receive that waits for it reads it at once.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -22,14 +22,15 @@ use super::stream_reader::StreamReader;
 /// Payloads under way to one peer at once. Further ones wait for a permit.
 pub const MOST_PAYLOADS: usize = 4;
 
-/// How much of a long message is handed to the connection at once.
+/// The bytes of a long message that are handed to the connection at once.
 pub const PART: usize = 128 << 10;
 
 pub struct PayloadStreams {
     free: Semaphore,
     /// Streams that this side has written and the peer may not have acknowledged.
     written: Mutex<Vec<SendStream>>,
-    /// Streams that the peer has opened and no receive has taken, and the receives that wait.
+    /// By message id: streams that the peer has opened and no receive reads yet, and receives that
+    /// wait for their stream.
     arrived: Mutex<HashMap<u64, Arrived>>,
 }
 
@@ -68,7 +69,7 @@ impl PayloadStreams {
         Ok(())
     }
 
-    /// The peer has opened the stream of a payload that it was asked for.
+    /// Adds the stream of a payload, which the peer has opened after the CTS.
     pub fn add(&self, id: u64, reader: StreamReader) -> Result<(), LinkError> {
         let mut arrived = lock(&self.arrived);
         let slot = arrived.entry(id).or_default();

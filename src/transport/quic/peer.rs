@@ -1,7 +1,8 @@
 //! One peer of the roster: not connected, being dialled, connected, or gone.
 //!
-//! Leaves to `dial` how a connection comes up, and to `links` what follows from its end. Invariant:
-//! at most one connection to a peer ever comes up, and once that has ended there is no other.
+//! Leaves to `dial` how a connection is established, and to `links` what follows from its end.
+//! Invariant: at most one connection to a peer becomes the link, and once it has ended there is no
+//! other.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,16 +14,17 @@ use super::link::Link;
 use super::mutex::lock;
 use super::streams::Streams;
 
-/// The end of a process with which this one was not connected: it may have left in good order.
+/// The reason that is given for a peer whose process has ended without a link to this rank: it may
+/// have left in good order.
 pub const HAS_ENDED: &str = "has ended";
 
-/// What becomes of a connection with which a peer has dialled this rank.
+/// Whether a connection that a peer has dialled becomes the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalVerdict {
     Stays,
-    /// There is another connection to the peer, or this rank's own stays.
+    /// There is another connection to the peer, or this rank's own dial takes precedence.
     Duplicate,
-    /// The peer is gone for this rank.
+    /// This rank has recorded the end of the peer.
     TooLate,
 }
 
@@ -38,10 +40,10 @@ enum PeerState {
     #[default]
     Absent,
     Dialling,
-    /// A connection of the peer was accepted. The welcome is on its way.
+    /// A connection of the peer was accepted, and this rank sends its welcome.
     Welcoming,
     Linked(Arc<Link>),
-    /// With a text that says how. What the peer had sent before can still be read.
+    /// The text says how. What the peer had sent before can still be read.
     Ended(String, Option<Arc<Link>>),
 }
 
@@ -73,7 +75,7 @@ impl Peer {
     }
 
     /// Waits until there is or was a connection. The error says why there will be none.
-    pub async fn met(&self) -> Result<(), String> {
+    pub async fn was_linked(&self) -> Result<(), String> {
         self.wait(|state| match state {
             PeerState::Linked(_) | PeerState::Ended(_, Some(_)) => Some(Ok(())),
             PeerState::Ended(how, None) => Some(Err(how.clone())),
@@ -127,7 +129,7 @@ impl Peer {
         }
     }
 
-    /// True if nobody has dialled the peer yet: then the caller must.
+    /// True if the peer is absent: then the caller must dial it.
     pub fn begin_dial(&self) -> bool {
         let mut state = self.lock();
         let is_absent = matches!(*state, PeerState::Absent);
@@ -159,7 +161,7 @@ impl Peer {
         verdict
     }
 
-    /// The peer has gone before it was welcomed. It may dial again.
+    /// The connection has ended before the welcome was sent. The peer may dial again.
     pub fn forget_arrival(&self) {
         let mut state = self.lock();
         if matches!(*state, PeerState::Welcoming) {
@@ -167,8 +169,8 @@ impl Peer {
         }
     }
 
-    /// The connection has come up. False if nobody waits for it any more, or `is_wanted`, which is
-    /// asked under the lock, says no.
+    /// The connection is established. False if it is no longer expected, or `is_wanted`, which is
+    /// called under the lock, returns false.
     pub fn connected(&self, link: &Arc<Link>, is_wanted: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
         let is_awaited = matches!(*state, PeerState::Dialling | PeerState::Welcoming);
@@ -181,12 +183,12 @@ impl Peer {
         true
     }
 
-    async fn wait<T>(&self, look: impl Fn(&PeerState) -> Option<T>) -> T {
+    async fn wait<T>(&self, check: impl Fn(&PeerState) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(found) = look(&self.lock()) {
+            if let Some(found) = check(&self.lock()) {
                 return found;
             }
             changed.await;

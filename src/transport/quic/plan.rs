@@ -1,7 +1,7 @@
-//! What the links of a communicator are made of: its roster, this rank's identity and time limits.
+//! What is needed to open the links of a communicator: its roster, this rank's identity, limits.
 //!
-//! Leaves to `bootstrap` how ranks agree on a roster. Invariant: a rank is its key; addresses and
-//! the process only say where to find it.
+//! Leaves to `bootstrap` how ranks agree on a roster. Invariant: a rank is identified by its key
+//! alone; addresses and the process only say where to find it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::process::Process;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub key: PublicKey,
-    /// Where it can be reached, best first.
+    /// Addresses at which it can be reached, best first.
     pub addresses: Vec<SocketAddr>,
     /// Its process, for ranks of the same host.
     pub process: Option<Process>,
@@ -27,7 +27,7 @@ pub struct Member {
     pub cuda: bool,
 }
 
-/// What the links of a communicator are made of, once all ranks are known.
+/// What is needed to open the links of a communicator, once all ranks are known.
 pub struct Plan {
     pub endpoint: Arc<Endpoint>,
     pub me: Identity,
@@ -35,7 +35,7 @@ pub struct Plan {
     pub roster: Vec<Member>,
     /// Public number of the communicator. The services of its ranks are named after it.
     pub nonce: u64,
-    /// Known to the ranks alone.
+    /// Known only to the ranks.
     pub secret: Secret,
     pub peer_timeout: Duration,
     /// How long to try to reach a peer.

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preambles_come_back_as_they_went_and_nothing_else_is_one() {
+    fn preambles_decode_to_themselves_and_nothing_else_is_one() {
         let context = ContextId(u64::MAX - 1);
         let lanes = (0..LANES).map(|lane| Preamble::Data(context, Lane(lane)));
         let others =

@@ -1,9 +1,9 @@
-//! The process of a rank, as others on its host know it: they see it die at once.
+//! The process of a rank, as others on its host know it: a pidfd reports its death at once, even
+//! while another process holds its socket open.
 //!
-//! Leaves to `links` what follows. Invariant: a number that the system gave to another process
-//! since is not taken for the rank's, and nothing is assumed about a process of another host or
-//! container.
-#![expect(unsafe_code, reason = "std cannot open a process")]
+//! Leaves to `deaths` what follows. Invariant: a reused pid is not taken for the rank's process,
+//! and nothing is assumed about a process of another host or container.
+#![expect(unsafe_code, reason = "std cannot open a pidfd")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::kept::Registry;
 pub struct Process {
     /// Hash of boot id and PID namespace: the scope in which `pid` is unique.
     pub host: [u8; 16],
-    pub number: u32,
-    /// In the host's own clock, when the process began.
-    pub began: u64,
+    pub pid: u32,
+    /// When the process started, in the host's own clock.
+    pub started: u64,
 }
 
 impl Process {
-    /// `None` where the system does not tell.
+    /// This process. `None` where the system has no procfs.
     pub fn of_this() -> Option<Self> {
-        let number = std::process::id();
-        Some(Self { host: host()?, number, began: began(number)? })
+        let pid = std::process::id();
+        Some(Self { host: host()?, pid, started: started(pid)? })
     }
 
-    /// Something to wait on until the process has died: one descriptor serves all communicators of
-    /// this process. `None` if it cannot be watched from here; what is to be known about it then
-    /// comes over the network. Must be called inside the runtime.
+    /// Watches the process; one pidfd serves all communicators of this process. `None` if it cannot
+    /// be watched from here: its loss is then detected over the network. Must be called inside the
+    /// runtime.
     pub fn watch(&self) -> Option<Arc<Watched>> {
         static KNOWN: Registry<Process, Watched> = Registry::empty();
         if host()? != self.host {
@@ -42,19 +42,19 @@ impl Process {
     }
 
     fn open(&self) -> Option<Watched> {
-        let number = libc::pid_t::try_from(self.number).ok()?;
+        let pid = libc::pid_t::try_from(self.pid).ok()?;
         // SAFETY: opens a descriptor or fails; it is closed on exec.
-        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         if opened < 0 {
             let error = std::io::Error::last_os_error().raw_os_error();
             return (error == Some(libc::ESRCH)).then_some(Watched(None));
         }
-        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        // SAFETY: a descriptor that was just opened and has no other owner.
         let process = unsafe { OwnedFd::from_raw_fd(opened as i32) };
-        // Asked after it was opened: if it is the rank's now, it was when it was opened. If not,
-        // the rank has died, or the system shows this process another view of things: nobody is
-        // blamed for that.
-        if began(self.number)? != self.began {
+        // Read after the open: if the pid is the rank's now, it was when it was opened. If not, the
+        // rank has died, or this process has another view of procfs, which is no evidence against
+        // the rank.
+        if started(self.pid)? != self.started {
             return None;
         }
         // SAFETY: an OwnedFd keeps its one descriptor open for as long as it is watched.
@@ -63,11 +63,11 @@ impl Process {
     }
 }
 
-/// `None` where it had died before.
+/// A watched process. `None` if it had died before.
 pub struct Watched(Option<AsyncFd<OwnedFd>>);
 
 impl Watched {
-    /// Returns when the process has died. Never, if the system cannot say.
+    /// Returns when the process has died. Never returns if the pidfd cannot be polled.
     pub async fn died(&self) {
         if let Some(process) = &self.0
             && process.readable().await.is_err()
@@ -84,15 +84,16 @@ impl std::fmt::Debug for Watched {
 }
 
 fn host() -> Option<[u8; 16]> {
-    let start = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
-    let numbers = std::fs::read_link("/proc/self/ns/pid").ok()?;
-    let hash = digest(&SHA256, &[&start[..], numbers.as_os_str().as_encoded_bytes()].concat());
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let hash = digest(&SHA256, &[&boot[..], namespace.as_os_str().as_encoded_bytes()].concat());
     hash.as_ref()[..16].try_into().ok()
 }
 
-fn began(number: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    // The name, in parentheses, may hold anything. Behind it: the state is the third field.
+/// The start time of a process, field 22 of its stat.
+fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 2, the name in parentheses, may contain anything. Field 3 follows it.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(22 - 3)?.parse().ok()
 }
@@ -110,13 +111,13 @@ mod tests {
     fn child() -> (Child, Process) {
         let child =
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let began = began(child.id()).unwrap();
-        let process = Process { number: child.id(), began, ..Process::of_this().unwrap() };
+        let started = started(child.id()).unwrap();
+        let process = Process { pid: child.id(), started, ..Process::of_this().unwrap() };
         (child, process)
     }
 
     #[tokio::test]
-    async fn a_killed_process_is_seen_and_a_living_one_is_not() {
+    async fn the_death_of_a_killed_process_is_reported_and_not_that_of_a_living_one() {
         let (mut child, process) = child();
         let watched = process.watch().unwrap();
         let mut died = std::pin::pin!(watched.died());
@@ -124,7 +125,7 @@ mod tests {
         child.kill().unwrap();
         timeout(Duration::from_secs(10), died).await.unwrap();
         child.wait().unwrap();
-        // Unless its number is another's by now.
+        // Unless its pid was reused by now.
         if let Some(watched) = process.watch() {
             timeout(Duration::from_secs(10), watched.died()).await.unwrap();
         }
@@ -142,9 +143,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_number_that_is_another_process_now_is_not_watched() {
+    async fn a_reused_pid_is_not_watched() {
         let (mut child, process) = child();
-        let before = Process { began: process.began - 1, ..process };
+        let before = Process { started: process.started - 1, ..process };
         assert!(before.watch().is_none());
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,10 +1,11 @@
-//! A peer that is not heard from for its timeout is lost.
+//! A peer from which nothing is received for its timeout is lost.
 //!
 //! Silence is measured in the time in which this process ran. A process that was stopped, suspended
-//! or starved has heard nobody, and holds that against nobody: a tick of its clock counts as one
-//! tick, however late it comes. QUIC's own idle timeout is off for the same reason.
+//! or starved has received nothing, which is no evidence against a peer: a tick of its clock counts
+//! as one tick, however late it is. QUIC's own idle timeout is off for the same reason.
 //!
-//! Leaves to `suspicion` a peer whose host says that it is gone, and to `links` what follows.
+//! Leaves to `suspicion` a peer whose host reports its port closed, and to `links` what follows.
+//! Invariant: only packets that the peer itself has sent count.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -23,7 +24,7 @@ use super::peer::Peer;
 const TICKS: u32 = 10;
 const LONGEST_TICK: Duration = Duration::from_millis(250);
 
-/// What was heard of a peer, and for how many ticks nothing more has come.
+/// What was received from a peer, and the ticks since.
 struct Silence {
     link: Weak<Link>,
     heard: u64,
@@ -55,7 +56,7 @@ impl Silence {
         Self { link: Arc::downgrade(link), heard: link.heard(), ticks: 0 }
     }
 
-    /// For how many ticks nothing has come.
+    /// The number of ticks without a packet of the peer.
     fn after_a_tick(&mut self, link: &Arc<Link>) -> u32 {
         let heard = link.heard();
         if heard != self.heard || self.link.as_ptr() != Arc::as_ptr(link) {
@@ -74,8 +75,8 @@ impl Links {
             true => self.end(peer),
             false => self.lose(peer, &how),
         }
-        // It may live: then it learns from the fault why it is not a member any more.
-        link.connection.close(LEFT, &self.last_words(peer));
+        // If the peer lives, it learns from the fault why it is no longer a member.
+        link.connection.close(LEFT, &self.close_faults(peer));
         self.forget(peer);
     }
 }

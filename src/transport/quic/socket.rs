@@ -1,11 +1,11 @@
-//! The UDP socket as quinn uses it, and what hosts say about packets that nobody there wanted.
+//! The UDP socket as quinn uses it, and the ICMP errors of hosts that refuse packets.
 //!
 //! A host whose process has died refuses packets to its port (ICMP "port unreachable"). The socket
-//! asks for such words. They are only hints: whoever gets one must ask the peer itself, since
-//! anybody can make them up. Invariants:
-//! - a hint quotes a packet that was sent to that address: its connection id, which who is not on
-//!   the path cannot know;
-//! - a word about one peer costs no packet to another, and no time.
+//! asks for these errors. They are only hints, because anyone can forge one. Leaves to `suspicion`
+//! the check of the peer itself. Invariants:
+//! - a hint quotes a packet that was sent to that address, with its connection id, which an
+//!   attacker off the path does not know;
+//! - an error about one peer delays and loses no packet to another.
 #![expect(unsafe_code, reason = "std can neither ask for errors of a socket nor read them")]
 
 use std::collections::HashMap;
@@ -31,33 +31,33 @@ use tokio::time::{Sleep, sleep};
 use super::beacon;
 use super::mutex::lock;
 
-/// Bytes of a connection id, as quinn makes them. In a packet after the handshake it follows the
+/// Bytes of a connection id, as quinn creates them. In a packet after the handshake it follows the
 /// first byte, whose highest bit is 0.
 const ID_BYTES: usize = 8;
 const IS_HANDSHAKE: u8 = 0x80;
 
 type Id = [u8; ID_BYTES];
 
-/// Addresses whose connections are remembered, and how many of each: communicators of their own are
-/// connections of their own.
+/// The most addresses whose connections are remembered, and the most connections of each: each
+/// communicator that is not split off another has its own.
 const MOST_ADDRESSES: usize = 1 << 16;
 const MOST_IDS: usize = 16;
 
-/// How often a packet is tried again that another's error has kept from being sent.
+/// How often a packet is sent again if the pending error of another packet fails the send.
 const TRIES: usize = 4;
 
-/// Hints that may be waiting to be looked at.
+/// The capacity of the channel of hints.
 const HINTS: usize = 64;
 
 pub struct Socket {
-    /// For reading only: what an error does to the state of writing stays for ever.
+    /// For reading only: after an error, its write readiness would stay set for ever.
     io: AsyncFd<UdpSocket>,
     state: UdpSocketState,
-    /// The last packet found no room.
+    /// The socket's buffer was full at the last send.
     is_full: AtomicBool,
     /// The connections to each address, the latest first.
     ids: Mutex<HashMap<(IpAddr, u16), Vec<Id>>>,
-    /// Addresses where nobody may be listening any more.
+    /// Addresses where no process may be listening any more.
     hints: broadcast::Sender<SocketAddr>,
 }
 
@@ -66,7 +66,7 @@ impl Socket {
     pub fn new(socket: UdpSocket) -> io::Result<Arc<Self>> {
         let state = UdpSocketState::new((&socket).into())?;
         socket.set_nonblocking(true)?;
-        ask_for_errors(&socket);
+        enable_error_queue(&socket);
         let errors = register(socket.try_clone()?, Interest::ERROR)?;
         let io = register(socket, Interest::READABLE)?;
         let socket = Arc::new(Self {
@@ -81,9 +81,9 @@ impl Socket {
             while let Ok(mut ready) = errors.ready(Interest::ERROR).await {
                 let Some(socket) = weak.upgrade() else { return };
                 while let Some(refusal) = next_refusal(errors.get_ref()) {
-                    socket.take(&refusal);
+                    socket.report(&refusal);
                 }
-                // Reading it clears it; nobody else must find it.
+                // Clears the pending error, before a send or receive fails with it.
                 let _ = errors.get_ref().take_error();
                 ready.clear_ready();
             }
@@ -95,15 +95,15 @@ impl Socket {
         self.hints.subscribe()
     }
 
-    /// As if the host at the address had said so.
+    /// Injects a hint about the address.
     #[cfg(feature = "testing")]
     pub fn pretend_hint(&self, address: SocketAddr) {
         let _ = self.hints.send(address);
     }
 
-    /// Sends one datagram that is not of QUIC's, if there is room.
+    /// Sends one datagram that is no packet of QUIC, unless the socket's buffer is full.
     pub fn send_beside_quic(&self, address: SocketAddr, datagram: &[u8]) {
-        // The error of a packet before may keep it from being sent.
+        // The pending error of an earlier packet may fail the send.
         (0..TRIES).any(|_| match self.io.get_ref().send_to(datagram, address) {
             Ok(_) => true,
             Err(error) => error.kind() == ErrorKind::WouldBlock,
@@ -115,7 +115,7 @@ impl Socket {
         let Some(id) = id_of(transmit.contents) else { return };
         let mut ids = lock(&self.ids);
         let address = canonical(transmit.destination);
-        // Strangers can make us answer them: who is in use will soon be there again.
+        // Answers to strangers count too. After a clear, addresses in use are soon known again.
         if ids.len() >= MOST_ADDRESSES && !ids.contains_key(&address) {
             ids.clear();
         }
@@ -127,7 +127,8 @@ impl Socket {
         }
     }
 
-    fn take(&self, refusal: &Refusal) {
+    /// Sends a hint if the refusal quotes a packet of ours and is by the host it was sent to.
+    fn report(&self, refusal: &Refusal) {
         let Some(quoted) = id_of(&refusal.quote) else { return };
         let ids = lock(&self.ids);
         let is_ours =
@@ -139,8 +140,8 @@ impl Socket {
     }
 }
 
-/// Takes what is not of QUIC's out of a buffer. The system may have put several datagrams of one
-/// sender into it, all as long as the first but for the last.
+/// Removes datagrams that are no packets of QUIC from a buffer. With GRO it holds several datagrams
+/// of one sender, all as long as the first except the last.
 fn take_beside_quic(buffer: &mut [u8], meta: &mut RecvMeta) {
     let (received, stride) = (&mut buffer[..meta.len], meta.stride.max(1));
     if beacon::is_beside_quic(received) {
@@ -154,7 +155,7 @@ fn take_beside_quic(buffer: &mut [u8], meta: &mut RecvMeta) {
     }
 }
 
-/// The same however it is written: an IPv4 address may also be written as IPv6.
+/// An address in one form: an IPv4 address may also be written as IPv6.
 pub(super) fn canonical(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
@@ -169,7 +170,7 @@ fn id_of(packet: &[u8]) -> Option<Id> {
 
 impl AsyncUdpSocket for Socket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Box::pin(Room { socket: self, waiting: None, pause: None })
+        Box::pin(WritablePoller { socket: self, waiting: None, pause: None })
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
@@ -181,13 +182,13 @@ impl AsyncUdpSocket for Socket {
                     self.is_full.store(true, Ordering::Release);
                     return Err(error);
                 }
-                // A packet that tries how large one may be.
+                // A packet of MTU discovery.
                 Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => return Ok(()),
-                // Most often the error of a packet before: this one was not sent.
+                // Most often the pending error of an earlier packet: this one was not sent.
                 Err(_) => {}
             }
         }
-        // As if it was lost on its way.
+        // Counts as lost in the network.
         Ok(())
     }
 
@@ -207,7 +208,7 @@ impl AsyncUdpSocket for Socket {
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => ready.clear_ready(),
-                // The program has closed what is not its own: that stays so.
+                // The program has closed this descriptor: the error is permanent.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK)) =>
                 {
@@ -242,19 +243,19 @@ impl fmt::Debug for Socket {
     }
 }
 
-/// Waits for room in the socket's buffer: each time with a registration of its own, which knows
-/// nothing of errors before.
-struct Room {
+/// Waits until the socket is writable: each time with a new registration, whose readiness no
+/// earlier error has set.
+struct WritablePoller {
     socket: Arc<Socket>,
     waiting: Option<AsyncFd<OwnedFd>>,
-    /// Where there are no descriptors left.
+    /// Waits instead if no descriptor is left for a registration.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// How long it then waits for room without being told.
+/// How long `pause` takes.
 const PAUSE: Duration = Duration::from_millis(5);
 
-impl UdpPoller for Room {
+impl UdpPoller for WritablePoller {
     fn poll_writable(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.socket.is_full.load(Ordering::Acquire) {
             self.waiting = None;
@@ -265,7 +266,7 @@ impl UdpPoller for Room {
             let waiting = socket.and_then(|socket| register(socket.into(), Interest::WRITABLE));
             self.waiting = waiting.ok();
         }
-        // An error here would end the connection's task without a word.
+        // An error returned here would end the connection's task without a report.
         match &self.waiting {
             Some(waiting) => drop(ready!(waiting.poll_write_ready(context))),
             None => {
@@ -279,23 +280,23 @@ impl UdpPoller for Room {
     }
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for WritablePoller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Room of {:?}", self.socket)
+        write!(f, "WritablePoller of {:?}", self.socket)
     }
 }
 
 fn register<T: AsRawFd>(descriptor: T, interest: Interest) -> io::Result<AsyncFd<T>> {
-    // SAFETY: the sockets given here keep their one descriptor open until they are dropped.
+    // SAFETY: `descriptor` owns its one descriptor and keeps it open until it is dropped.
     unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(Into::into)
 }
 
-/// A socket for both families is asked for both. Where it cannot be asked, there will be no hints.
-fn ask_for_errors(socket: &UdpSocket) {
+/// Enables the error queue for both address families. Where that fails, there are no hints.
+fn enable_error_queue(socket: &UdpSocket) {
     for (level, option) in [(libc::SOL_IP, libc::IP_RECVERR), (libc::SOL_IPV6, libc::IPV6_RECVERR)]
     {
         let on: libc::c_int = 1;
-        // SAFETY: the value is an int, as long as it is said to be.
+        // SAFETY: the value is an int of the stated length.
         unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -308,25 +309,25 @@ fn ask_for_errors(socket: &UdpSocket) {
     }
 }
 
-/// A host's word that nobody wanted a packet.
+/// A host's report that no socket has the port of a packet.
 struct Refusal {
     packet_to: SocketAddr,
     by: IpAddr,
-    /// How the packet began.
+    /// The first bytes of the packet.
     quote: Vec<u8>,
 }
 
-/// Enough of a packet to know it by.
+/// Enough bytes of a packet to find its connection id.
 const QUOTE: usize = 64;
 
-/// The next refusal of a port in the socket's queue of errors; other errors are passed over.
+/// The next "port unreachable" in the socket's error queue. Other errors are skipped.
 fn next_refusal(socket: &UdpSocket) -> Option<Refusal> {
     loop {
         let (said, packet_to, quote) = next_error(socket)?;
         let Some((error, by)) = said else { continue };
         let is_refusal = matches!(
             (error.ee_origin, error.ee_type, error.ee_code),
-            // Port unreachable, as each of the two numbers it.
+            // Type and code of "port unreachable" in ICMP and in ICMPv6.
             (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4)
         );
         if let (true, Some(packet_to), Some(by)) = (is_refusal, packet_to, by) {
@@ -337,16 +338,16 @@ fn next_refusal(socket: &UdpSocket) -> Option<Refusal> {
 
 type QueuedError = Option<(libc::sock_extended_err, Option<IpAddr>)>;
 
-/// What the queue of errors has next: the error and who told it, where the packet went, how it
-/// began.
+/// The next entry of the error queue: the error and its sender, the destination and the first bytes
+/// of the packet.
 fn next_error(socket: &UdpSocket) -> Option<(QueuedError, Option<SocketAddr>, Vec<u8>)> {
-    // Room for an error and the address of who told it, aligned as the system writes them.
+    // Large enough for an error and the address of its sender, and aligned as the system requires.
     let mut control = [0_u64; 32];
     let mut quote = vec![0; QUOTE];
-    // SAFETY: an address of any family is numbers alone, for which 0 is fine.
+    // SAFETY: all fields are integers, for which 0 is valid.
     let mut name: libc::sockaddr_storage = unsafe { zeroed() };
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
-    // SAFETY: a message is numbers and pointers, for which 0 is fine.
+    // SAFETY: all fields are integers and pointers, for which 0 is valid.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_name = (&raw mut name).cast();
     message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
@@ -355,8 +356,7 @@ fn next_error(socket: &UdpSocket) -> Option<(QueuedError, Option<SocketAddr>, Ve
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the message points to memory that outlives the call, each as long as it is said to
-    // be.
+    // SAFETY: the message points to buffers of the stated lengths, which outlive the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     quote.truncate(usize::try_from(length).ok()?);
     let mut said = None;
@@ -373,7 +373,7 @@ fn next_error(socket: &UdpSocket) -> Option<(QueuedError, Option<SocketAddr>, Ve
             let error = unsafe { libc::CMSG_DATA(header) }.cast::<libc::sock_extended_err>();
             // SAFETY: as above.
             let by = unsafe { address(error.add(1).cast()) };
-            // SAFETY: as above; it need not be aligned.
+            // SAFETY: as above. The read is unaligned.
             said = Some((unsafe { error.read_unaligned() }, by));
         }
         // SAFETY: a header of this message's control data.
@@ -385,7 +385,7 @@ fn next_error(socket: &UdpSocket) -> Option<(QueuedError, Option<SocketAddr>, Ve
 }
 
 /// # Safety
-/// An address of the family that it says stands there, or another family is said.
+/// `at` points to an address of the family in its first field, or to that field of another family.
 unsafe fn address(at: *const libc::sockaddr) -> Option<SocketAddr> {
     // SAFETY: every address begins with its family.
     let family = unsafe { at.read_unaligned() }.sa_family;
@@ -428,13 +428,13 @@ mod tests {
         Socket::new(UdpSocket::bind((ip, 0)).unwrap()).unwrap()
     }
 
-    /// A port where nobody listens any more.
+    /// A port without a listener.
     fn dead_port(ip: &str) -> SocketAddr {
         UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap()
     }
 
     #[tokio::test]
-    async fn a_port_where_nobody_listens_any_more_is_hinted_at() {
+    async fn a_port_without_a_listener_causes_a_hint() {
         for ip in ["127.0.0.1", "::1"] {
             let (socket, dead) = (socket(ip), dead_port(ip));
             let mut hints = socket.hints();
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_port_costs_no_packet_to_a_living_one() {
+    async fn a_dead_port_loses_no_packet_to_a_living_one() {
         let socket = socket("127.0.0.1");
         let living = UdpSocket::bind("127.0.0.1:0").unwrap();
         living.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -460,20 +460,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_quotes_no_packet_of_ours_or_comes_from_elsewhere_is_no_hint() {
+    async fn a_refusal_that_quotes_no_packet_of_ours_or_is_by_another_host_is_no_hint() {
         let socket = socket("127.0.0.1");
         let (peer, here) = (SocketAddr::from(([192, 0, 2, 1], 7)), IpAddr::from([192, 0, 2, 1]));
         let mapped = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 7));
         socket.remember(&transmit(&packet(0x40), peer));
         let mut hints = socket.hints();
         let mut hinted = |packet_to, by, quote: &[u8]| {
-            socket.take(&Refusal { packet_to, by, quote: quote.to_vec() });
+            socket.report(&Refusal { packet_to, by, quote: quote.to_vec() });
             hints.try_recv().is_ok()
         };
         let good = packet(0x40);
         assert!(hinted(peer, here, &good));
-        assert!(hinted(mapped, here, &good), "the same, as the system may write it");
-        assert!(hinted(peer, here, &good[..1 + ID_BYTES]), "no more is looked at");
+        assert!(hinted(mapped, here, &good), "the same address, mapped to IPv6");
+        assert!(hinted(peer, here, &good[..1 + ID_BYTES]), "no further byte is read");
         assert!(!hinted(peer, here, &good[..ID_BYTES]), "too short");
         assert!(!hinted(peer, here, &packet(0xc0)), "a packet of the handshake");
         assert!(!hinted(peer, IpAddr::from([192, 0, 2, 9]), &good), "another host");
@@ -481,7 +481,7 @@ mod tests {
         let mut other = good.clone();
         other[4] ^= 1;
         assert!(!hinted(peer, here, &other), "another connection");
-        // Those before the latest count, as packets of all may be under way.
+        // Earlier connections count too, as packets of all may be in flight.
         for count in 1..=MOST_IDS {
             socket.remember(&transmit(&[&[0x40], &[count as u8; ID_BYTES][..]].concat(), peer));
             assert_eq!(hinted(peer, here, &good), count < MOST_IDS);

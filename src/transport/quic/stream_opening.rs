@@ -1,6 +1,6 @@
 //! How a stream of a link begins, on the side that opens it and on the side that accepts it.
 //!
-//! Leaves to `preamble` the first bytes, and to `streams` and `control_plane` what becomes of the
+//! Leaves to `preamble` the first bytes, and to `streams` and `control_plane` the use of the
 //! stream. Invariant: nothing precedes the preamble.
 
 use quinn::{Connection, RecvStream, SendStream};

@@ -1,7 +1,8 @@
-//! Reading a stream of a peer: headers, exact lengths, and messages that land where they belong.
+//! Reading a stream of a peer: headers, exact lengths, and messages that are reduced or copied as
+//! they arrive.
 //!
 //! Leaves to `streams` which stream it is. Invariants: bytes that were received beyond the
-//! requested ones are kept; bytes land in whole elements.
+//! requested ones are kept; the parts of a message hold whole elements.
 
 use bytes::Bytes;
 use quinn::RecvStream;
@@ -9,7 +10,7 @@ use quinn::RecvStream;
 use super::super::{HEADER_BYTES, Header};
 use super::link_error::LinkError;
 
-/// Received pieces that are taken at once.
+/// Received pieces that are read at once.
 const PIECES: usize = 32;
 /// Every element's size divides this.
 const WHOLE: usize = 8;
@@ -54,7 +55,8 @@ impl StreamReader {
         }
     }
 
-    /// Lets the next `into.len()` bytes land, in parts that hold whole elements.
+    /// Reads the next `into.len()` bytes: calls `land(destination, part)` for each part as it
+    /// arrives. A part holds whole elements.
     pub async fn land(
         &mut self,
         into: &mut [u8],
@@ -95,7 +97,8 @@ fn join(first: Bytes, rest: impl Iterator<Item = Bytes>) -> Bytes {
     all.into()
 }
 
-/// Pieces may be cut anywhere. An element that was cut in two is put together before it lands.
+/// A message that arrives in pieces, which may be cut anywhere. An element that was cut in two is
+/// joined before it lands.
 struct Landing<'a> {
     into: &'a mut [u8],
     done: usize,
@@ -104,7 +107,7 @@ struct Landing<'a> {
 }
 
 impl Landing<'_> {
-    /// Bytes still to come.
+    /// The number of bytes that have not arrived.
     fn missing(&self) -> usize {
         self.into.len() - self.done - self.split_len
     }
@@ -157,8 +160,8 @@ mod tests {
                     Landing { into: &mut into, done: 0, split: [0; WHOLE], split_len: 0 };
                 let mut parts = Vec::new();
                 for piece in message[..length].chunks(cut) {
-                    let mut land = |place: &mut [u8], part: &[u8]| {
-                        place.copy_from_slice(part);
+                    let mut land = |into: &mut [u8], part: &[u8]| {
+                        into.copy_from_slice(part);
                         parts.push(part.len());
                     };
                     landing.take(piece, &mut land);

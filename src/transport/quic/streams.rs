@@ -2,7 +2,7 @@
 //! messages and one for each payload under way.
 //!
 //! Leaves to `stream_opening` how a stream begins, and to `link` the connection. A receive is the
-//! read itself: no task stands between the connection and the caller, and flow control is the
+//! read itself: no task is between the connection and the caller, and flow control is the
 //! back-pressure. Invariant: at most one caller reads and one writes the stream of a lane at a
 //! time. A stream is taken out while it is used and put back after a whole message. A stream that
 //! was not put back was broken off, and its communicator has failed.
@@ -37,9 +37,9 @@ pub struct Streams {
     receivers: [Mutex<LaneReceiver>; LANES],
     pub control_messages: ControlMessages,
     pub payloads: PayloadStreams,
-    /// The peer has left the context, and all streams that it had opened have arrived.
+    /// Whether the peer has left the context. All streams that it had opened have arrived before.
     left: watch::Sender<bool>,
-    /// The peer has said that it cannot share memory in the context.
+    /// Whether the peer has reported that it cannot share memory in the context.
     shares_no_memory: watch::Sender<bool>,
 }
 
@@ -64,7 +64,7 @@ impl Streams {
         }
     }
 
-    /// Writes one message. Returns when the connection has taken it over.
+    /// Writes one message. Returns when the connection has accepted all of it.
     pub async fn send(&self, lane: Lane, header: &Header, bytes: &[u8]) -> Result<(), LinkError> {
         if self.has_left() {
             return Err(LinkError::Lost);
@@ -102,7 +102,7 @@ impl Streams {
         .await
     }
 
-    /// The peer has opened its stream of a lane, which it may do once.
+    /// Adds the peer's stream of a lane. Fails if the peer has opened one before.
     pub fn add_reader(&self, lane: Lane, reader: StreamReader) -> Result<(), LinkError> {
         if std::mem::replace(&mut lock(&self.receivers[lane.0]).opened, true) {
             return Err(LinkError::Protocol(format!("opened lane {} twice", lane.0)));

@@ -1,7 +1,8 @@
-//! From a hint that a peer is gone to certainty: it is asked until it answers, or does not.
+//! From a hint that a peer is dead to certainty: it is sent heartbeats until it answers, or is
+//! silent for too long.
 //!
-//! Leaves to `socket` where hints come from, and to `links` what follows. Invariant: only silence,
-//! while this process was awake to hear, is held against a peer; a hint alone never is.
+//! Leaves to `socket` the source of hints, and to `links` what follows. Invariant: a hint alone is
+//! no evidence against a peer; only silence is, while this process runs.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,28 +20,28 @@ use super::links::Links;
 use super::peer::Peer;
 use super::socket::canonical;
 
-/// How often a suspect is asked.
+/// The interval of heartbeats to a suspect.
 const STEP: Duration = Duration::from_millis(40);
-/// How long it must be silent after several hints, and after one.
+/// The silence that proves the death of a suspect after several hints, and after one.
 const SILENCE: Duration = Duration::from_millis(400);
 const LONGER_SILENCE: Duration = Duration::from_millis(600);
-/// What comes so soon after the first hint may have been sent before, and have waited in our
-/// socket.
+/// A packet that arrives so soon after the first hint may have been sent before the hint, and have
+/// waited in the socket.
 const STALE: Duration = Duration::from_millis(120);
-/// A step that came so late was slept through.
+/// If a step is this late, the process did not run meanwhile.
 const LATE: Duration = Duration::from_millis(150);
 
 struct Suspicion {
     link: Arc<Link>,
     hints: usize,
     first_hint: Instant,
-    /// What had come from it, and since when nothing has.
+    /// The peer's counter of received packets, and since when it has not grown.
     heard: u64,
     silent_since: Instant,
 }
 
-/// Heeds hints for as long as there are links.
-pub(super) async fn heed(links: Weak<Links>, mut hints: Receiver<SocketAddr>) {
+/// Receives hints for as long as there are links.
+pub(super) async fn watch_hints(links: Weak<Links>, mut hints: Receiver<SocketAddr>) {
     let mut suspects: HashMap<Rank, Suspicion> = HashMap::new();
     let mut step = Instant::now();
     loop {
@@ -63,7 +64,7 @@ pub(super) async fn heed(links: Weak<Links>, mut hints: Receiver<SocketAddr>) {
                 if now - step > LATE {
                     suspects.values_mut().for_each(|suspicion| suspicion.begin_again(now));
                 }
-                suspects.retain(|peer, suspicion| links.judge(*peer, suspicion, now));
+                suspects.retain(|peer, suspicion| links.is_suspect(*peer, suspicion, now));
                 step = now + STEP;
             }
         }
@@ -81,15 +82,16 @@ impl Links {
         }
     }
 
-    /// Whether the suspicion stays.
-    fn judge(&self, peer: Rank, suspicion: &mut Suspicion, now: Instant) -> bool {
+    /// Whether the peer is still a suspect. Declares it dead if it has been silent for too long,
+    /// else sends it a heartbeat.
+    fn is_suspect(&self, peer: Rank, suspicion: &mut Suspicion, now: Instant) -> bool {
         if self.peers[peer.0].has_ended() || self.is_closing() {
             return false;
         }
         let heard = suspicion.link.heard();
         if heard > suspicion.heard {
             (suspicion.heard, suspicion.silent_since) = (heard, now);
-            // A host says only a few such words: who is dead will not be hinted at again soon.
+            // A host limits its ICMP errors, so a dead peer may cause no further hint soon.
             return now - suspicion.first_hint < STALE;
         }
         let limit = if suspicion.hints > 1 { SILENCE } else { LONGER_SILENCE };
@@ -108,7 +110,7 @@ impl Suspicion {
         Self { heard: link.heard(), link, hints: 0, first_hint: now, silent_since: now }
     }
 
-    /// What came while this process slept is yet to be heard.
+    /// Packets that arrived while this process did not run are still in the socket.
     fn begin_again(&mut self, now: Instant) {
         (self.first_hint, self.silent_since) = (now, now);
     }

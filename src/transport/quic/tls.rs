@@ -1,9 +1,9 @@
 //! TLS 1.3 with raw public keys on both sides and nothing else: no certificates, no resumption,
 //! no early data, one signature scheme.
 //!
-//! A dialler accepts exactly one key. The process's server side accepts a key that some service
-//! of the process expects; which service the connection was for is checked when the handshake is
-//! done, before a byte is read. Strangers fail inside TLS.
+//! A dialler accepts exactly one key. The server side of the process accepts a key that some
+//! service of the process expects. Leaves to `endpoint` the check, after the handshake, that it is
+//! the service which the dialler named. Invariant: strangers fail inside TLS.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::transport::key::{Identity, PublicKey};
 /// differ.
 const ALPN: &[u8] = b"nexar/1";
 
-/// What the server side must know of the services of the process.
+/// What the server side needs to know of the services of the process.
 pub(super) trait Services: Send + Sync + std::fmt::Debug {
-    /// The identity of the service a dialler named.
+    /// The identity of the service that a dialler names.
     fn identity(&self, name: &str) -> Option<Arc<CertifiedKey>>;
     /// Whether some service expects this key.
     fn expects(&self, key: &PublicKey) -> bool;
@@ -61,7 +61,7 @@ pub(super) fn client(me: &Identity, pinned: PublicKey) -> Result<QuicClientConfi
     QuicClientConfig::try_from(config).map_err(|error| rustls::Error::General(error.to_string()))
 }
 
-/// The key a connection's peer has proved to own.
+/// The key that a connection's peer has proved to own.
 pub(super) fn peer_key(connection: &quinn::Connection) -> Option<PublicKey> {
     let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     match &chain[..] {
@@ -70,7 +70,7 @@ pub(super) fn peer_key(connection: &quinn::Connection) -> Option<PublicKey> {
     }
 }
 
-/// The name of the service a dialler asked for.
+/// The name of the service that a dialler asked for.
 pub(super) fn service_name(connection: &quinn::Connection) -> Option<String> {
     let data = connection.handshake_data()?;
     data.downcast::<quinn::crypto::rustls::HandshakeData>().ok()?.server_name
@@ -89,8 +89,8 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// What both kinds of verifier say of signatures: TLS 1.3, one scheme, raw keys, and whoever shows
-/// a key must sign with it.
+/// The checks of signatures that both verifiers share: TLS 1.3, one scheme, raw keys, and a proof
+/// of possession.
 macro_rules! only_raw_ed25519_keys_of_tls13 {
     () => {
         fn verify_tls12_signature(
@@ -173,7 +173,8 @@ fn only_key(
     key.ok_or_else(|| CertificateError::BadEncoding.into())
 }
 
-/// rustls leaves this to the verifier: whoever shows a key must also sign with it.
+/// Checks that the peer has signed with the key that it presents. rustls leaves this to the
+/// verifier.
 fn proves_possession(
     message: &[u8],
     key: &CertificateDer<'_>,

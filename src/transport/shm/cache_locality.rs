@@ -1,9 +1,10 @@
 //! Whether the ranks of a host run on processors that share a cache: measured by the time to read a
 //! cache line that another rank has written last.
 //!
-//! Processors that share a cache transfer a line in 40 to 80 ns, others in 120 to 200 ns: five
-//! times as slowly as memory does. For those it is better to write large data past the caches, to
-//! memory. No interface of the system tells which is the case, because virtual processors migrate.
+//! Processors that share a cache transfer a line in 40 to 80 ns, others in 120 to 200 ns. The
+//! latter exchange freshly written data five times as slowly as memory does, so large data is
+//! better written past the caches, to memory. No interface of the system tells which is the case,
+//! because virtual processors migrate. Leaves to `exchange` which data is large.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! The Dekker handshake between a thread that writes shared memory and a thread that sleeps until
 //! another process has written.
 //!
-//! The writer stores, then reads `sleepers`. The sleeper increments `sleepers`, then looks once
-//! more at what it waits for. With a full barrier between the two steps on both sides, at least one
-//! of them sees what the other has stored, so no wake-up is lost. Threads sleep seldom and write
+//! The writer stores, then reads `sleepers`. The sleeper increments `sleepers`, then polls once
+//! more what it waits for. With a full barrier between the two steps on both sides, at least one of
+//! them sees what the other has stored, so no wake-up is lost. Threads sleep seldom and write
 //! often: where membarrier(2) reaches the writer, the sleeper executes the barrier of both, and the
 //! writer only keeps the compiler from reordering. Leaves to `doorbell` where the words are and how
 //! long a thread spins before it sleeps. `tests/model` runs this file in every interleaving.
@@ -45,14 +45,14 @@ pub fn ring<'a, D: Doorbell + 'a>(doorbells: impl Iterator<Item = &'a D>, full_b
 
 #[cold]
 fn wake(doorbell: &impl Doorbell) {
-    // Changed before the wake: a thread that has looked but does not sleep yet will not.
+    // Changed before the wake: a thread that has polled but does not sleep yet will not sleep.
     doorbell.rung().fetch_add(1, Ordering::SeqCst);
     futex_wake_all(doorbell.rung());
 }
 
 /// The sleeper's side: calls `look` and sleeps for as long as it returns, or until the doorbell of
-/// this process is rung. Does not sleep if it was rung since `look` began. `None`: what it looked
-/// for is there.
+/// this process is rung. Does not sleep if `look` returns `None`, because the wait is over, or if
+/// the doorbell was rung since `look` began.
 pub fn look_and_sleep(doorbell: &impl Doorbell, look: impl FnOnce() -> Option<Duration>) {
     let _sleeper = Sleeper::new(doorbell);
     let seen = doorbell.rung().load(Ordering::SeqCst);
@@ -67,8 +67,8 @@ struct Sleeper<'a, D: Doorbell>(&'a D);
 impl<'a, D: Doorbell> Sleeper<'a, D> {
     fn new(doorbell: &'a D) -> Self {
         doorbell.sleepers().fetch_add(1, Ordering::SeqCst);
-        // Refused although the process has registered: writers that rely on it have no barrier, and
-        // a wake-up that is lost for that reason costs the sleeper its limit.
+        // If membarrier(2) is refused although the process has registered, writers that rely on it
+        // have no barrier. A wake-up lost for that reason costs the sleeper its time limit.
         if doorbell.needs_fence() || !membarrier() {
             fence(Ordering::SeqCst);
         }

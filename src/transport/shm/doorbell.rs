@@ -1,7 +1,7 @@
-//! How a process wakes another one that sleeps until it has written to shared memory.
+//! How a process wakes another one that sleeps until shared memory changes.
 //!
 //! Each process has one doorbell for all its threads. A thread polls what it waits for, sleeps if
-//! that is not there, and polls again whenever the doorbell was rung. Leaves to `dekker` the
+//! the poll is pending, and polls again whenever the doorbell was rung. Leaves to `dekker` the
 //! handshake by which no wake-up is lost. A peer that breaks the handshake costs at most
 //! `LONGEST_SLEEP`.
 
@@ -46,69 +46,68 @@ impl ProcessDoorbell {
     pub fn of_peer(descriptor: BorrowedFd<'_>) -> Result<Arc<Self>> {
         static KNOWN: Registry<(u64, u64), ProcessDoorbell> = Registry::empty();
         let stat = rustix::fs::fstat(descriptor)?;
-        let map = || SharedMapping::of_peer(descriptor, BYTES, Writers::Everybody).map(Self);
+        let map = || SharedMapping::of_peer(descriptor, BYTES, Writers::All).map(Self);
         KNOWN.get_or_try((stat.st_dev, stat.st_ino), map)
     }
 }
 
 impl Doorbell for ProcessDoorbell {
     fn rung(&self) -> &AtomicU32 {
-        self.0.word(RUNG)
+        self.0.atomic_u32(RUNG)
     }
 
     #[inline(always)]
     fn sleepers(&self) -> &AtomicU32 {
-        self.0.word(SLEEPERS)
+        self.0.atomic_u32(SLEEPERS)
     }
 
     fn needs_fence(&self) -> bool {
-        self.0.word(REACHED).load(Ordering::Relaxed) == 0
+        self.0.atomic_u32(REACHED).load(Ordering::Relaxed) == 0
     }
 }
 
 /// The doorbell of this process, and its descriptor for peers.
 pub fn own() -> Result<(&'static ProcessDoorbell, BorrowedFd<'static>)> {
-    static OWN: Kept<(ProcessDoorbell, OwnedFd)> = Kept::unmade();
+    static OWN: Kept<(ProcessDoorbell, OwnedFd)> = Kept::empty();
     let (doorbell, descriptor) = OWN.get_or_try(|| {
-        let (memory, descriptor) =
-            SharedMapping::create("nexar-doorbell", BYTES, Writers::Everybody)?;
+        let (memory, descriptor) = SharedMapping::create("nexar-doorbell", BYTES, Writers::All)?;
         let reached = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
-        memory.word(REACHED).store(reached.into(), Ordering::Relaxed);
+        memory.atomic_u32(REACHED).store(reached.into(), Ordering::Relaxed);
         Ok((ProcessDoorbell(memory), descriptor))
     })?;
     Ok((doorbell, descriptor.as_fd()))
 }
 
 thread_local! {
-    /// Wakers of those futures, among what this thread polls, that wait for shared memory.
-    static LOOKING: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
+    /// Wakers of the futures, polled by this thread, that wait for shared memory.
+    static POLLED: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
 /// Has a future that waits for shared memory polled again at the next poll of this thread: nothing
 /// else wakes it.
-pub fn look_again(context: &Context<'_>) {
-    let noted = LOOKING.try_with(|cell| {
-        let mut looking = cell.take();
-        looking.push(context.waker().clone());
-        cell.set(looking);
+pub fn poll_again(context: &Context<'_>) {
+    let registered = POLLED.try_with(|wakers| {
+        let mut polled = wakers.take();
+        polled.push(context.waker().clone());
+        wakers.set(polled);
     });
     // A thread that is ending has no list any more. It does not sleep.
-    if noted.is_err() {
+    if registered.is_err() {
         context.waker().wake_by_ref();
     }
 }
 
-fn wake_looking() {
-    let _ = LOOKING.try_with(|cell| {
-        let mut looking = cell.take();
-        looking.drain(..).for_each(Waker::wake);
-        cell.set(looking);
+fn wake_polled() {
+    let _ = POLLED.try_with(|wakers| {
+        let mut polled = wakers.take();
+        polled.drain(..).for_each(Waker::wake);
+        wakers.set(polled);
     });
 }
 
 /// Polls a future, and every future in it that waits for shared memory.
 fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
-    wake_looking();
+    wake_polled();
     future.poll(context)
 }
 
@@ -164,7 +163,7 @@ impl Ringer {
         let mut polled = Poll::Pending;
         dekker::look_and_sleep(self.doorbell, || {
             // This wakes the thread's own waker too. Only wakes after the next line count.
-            wake_looking();
+            wake_polled();
             self.woken.store(false, Ordering::SeqCst);
             polled = future.poll(&mut Context::from_waker(&waker));
             if polled.is_ready() || self.woken.load(Ordering::SeqCst) {

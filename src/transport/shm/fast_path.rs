@@ -24,23 +24,23 @@ pub struct FastHost {
 }
 
 impl FastHost {
-    /// Begins the next epoch of a lane. `None` if a peer is so far behind that this rank would have
-    /// to wait for it. The caller is the operation whose turn it is in the lane.
+    /// Begins the next epoch of a lane. `None` if this rank would have to wait for a peer that is
+    /// far behind. The caller is the operation whose turn it is in the lane.
     #[inline(always)]
     pub fn begin<'a>(&'a self, lane: Lane, encoded: &'a EncodedHeader) -> Option<FastEpoch<'a>> {
         FastEpoch::begin(&self.host, lane, encoded)
     }
 
-    /// Records a call for the threads that compare calls. Ranks that meet in memory compare it
-    /// there; the others learn of it later.
+    /// Records a call for the threads that compare calls. Ranks that view each other's descriptors
+    /// compare the call there; the others learn of it later.
     #[inline(always)]
     pub fn record(&self, seq: u64, call: CallWords) {
         self.calls.record(seq, call);
     }
 }
 
-/// How often a rank that waits yields its processor where ranks outnumber processors, so that the
-/// awaited rank may need this one. Not more often, because the caller holds locks.
+/// How often a rank that waits yields its processor where ranks outnumber processors: the awaited
+/// rank may need this one. Not more often, because the caller holds locks.
 const YIELDS: u32 = 3;
 
 /// One epoch of a call.
@@ -163,7 +163,8 @@ impl<'a> FastEpoch<'a> {
         Some(segment)
     }
 
-    /// Lets the ranks run that share this rank's processor: one of them may be the awaited one.
+    /// Yields this rank's processor, because the awaited rank may share it. `None` if it was
+    /// yielded often enough.
     #[cold]
     fn yield_processor(&self) -> Option<()> {
         self.yields.set(self.yields.get().checked_sub(1)?);

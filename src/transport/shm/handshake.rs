@@ -3,9 +3,9 @@
 //!
 //! The first rank listens at an abstract Unix socket. Its name is derived from a secret of the
 //! communicator's members, so that no stranger can bind it first. Any process of the host may
-//! connect to it, so each side proves its key of the roster, for this one handshake. That
-//! descriptors arrive is the proof that memory can be shared: no host name is trusted. Leaves to
-//! the caller what follows if it fails.
+//! connect to it, so each side proves its key of the roster, for this one handshake. The arrival of
+//! the descriptors is the proof that memory can be shared: no host name is trusted. Leaves to the
+//! caller what follows if it fails.
 //!
 //! Invariants: no call here blocks its thread, so that the caller's deadline ends every wait; a
 //! stranger delays no rank; few descriptors are in flight. The kernel counts the descriptors in
@@ -37,12 +37,12 @@ pub type Descriptors = [OwnedFd; DESCRIPTORS];
 /// Pause before the next attempt to connect to a first rank that does not listen yet or is busy,
 /// and to send descriptors while too many are in flight.
 const RETRY: Duration = Duration::from_millis(2);
-/// Ranks to which the first rank sends descriptors at the same time.
+/// Ranks to which the first rank sends descriptors concurrently.
 const RANKS_SERVED_AT_ONCE: usize = 8;
 /// Ranks whose descriptors one message carries. The receiver acknowledges each message.
 const RANKS_AT_ONCE: usize = 8;
 const MOST_DESCRIPTORS: usize = RANKS_AT_ONCE * DESCRIPTORS;
-/// Connections that have not proved a key yet.
+/// The most connections that have not proved a key yet.
 const MOST_STRANGERS: usize = 1024;
 
 const CHALLENGE: usize = 32;
@@ -52,7 +52,7 @@ const ANSWER: usize = 4 + CHALLENGE + SIGNATURE;
 
 /// The ranks of the handshake.
 pub struct HostGroup<'a> {
-    /// The number of the communicator.
+    /// The id of the communicator's context.
     pub name: u64,
     /// Known only to the members of the communicator.
     pub secret: &'a Secret,
@@ -105,12 +105,12 @@ async fn serve(
     }
     let brought = joined.iter().map(|rank| rank.as_ref().and_then(|one| one.brought.as_ref()));
     let all: Vec<_> = brought.map(|brought| brought.unwrap_or(own)).collect();
-    let handing_out: Vec<_> = joined.iter().flatten().map(|rank| hand_out(rank, &all)).collect();
-    let mut handed_out = stream::iter(handing_out).buffer_unordered(RANKS_SERVED_AT_ONCE);
-    while let Some(one) = handed_out.next().await {
+    let sending: Vec<_> = joined.iter().flatten().map(|rank| distribute(rank, &all)).collect();
+    let mut sent = stream::iter(sending).buffer_unordered(RANKS_SERVED_AT_ONCE);
+    while let Some(one) = sent.next().await {
         one?;
     }
-    drop(handed_out);
+    drop(sent);
     Ok(joined.into_iter().map(|rank| rank.and_then(|rank| rank.brought)).collect())
 }
 
@@ -122,7 +122,7 @@ struct JoinedRank {
 }
 
 /// Sends a rank the descriptors of all other ranks, by index.
-async fn hand_out(rank: &JoinedRank, all: &[&Descriptors]) -> Result<()> {
+async fn distribute(rank: &JoinedRank, all: &[&Descriptors]) -> Result<()> {
     let others: Vec<_> = all.iter().enumerate().filter(|(index, _)| *index != rank.index).collect();
     for some in others.chunks(RANKS_AT_ONCE) {
         let descriptors = some.iter().flat_map(|(_, brought)| brought.each_ref());
@@ -188,7 +188,7 @@ async fn join(
 
 fn too_few() -> Error {
     Error::other(
-        "descriptors were lost on their way: is the limit on open files (ulimit -n) too low?",
+        "descriptors were lost in transit: is the limit on open files (ulimit -n) too low?",
     )
 }
 
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_whose_queue_is_full_holds_no_thread() {
+    fn a_listener_whose_backlog_is_full_blocks_no_thread() {
         let ended = polled(async || {
             let (all, secret) = (identities(2), Secret::random().unwrap());
             let rank = group(&all, &secret, 1, 7);
@@ -374,11 +374,11 @@ mod tests {
             }
             timeout(Duration::from_millis(50), exchange_descriptors(&rank, None)).await.is_err()
         });
-        assert_eq!(ended, Some(true), "the deadline of the meeting ends it");
+        assert_eq!(ended, Some(true), "the deadline of the handshake ends it");
     }
 
     #[test]
-    fn the_name_of_a_socket_follows_from_the_secret() {
+    fn the_name_of_a_socket_is_derived_from_the_secret() {
         let all = identities(2);
         let name = |secret: u8, number| {
             group(&all, &Secret::from_bytes([secret; 32]), 0, number).socket_name()

@@ -4,9 +4,8 @@
 //! collective uses *epochs*, which all ranks of the host count alike. In an epoch a rank may
 //! publish bytes, view what others have published, and then release the epoch. A rank that waits
 //! spins for a while and then sleeps until the doorbell of its process rings (`doorbell`,
-//! `dekker`). `handshake` passes the descriptors of the memory around. Leaves lost ranks and
-//! failures to the mesh. Invariant: the contents of a slot stay until every rank has released its
-//! epoch.
+//! `dekker`). `handshake` exchanges the descriptors of the memory. Leaves lost ranks and failures
+//! to the mesh. Invariant: the contents of a slot stay until every rank has released its epoch.
 
 mod cache_locality;
 mod dekker;
@@ -47,12 +46,12 @@ const OTHER_DESCRIPTORS: usize = 32;
 const SMALLEST_TABLE: usize = 64;
 const LARGEST_TABLE: usize = 4096;
 
-/// Has the kernel do beforehand what may take seconds on a busy host. If a process has several
-/// threads, the growth of its table of descriptors and its registration for barriers each wait for
-/// an RCU grace period (`synchronize_rcu`). In the middle of the handshake that wait would stop the
-/// thread that drives the network, and with 64 ranks eight at a time. Here it stops the caller,
-/// before any peer knows of this rank. A process without other threads does not wait at all.
-/// `ranks`: all ranks of the communicator, also those on other hosts.
+/// Does before the handshake what may take the kernel seconds on a busy host. If a process has
+/// several threads, the growth of its descriptor table and its registration for membarrier(2) each
+/// wait for an RCU grace period (`synchronize_rcu`). During the handshake that wait would stop the
+/// thread that drives the network, with 64 ranks in eight of them at a time. Here it stops the
+/// caller, before any peer knows of this rank. A process without other threads does not wait at
+/// all. `ranks`: all ranks of the communicator, also those on other hosts.
 pub fn prepare(ranks: usize) {
     let Ok((_, descriptor)) = doorbell::own() else { return };
     let wanted = (DESCRIPTORS_PER_PEER * ranks + OTHER_DESCRIPTORS).min(LARGEST_TABLE);
@@ -111,7 +110,7 @@ impl Host {
     /// Exchanges descriptors with the other ranks of the host. Must be called inside the runtime.
     pub async fn connect(group: &HostGroup<'_>) -> std::io::Result<Self> {
         let arena = arena::own().ok();
-        let own = make(arena, group.keys.len());
+        let own = create_segment(arena, group.keys.len());
         let received = handshake::exchange_descriptors(
             group,
             own.as_ref().ok().map(|(_, descriptors)| descriptors),
@@ -189,7 +188,7 @@ impl Host {
         false
     }
 
-    /// The first of the next `count` epochs of a lane. All ranks of the host begin the same.
+    /// Begins `count` epochs of a lane, as all ranks of the host do, and returns the first.
     pub fn begin_epochs(&self, lane: Lane, count: u64) -> u64 {
         self.lanes[lane.0].next.fetch_add(count, Ordering::Relaxed)
     }
@@ -216,9 +215,10 @@ impl Host {
     fn slowest(&self, lane: Lane, epoch: u64, ahead: u64, afresh: bool) -> Option<usize> {
         let others = (0..self.segments.len()).filter(|index| *index != self.me);
         let released = others.map(|index| (index, move || self.segments[index].released(lane)));
-        // Its owner has written that cache line last, and this rank reads it now and then.
-        let tells = afresh && ahead != LINES as u64;
-        let (least, slowest) = if tells {
+        // Each of these cache lines was written last by its owner, and this rank reads it seldom,
+        // so the time to read it tells whether they share a cache.
+        let measures = afresh && ahead != LINES as u64;
+        let (least, slowest) = if measures {
             self.locality.measure(released).min()?
         } else {
             released.map(|(index, read)| (read(), index)).min()?
@@ -295,10 +295,10 @@ impl Host {
         self.cookies[from].read(address, into)
     }
 
-    /// A rank that has given up a call, if the call in this lane has viewed memory in place since
-    /// this was last asked.
+    /// The index of a rank that has given up a call, if the call in this lane has viewed memory in
+    /// place since this was last called.
     #[inline]
-    pub fn who_gave_up(&self, lane: Lane) -> Option<usize> {
+    pub fn rank_that_gave_up(&self, lane: Lane) -> Option<usize> {
         let has_viewed = &self.lanes[lane.0].has_viewed;
         if !has_viewed.load(Ordering::Relaxed) {
             return None;
@@ -389,7 +389,10 @@ impl Host {
 }
 
 /// Creates this rank's segment. Returns it with the descriptors for the other ranks.
-fn make(arena: Option<&Arena>, ranks: usize) -> std::io::Result<(SharedSegment, Descriptors)> {
+fn create_segment(
+    arena: Option<&Arena>,
+    ranks: usize,
+) -> std::io::Result<(SharedSegment, Descriptors)> {
     let (segment, descriptor) = SharedSegment::create(ranks)?;
     if let Some(cookie) = remote::own() {
         segment.cookie(cookie);
@@ -410,7 +413,7 @@ mod tests {
 
     /// Ranks that share memory within one process.
     fn hosts(size: usize) -> Vec<Host> {
-        let made: Vec<_> = (0..size).map(|_| make(None, size).unwrap()).collect();
+        let made: Vec<_> = (0..size).map(|_| create_segment(None, size).unwrap()).collect();
         let host = |me: usize| {
             let segment = |(_, descriptors): &(SharedSegment, Descriptors)| {
                 SharedSegment::of_peer(descriptors[0].as_fd(), size).unwrap()
@@ -439,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_process_has_a_table_for_the_descriptors_of_all_ranks() {
+    fn a_prepared_process_has_a_descriptor_table_large_enough_for_all_ranks() {
         let ranks = 150;
         prepare(ranks);
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -458,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_see_what_others_lay_out_in_every_round_however_far_ahead_they_are() {
+    fn ranks_view_what_others_publish_in_every_epoch_however_far_ahead_they_are() {
         let hosts = hosts(3);
         std::thread::scope(|scope| {
             for host in &hosts {
@@ -501,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn another_call_in_a_line_is_not_taken_for_the_expected_one() {
+    fn a_descriptor_of_another_call_is_not_taken_for_the_expected_one() {
         let hosts = hosts(2);
         let (mine, theirs) = (encoded(5, 8), encoded(5, 16));
         FastEpoch::begin(&hosts[1], Lane(1), &theirs).unwrap().publish(&[1; 4]);
@@ -511,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rank_has_exposed_is_read_and_it_is_known_whether_it_gave_up() {
+    fn published_addresses_are_read_and_it_is_known_whether_their_rank_gave_up() {
         let hosts = hosts(2);
         let bytes: Vec<u8> = (0..100_000).map(|index| (index % 251) as u8).collect();
         let encoded = encoded(0, bytes.len());
@@ -522,10 +525,10 @@ mod tests {
         let mut read = vec![0; 1000];
         assert!(hosts[0].read(Lane(0), 1, address + 5, &mut read));
         assert_eq!(read, bytes[5..1005]);
-        assert_eq!(hosts[0].who_gave_up(Lane(0)), None);
+        assert_eq!(hosts[0].rank_that_gave_up(Lane(0)), None);
         hosts[0].read(Lane(0), 1, address, &mut read);
         hosts[1].give_up();
-        assert_eq!(hosts[0].who_gave_up(Lane(1)), None, "nothing was seen there");
-        assert_eq!(hosts[0].who_gave_up(Lane(0)), Some(1));
+        assert_eq!(hosts[0].rank_that_gave_up(Lane(1)), None, "nothing was viewed there");
+        assert_eq!(hosts[0].rank_that_gave_up(Lane(0)), Some(1));
     }
 }

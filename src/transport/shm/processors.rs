@@ -1,8 +1,9 @@
 //! Whether the ranks of a host outnumber the processors that they may use together.
 //!
-//! Each rank publishes its own processors in its segment, because the union counts: ranks that are
-//! bound to one processor each have one each. Invariant: a rank that publishes wrong ones changes
-//! how long others spin, and nothing else.
+//! Each rank publishes its own processors in its segment, and the union of all counts: each of
+//! several ranks may be bound to a processor of its own. Leaves to `doorbell` and `fast_path` how a
+//! rank waits then. Invariant: a rank that publishes wrong ones changes how long others spin, and
+//! nothing else.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_bound_to_a_processor_each_have_one_each_and_others_share_theirs() {
+    fn the_processors_of_all_ranks_count_each_once() {
         let bound = |word: usize, bits| -> Processors {
             std::array::from_fn(|index| if index == word { bits } else { 0 })
         };

@@ -1,7 +1,7 @@
 //! Memory of another process of this host, read by process_vm_readv(2).
 //!
-//! Whether that is allowed is tried during the handshake. Each process has a *cookie*: random bytes
-//! at an address that it publishes. Every read also reads the cookie. Invariant: bytes that come
+//! The handshake tries whether that is allowed. Each process has a *cookie*: random bytes at an
+//! address that it publishes. Every read also reads the cookie. Invariant: bytes that are read
 //! without the right cookie are not used, because the pid of a process that has ended may have been
 //! reused.
 #![expect(unsafe_code, reason = "the system is asked to read another process's memory")]
@@ -37,7 +37,7 @@ impl Cookie {
         self.read(self.address, &mut [0; COOKIE])
     }
 
-    /// Copies memory of the process. False if it cannot be read, or is no longer that process's.
+    /// Copies memory of the process. False if it cannot be read, or the pid is another process's.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let pieces = into.chunks_mut(AT_ONCE).enumerate();
         pieces.into_iter().all(|(index, piece)| {
@@ -52,8 +52,8 @@ impl Cookie {
         self.gather(addresses.map(|address| (address, 1)), &mut [0; 2])
     }
 
-    /// Reads two ranges of the process, one behind the other.
-    fn gather(&self, places: [(u64, usize); 2], into: &mut [u8]) -> bool {
+    /// Reads two ranges of the process, one behind the other. Each: address and length.
+    fn gather(&self, ranges: [(u64, usize); 2], into: &mut [u8]) -> bool {
         let Ok(process) = libc::pid_t::try_from(self.process) else { return false };
         let mut cookie = [0_u8; COOKIE];
         let there = |address: u64, bytes| libc::iovec {
@@ -65,7 +65,7 @@ impl Cookie {
             iov_len: bytes.len(),
         };
         let wanted = into.len() + COOKIE;
-        let [one, other] = places.map(|(address, bytes)| there(address, bytes));
+        let [one, other] = ranges.map(|(address, bytes)| there(address, bytes));
         let remote = [one, other, there(self.address, COOKIE)];
         let local = [here(into), here(&mut cookie)];
         // SAFETY: the system writes only the two local buffers, within their lengths. An address of
@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_at_an_address_of_a_process_is_read_if_its_sign_is_right() {
+    fn memory_of_a_process_is_read_if_its_cookie_is_right() {
         let cookie = own().unwrap();
         let bytes: Vec<u8> = (0..100_000).map(|index| (index % 251) as u8).collect();
         let address = bytes.as_ptr().addr() as u64;
         let mut read = vec![0; bytes.len()];
         assert!(cookie.is_readable() && cookie.read(address, &mut read));
         assert_eq!(read, bytes);
-        assert!(!cookie.read(8, &mut read), "nothing lies there");
+        assert!(!cookie.read(8, &mut read), "nothing is mapped there");
         assert!(!cookie.read(u64::MAX - 8, &mut read));
         let another = Cookie { value: [7; COOKIE], ..cookie };
         assert!(!another.is_readable() && !another.read(address, &mut read));

@@ -2,7 +2,8 @@
 //!
 //! Epoch `e` of a lane has the descriptor `e % LINES`, one cache line. Up to `INLINE_BYTES` are in
 //! the descriptor itself; more are in slot `e % slots`, or in the arena of the owner. They stay
-//! there until every rank has released the epoch. Leaves to `Host` which rank waits for which.
+//! there until every rank has released the epoch. A page is used only once it is written, so the
+//! mapped 3 MiB take memory as far as they are used. Leaves to `Host` which rank waits for which.
 //! Invariants:
 //! - only the owner writes its segment, and a descriptor or slot only after all ranks have released
 //!   its previous epoch;
@@ -51,8 +52,8 @@ const FIRST_LINE: usize = 4096;
 /// The most bytes of a published fault.
 pub const LONGEST_FAULT: usize = FIRST_LINE - FAULT_FRAME;
 const FIRST_HEADER: usize = FIRST_LINE + LANES * LINES * LINE;
-/// Not at the beginning of a page, where the buffers of programs often begin: loads and stores
-/// whose addresses are equal modulo 4096 alias in the store buffer.
+/// Not aligned to a page, as the buffers of programs often are: loads and stores whose addresses
+/// are equal modulo 4096 alias in the store buffer.
 const FIRST_SLOT: usize = FIRST_HEADER + LANES * LINES * LINE + 4 * LINE;
 const SLOT_STRIDE: usize = SLOT + 4 * LINE;
 const BYTES: usize = (FIRST_SLOT + LANES * EPOCHS * SLOT_STRIDE).next_multiple_of(4096);
@@ -80,7 +81,7 @@ pub struct SharedSegment {
     slots: u64,
 }
 
-/// What a rank finds in an epoch of another.
+/// What another rank has published in an epoch.
 pub enum SlotView<'a> {
     Bytes(&'a [u8]),
     /// Published in place: offset in the owner's arena, or address.
@@ -92,12 +93,12 @@ pub enum SlotView<'a> {
 impl SharedSegment {
     /// Creates this rank's segment. `ranks`: those of this host, which fix the number of slots.
     pub fn create(ranks: usize) -> SystemResult<(Self, OwnedFd)> {
-        let (memory, descriptor) = SharedMapping::create("nexar-segment", BYTES, Writers::Maker)?;
+        let (memory, descriptor) = SharedMapping::create("nexar-segment", BYTES, Writers::Owner)?;
         Ok((Self::new(memory, ranks), descriptor))
     }
 
     pub fn of_peer(descriptor: BorrowedFd<'_>, ranks: usize) -> SystemResult<Self> {
-        let memory = SharedMapping::of_peer(descriptor, BYTES, Writers::Maker)?;
+        let memory = SharedMapping::of_peer(descriptor, BYTES, Writers::Owner)?;
         Ok(Self::new(memory, ranks))
     }
 
@@ -114,40 +115,40 @@ impl SharedSegment {
     /// Whether the owner has published in an epoch.
     #[inline]
     pub fn has(&self, lane: Lane, epoch: u64) -> bool {
-        self.memory.number(line(lane, epoch) + STAMP).load(Acquire) == epoch + 1
+        self.memory.atomic_u64(line(lane, epoch) + STAMP).load(Acquire) == epoch + 1
     }
 
     /// How many epochs the owner has released.
     #[inline]
     pub fn released(&self, lane: Lane) -> u64 {
-        self.memory.number(RELEASED + lane.0 * LINE).load(Acquire)
+        self.memory.atomic_u64(RELEASED + lane.0 * LINE).load(Acquire)
     }
 
     /// The owner has released this many epochs. Called by the owner.
     #[inline]
     pub fn release(&self, lane: Lane, epochs: u64) {
-        self.memory.number(RELEASED + lane.0 * LINE).store(epochs, Release);
+        self.memory.atomic_u64(RELEASED + lane.0 * LINE).store(epochs, Release);
     }
 
     pub fn has_left(&self) -> bool {
-        self.memory.number(LEFT).load(Acquire) != 0
+        self.memory.atomic_u64(LEFT).load(Acquire) != 0
     }
 
     /// The owner publishes nothing more.
     pub fn leave(&self) {
-        self.memory.number(LEFT).store(1, Release);
+        self.memory.atomic_u64(LEFT).store(1, Release);
     }
 
     /// The owner ends calls without waiting until what it has published in place was viewed.
     pub fn give_up(&self) {
-        self.memory.number(GIVEN_UP).store(1, Relaxed);
+        self.memory.atomic_u64(GIVEN_UP).store(1, Relaxed);
         fence(SeqCst); // before anything that the program writes
     }
 
-    /// Read after a view of memory in place: if false, the view was of what had been published.
+    /// Read after a view of memory in place. If false, the viewed bytes were the published ones.
     pub fn has_given_up(&self) -> bool {
         fence(Acquire);
-        self.memory.number(GIVEN_UP).load(Relaxed) != 0
+        self.memory.atomic_u64(GIVEN_UP).load(Relaxed) != 0
     }
 
     /// The owner publishes, once, the encoded fault of its communicator. Peers find it here even if
@@ -157,20 +158,20 @@ impl SharedSegment {
         for (index, bytes) in frame.chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
-            let location = self.memory.number(FAULT_FRAME + 8 * index);
+            let location = self.memory.atomic_u64(FAULT_FRAME + 8 * index);
             location.store(u64::from_le_bytes(word), Relaxed);
         }
         // Pairs with the Acquire of `published_fault`.
-        self.memory.number(FAULT_LENGTH).store(frame.len() as u64, Release);
+        self.memory.atomic_u64(FAULT_LENGTH).store(frame.len() as u64, Release);
     }
 
     /// The fault that the owner has published, if any: untrusted bytes.
     pub fn published_fault(&self) -> Option<Vec<u8>> {
-        let length = usize::try_from(self.memory.number(FAULT_LENGTH).load(Acquire)).ok()?;
+        let length = usize::try_from(self.memory.atomic_u64(FAULT_LENGTH).load(Acquire)).ok()?;
         if length == 0 || length > LONGEST_FAULT {
             return None;
         }
-        let word = |at| self.memory.number(FAULT_FRAME + at).load(Relaxed).to_le_bytes();
+        let word = |at| self.memory.atomic_u64(FAULT_FRAME + at).load(Relaxed).to_le_bytes();
         let mut frame: Vec<_> = (0..length).step_by(8).flat_map(word).collect();
         frame.truncate(length);
         Some(frame)
@@ -181,13 +182,13 @@ impl SharedSegment {
         let value = u128::from_le_bytes(cookie.value);
         let words = [cookie.process, cookie.address, value as u64, (value >> 64) as u64];
         for (index, word) in words.into_iter().enumerate() {
-            self.memory.number(OWNER + 8 * index).store(word, Relaxed);
+            self.memory.atomic_u64(OWNER + 8 * index).store(word, Relaxed);
         }
     }
 
     /// The cookie that the owner has published.
     pub fn owner(&self) -> Cookie {
-        let word = |index: usize| self.memory.number(OWNER + 8 * index).load(Relaxed);
+        let word = |index: usize| self.memory.atomic_u64(OWNER + 8 * index).load(Relaxed);
         let value = u128::from(word(2)) | u128::from(word(3)) << 64;
         Cookie { process: word(0), address: word(1), value: value.to_le_bytes() }
     }
@@ -195,17 +196,17 @@ impl SharedSegment {
     /// The owner publishes the processors that it may use.
     pub fn set_processors(&self, processors: &Processors) {
         for (index, word) in processors.iter().enumerate() {
-            self.memory.number(PROCESSORS + 8 * index).store(*word, Relaxed);
+            self.memory.atomic_u64(PROCESSORS + 8 * index).store(*word, Relaxed);
         }
     }
 
     /// The processors that the owner may use.
     pub fn processors(&self) -> Processors {
-        std::array::from_fn(|index| self.memory.number(PROCESSORS + 8 * index).load(Relaxed))
+        std::array::from_fn(|index| self.memory.atomic_u64(PROCESSORS + 8 * index).load(Relaxed))
     }
 
-    /// The owner publishes bytes, which `fill` writes. All ranks have released the descriptor and
-    /// slot.
+    /// The owner publishes bytes, which `fill` writes. All ranks must have released the descriptor
+    /// and slot.
     #[inline]
     pub fn publish(
         &self,
@@ -230,13 +231,13 @@ impl SharedSegment {
         bytes.copy_from_slice(bytemuck::bytes_of(inline));
         self.write_descriptor(lane, epoch, encoded, 0);
         // Other processors share the next line: requesting ownership takes a while.
-        self.memory.fetch_to_write(line(lane, epoch + 1));
+        self.memory.prefetch_for_write(line(lane, epoch + 1));
     }
 
     /// Prefetches a descriptor that will be read soon.
     #[inline]
     pub fn prefetch(&self, lane: Lane, epoch: u64) {
-        self.memory.fetch_to_read(line(lane, epoch));
+        self.memory.prefetch_for_read(line(lane, epoch));
     }
 
     /// As `publish`, with bytes in the owner's arena.
@@ -245,8 +246,8 @@ impl SharedSegment {
         self.write_descriptor(lane, epoch, encoded, offset + 1);
     }
 
-    /// The address that the owner has published in an epoch, if it `has`. `Err`: what is there
-    /// instead.
+    /// The address that the owner has published in an epoch, if it `has`. `Err`: the header that is
+    /// there instead, if it can be decoded.
     pub fn published_address(
         &self,
         lane: Lane,
@@ -275,28 +276,29 @@ impl SharedSegment {
     fn write_descriptor(&self, lane: Lane, epoch: u64, encoded: &EncodedHeader, location: u64) {
         let header = header(lane, epoch);
         for (index, word) in encoded.words.iter().enumerate() {
-            self.memory.number(header + 8 * index).store(*word, Relaxed);
+            self.memory.atomic_u64(header + 8 * index).store(*word, Relaxed);
         }
         let line = line(lane, epoch);
-        self.memory.number(line + CHECK).store(encoded.check, Relaxed);
-        self.memory.number(line + LENGTH).store(encoded.bytes() as u64, Relaxed);
-        self.memory.number(line + LOCATION).store(location, Relaxed);
-        self.memory.number(line + STAMP).store(epoch + 1, Release);
+        self.memory.atomic_u64(line + CHECK).store(encoded.check, Relaxed);
+        self.memory.atomic_u64(line + LENGTH).store(encoded.bytes() as u64, Relaxed);
+        self.memory.atomic_u64(line + LOCATION).store(location, Relaxed);
+        self.memory.atomic_u64(line + STAMP).store(epoch + 1, Release);
     }
 
     /// What the owner has published in an epoch, if it `has`.
     #[inline]
     pub fn view(&self, lane: Lane, epoch: u64, encoded: &EncodedHeader) -> SlotView<'_> {
         let line = line(lane, epoch);
-        let length = self.memory.number(line + LENGTH).load(Relaxed);
-        let found = self.memory.number(line + CHECK).load(Relaxed);
+        let length = self.memory.atomic_u64(line + LENGTH).load(Relaxed);
+        let found = self.memory.atomic_u64(line + CHECK).load(Relaxed);
         if found != encoded.check || length != encoded.bytes() as u64 {
             let header = header(lane, epoch);
-            let words: HeaderWords =
-                std::array::from_fn(|index| self.memory.number(header + 8 * index).load(Relaxed));
+            let words: HeaderWords = std::array::from_fn(|index| {
+                self.memory.atomic_u64(header + 8 * index).load(Relaxed)
+            });
             return SlotView::Other(Header::of_words(words));
         }
-        match self.memory.number(line + LOCATION).load(Relaxed).checked_sub(1) {
+        match self.memory.atomic_u64(line + LOCATION).load(Relaxed).checked_sub(1) {
             Some(offset) => SlotView::Elsewhere(offset),
             None if encoded.bytes() <= SLOT => {
                 let data = self.data(lane, epoch, encoded.bytes());
@@ -312,9 +314,10 @@ impl SharedSegment {
     #[inline(always)]
     pub fn view_inline(&self, lane: Lane, epoch: u64, encoded: &EncodedHeader) -> Option<Inline> {
         let line = line(lane, epoch);
-        let is_length = self.memory.number(line + LENGTH).load(Relaxed) == encoded.bytes() as u64;
-        let is_call = self.memory.number(line + CHECK).load(Relaxed) == encoded.check;
-        let is_here = self.memory.number(line + LOCATION).load(Relaxed) == 0;
+        let is_length =
+            self.memory.atomic_u64(line + LENGTH).load(Relaxed) == encoded.bytes() as u64;
+        let is_call = self.memory.atomic_u64(line + CHECK).load(Relaxed) == encoded.check;
+        let is_here = self.memory.atomic_u64(line + LOCATION).load(Relaxed) == 0;
         // SAFETY: the owner does not write it until this rank has released the epoch.
         let bytes = unsafe { self.memory.bytes(self.data(lane, epoch, INLINE_BYTES)) };
         let mut inline = [0; INLINE_BYTES / 8];
