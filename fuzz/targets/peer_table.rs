@@ -1,7 +1,7 @@
 //! The table of all ranks, which a rank receives from the root.
 #![cfg_attr(fuzzing, no_main)]
 
-use nexar::bootstrap::message::{HEAD_BYTES, Message};
+use nexar::bootstrap::message::{ENTRY_BYTES, HEAD_BYTES, Message};
 use nexar_fuzz::{fuzz_target, same_bytes, watched};
 
 const TABLE: u8 = 4;
@@ -18,6 +18,3 @@ fuzz_target!(|body: &[u8]| {
         assert_eq!(members.len(), ranks);
     }
 });
-
-/// The length of a key, the number of addresses, two addresses and a process.
-const ENTRY_BYTES: usize = 32 + 1 + 2 * 18 + 28;

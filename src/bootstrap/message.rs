@@ -34,7 +34,7 @@ pub const MAX_RANKS: usize = 1 << 16;
 const MAX_ADDRESSES: usize = 2;
 /// An entry of the table: key, number of addresses, two addresses, process, host (each zero if not
 /// known), and whether the rank has CUDA devices.
-const ENTRY_BYTES: usize = CUDA_AT + 1;
+pub const ENTRY_BYTES: usize = CUDA_AT + 1;
 const CUDA_AT: usize = HOST_AT + 16;
 const HOST_AT: usize = PROCESS_AT + 28;
 const PROCESS_AT: usize = 32 + 1 + 18 * MAX_ADDRESSES;
