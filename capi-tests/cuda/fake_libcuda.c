@@ -1,57 +1,55 @@
 /*
- * A CUDA driver without a device, for tests: libcuda.so.1 whose device memory no processor can
- * touch, whose streams run in their own time, and which does whatever is inconvenient and allowed.
- * It shows that calls are made in the right order by the right threads and that errors are handled.
- * It does not show how fast anything is, nor what a real driver does that its documentation does
- * not say.
+ * The fake driver: a CUDA driver without a device, for tests. Its libcuda.so.1 has device memory
+ * that no processor can access and streams that run asynchronously, and does what is inconvenient
+ * but allowed. It shows that the right threads make calls in the right order and that errors are
+ * handled. It shows neither speed, nor undocumented behaviour of a real driver.
  *
- * This file is the map, and the end of the process. The rest is in fake/, and none of it is
- * installed:
+ * This file is the map, and the end of the process. The rest is in fake/. Nothing is installed:
  *
- *     api.h        the driver API          control.h    what only tests call
- *     call.c       the door of all calls   failure.c    calls that fail on purpose
- *     settings.c   the environment         objects.c    what was not given back
+ *     api.h        the driver API          control.h    functions for tests
+ *     call.c       the entry of all calls  failure.c    injected failures
+ *     settings.c   the environment         objects.c    counts of live objects
  *     device.c     devices                 context.c    contexts and their stacks
- *     memory.c     memory and addresses    allocate.c   getting and freeing it
- *     pointer.c    what an address is      copy.c       copies and fills
- *     engine.c     streams at work         stream.c     calls on streams
- *     event.c      events                  memops.c     writing and awaiting numbers
+ *     memory.c     memory and addresses    allocate.c   allocating and freeing
+ *     pointer.c    queries of addresses    copy.c       copies and fills
+ *     engine.c     execution of streams    stream.c     calls on streams
+ *     event.c      events                  memops.c     writing and awaiting values
  *     launch.c     code run by streams     capture.c    streams under capture
- *     trace.c      what happened when      error.c      names of codes
+ *     trace.c      the trace of events     error.c      names of codes
  *
- * The environment, and what holds without it (each name begins with FAKECUDA_):
+ * The settings in the environment with their defaults (each name begins with FAKECUDA_):
  *
- *     DEVICES=2            how many there are, up to 16; 0: cuInit finds none
- *     INIT=0               what cuInit returns: 34 a stub, 100 no device, 803 versions that differ
+ *     DEVICES=2            number of devices, up to 16; 0: cuInit finds none
+ *     INIT=0               result of cuInit: 34 a stub, 100 no device, 803 mismatched versions
  *     DRIVER_VERSION=12040
  *     MEMORY_MB=8192       of each device
- *     MANAGED_HOST=0       1: the processor can touch managed memory
+ *     MANAGED_HOST=0       1: the processor can access managed memory
  *     MANAGED_TYPE=2       the memory type of managed memory: 1 host, 2 device
  *     REGISTERED_ALIAS=0   1: registered memory has another address for the device
  *     LATENCY_US=0         before each operation; 50-500: at random between these
- *     SEED=1               of what is random
- *     COPY_MBPS=0          of copies between host and device, each way; 0: as fast as can be
- *     HWQ=0                streams of a device share so many queues; 0: each has its own
+ *     SEED=1               of all random choices
+ *     COPY_MBPS=0          speed of copies between host and device, each way; 0: unlimited
+ *     HWQ=0                hardware queues that the streams of a device share; 0: one for each
  *     SERIAL_HOSTFN=0      1: host functions of all streams run one at a time
- *     QUEUE_DEPTH=1000     operations of a stream that have not ended; one more has to wait
- *     SETTLE=0             1: cuStreamQuery answers when the stream is idle or waits for a number or a
- *                          hold, so that how often it is called does not depend on timing
- *     ALLOC_SYNC=all       whose calls that allocate, free or make streams wait for the work of the
- *                          device: all, library (not the test's own), off
- *     ALLOC_SYNC_DEVICES=own   all: they wait for the work of every device, as the calls that free
- *                          or unregister host memory do in any case
- *     STALL_MS=60000       how long such a call waits before the process is ended with a message
+ *     QUEUE_DEPTH=1000     uncompleted operations of a stream; the next enqueue blocks
+ *     SETTLE=0             1: cuStreamQuery returns when the stream is idle or waits for a value
+ *                          or a hold, so that the number of its calls does not depend on timing
+ *     ALLOC_SYNC=all       whose calls that allocate, free or create streams wait for the work of
+ *                          the device: all, library (not the test's own), off
+ *     ALLOC_SYNC_DEVICES=own   all: these calls wait for the work of every device, as calls that
+ *                          free or unregister host memory always do
+ *     STALL_MS=60000       how long such a call waits before it ends the process with a message
  *     NO_MEMOPS=0          1: memory operations are not supported (801)
- *     FORBID_THREADS=nexar      names of threads that must make no CUDA call begin so: a list
- *     ALLOW_THREADS=nexar-init  but these may
- *     FAIL=                function:nth:code, a list; * is any function of the library's, nth+ also
- *                          all after it
- *     TRACE=               file for the trace at the end; %p in it is the process
- *     LEAKS=               at the end: report prints what the library has not given back,
- *                          abort makes that the failure of the process
+ *     FORBID_THREADS=nexar      a list of prefixes: threads with such names must make no CUDA call
+ *     ALLOW_THREADS=nexar-init  except these
+ *     FAIL=                a list of function:nth:code; * is any function of the library's, nth+
+ *                          means all later calls too
+ *     TRACE=               file for the trace at the end; %p in it is the process id
+ *     LEAKS=               at the end: report prints the objects that the library has leaked,
+ *                          abort also makes the process fail
  *     EXIT_WAIT=0          1: the end of the process waits for all streams, as a driver may
  *
- * The end of the process is the last thing: after it every call returns DEINITIALIZED.
+ * After the end of the process every call returns DEINITIALIZED.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,25 +1,25 @@
 /*
- * Calls that allocate, free and register memory. The memory is in memory.c.
+ * Calls that allocate, free and register memory. Leaves the memory itself to memory.c.
  *
  * They wait for all work of the device, as a driver may at any time: a program that allocates while
- * its own work cannot go on stands still, and is told so.
+ * its own work cannot continue hangs, and is ended with a message.
  */
 #include "capture.h"
 #include "engine.h"
 
-/* NULL: of all contexts. */
+/* Waits for the work of a context. NULL: of all contexts. */
 static void synchronize(CUcontext context) {
   lock_engine();
   wait_as_a_driver_may(context);
   unlock_engine();
 }
 
-static bool is_freed_by_device(const struct range *range) { return is_on_device(range); }
+static bool is_device_memory(const struct range *range) { return is_on_device(range); }
 static bool is_of_pool(const struct range *range) { return range->kind == POOL_MEMORY; }
 static bool is_pinned(const struct range *range) { return range->kind == PINNED_MEMORY; }
 static bool is_registered(const struct range *range) { return range->kind == REGISTERED_MEMORY; }
 
-/* CUDA_SUCCESS: the call may go on, and the device stands still. */
+/* CUDA_SUCCESS: the call may continue, and the device is idle. */
 static CUresult begin_allocation(const void *out, size_t bytes) {
   if (!out || !bytes) return CUDA_ERROR_INVALID_VALUE;
   CUresult code = check_unsafe_call();
@@ -29,7 +29,7 @@ static CUresult begin_allocation(const void *out, size_t bytes) {
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, enum memory_kind kind) {
   struct range *range;
-  CUresult code = make_range(kind, bytes, &range);
+  CUresult code = create_range(kind, bytes, &range);
   if (code == CUDA_SUCCESS) *address = range->device_base;
   return code;
 }
@@ -47,7 +47,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned flags) {
   return code != CUDA_SUCCESS ? code : allocate(address, bytes, MANAGED_MEMORY);
 }
 
-/* The address is there at once; the operation is only to be seen in the trace and in the queue. */
+/* The memory can be used at once: the operation exists only for the trace and the queue. */
 CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
   BEGIN(cuMemAllocAsync);
   if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
@@ -62,17 +62,17 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   struct range *range = find_range(address);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   synchronize(range->context);
-  drop_range(range);
-  range = take_range(address, is_freed_by_device);
+  release_range(range);
+  range = unlink_range(address, is_device_memory);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
-  end_range(range);
+  free_range(range);
   return CUDA_SUCCESS;
 }
 
 static CUresult run_free(struct operation *operation) {
-  struct range *range = operation->places[0].range;
-  operation->places[0].range = NULL;
-  end_range(range);
+  struct range *range = operation->spans[0].range;
+  operation->spans[0].range = NULL;
+  free_range(range);
   return CUDA_SUCCESS;
 }
 
@@ -82,11 +82,11 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   lock_engine();
   CUresult code = find_stream(stream, &found);
   unlock_engine();
-  if (code != CUDA_SUCCESS) return code; /* nothing is freed */
-  struct range *range = take_range(address, is_of_pool);
+  if (code != CUDA_SUCCESS) return code; /* frees nothing */
+  struct range *range = unlink_range(address, is_of_pool);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   struct operation *operation = new_operation("free", run_free);
-  operation->places[0].range = range;
+  operation->spans[0].range = range;
   return enqueue(stream, operation);
 }
 
@@ -101,7 +101,7 @@ CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
 static CUresult allocate_pinned(void **address, size_t bytes) {
   struct range *range;
   CUresult code = begin_allocation(address, bytes);
-  if (code == CUDA_SUCCESS) code = make_range(PINNED_MEMORY, bytes, &range);
+  if (code == CUDA_SUCCESS) code = create_range(PINNED_MEMORY, bytes, &range);
   if (code == CUDA_SUCCESS) *address = range->host_base;
   return code;
 }
@@ -123,9 +123,9 @@ CUresult cuMemFreeHost(void *address) {
   CUresult code = check_unsafe_call();
   if (code != CUDA_SUCCESS) return code;
   synchronize(NULL);
-  struct range *range = take_range((CUdeviceptr)(uintptr_t)address, is_pinned);
+  struct range *range = unlink_range((CUdeviceptr)(uintptr_t)address, is_pinned);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
-  end_range(range);
+  free_range(range);
   return CUDA_SUCCESS;
 }
 
@@ -142,8 +142,8 @@ CUresult cuMemHostUnregister(void *address) {
   CUresult code = check_unsafe_call();
   if (code != CUDA_SUCCESS) return code;
   synchronize(NULL);
-  struct range *range = take_range((CUdeviceptr)(uintptr_t)address, is_registered);
+  struct range *range = unlink_range((CUdeviceptr)(uintptr_t)address, is_registered);
   if (!range) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  end_range(range);
+  free_range(range);
   return CUDA_SUCCESS;
 }

@@ -1,9 +1,9 @@
 /*
- * As much of the CUDA driver API as nexar and its tests use: the exported names, their arguments
- * and the numbers that pass through them. For tests too, which then build without a CUDA toolkit.
- * The behaviour is in the files beside this one.
+ * The part of the CUDA driver API that nexar and its tests use: exported names, arguments and
+ * constants. Tests include it too, so that they build without a CUDA toolkit. Leaves the behaviour
+ * to the other files of this folder.
  *
- * Every name and number here is one of the real driver; nothing of our own is declared.
+ * Every name and constant here is one of the real driver.
  */
 #ifndef FAKE_API_H
 #define FAKE_API_H
@@ -13,7 +13,7 @@
 
 #define CUDA_EXPORT __attribute__((visibility("default")))
 
-/* Numbers rather than an enum: drivers return codes that no header of the day has. */
+/* Numbers rather than an enum: a driver may return codes that are newer than this header. */
 typedef uint32_t CUresult;
 enum {
   CUDA_SUCCESS = 0,

@@ -1,8 +1,8 @@
 /*
- * The door: whether this thread may make this call now, and with which code it fails if not. What a
- * call does is left to the file of its function, which failures are armed to failure.c.
+ * The entry of every call: checks whether this thread may make it now, and returns the code if not.
+ * Leaves to the file of each function what it does, and to failure.c which failures are armed.
  *
- * A call that is refused here has done nothing.
+ * Invariant: a call that is refused here has no effect.
  */
 #include "call.h"
 
@@ -41,7 +41,7 @@ bool driver_is_used(void) { return atomic_load(&used); }
 
 bool is_forked_child(void) { return atomic_load(&forked); }
 
-static void note_fork(void) { atomic_store(&forked, true); }
+static void mark_forked(void) { atomic_store(&forked, true); }
 
 static void end_of_thread(void *unused) {
   (void)unused;
@@ -49,13 +49,13 @@ static void end_of_thread(void *unused) {
   retire_own_streams();
   for (int i = 0; i < this_thread.pushed_by_library; i++) {
     this_thread.mine = false;
-    note_object(FAKECUDA_PUSH);
+    count_object(FAKECUDA_PUSH);
   }
 }
 
 static void prepare(void) {
   atomic_store(&used, true);
-  pthread_atfork(NULL, NULL, note_fork);
+  pthread_atfork(NULL, NULL, mark_forked);
   if (pthread_key_create(&thread_end, end_of_thread) != 0) die("no key for the ends of threads");
   arm_failures_of_environment();
 }
@@ -69,7 +69,7 @@ static bool begins_with_one_of(const char *name, const char *list) {
   return false;
 }
 
-/* Threads have the name of the one that made them until they get their own. */
+/* A thread inherits the name of its creator until it sets its own. */
 static bool has_name_of_process(const char *name) {
   char line[64] = "";
   FILE *file = fopen("/proc/self/comm", "re");
@@ -108,7 +108,7 @@ CUresult begin_call(enum function function) {
     CUresult code;
     if (failure_is_armed(function, &code)) {
       trace_failure(functions[function].name, code);
-      if (is_sticky(code)) break_context(context_to_blame(), code);
+      if (is_sticky(code)) break_context(context_to_break(), code);
       return code;
     }
   }

@@ -1,7 +1,6 @@
 /*
- * The door that every call of the driver API goes through, and the few things that all files use:
- * the thread that calls, the end of the process with a sentence, what has been made and not given
- * back.
+ * The entry of every call of the driver API, and what all files share: the state of the calling
+ * thread, the end of the process with a message, the count of live objects.
  */
 #ifndef FAKE_CALL_H
 #define FAKE_CALL_H
@@ -12,9 +11,9 @@
 #include "settings.h"
 
 enum caller { BY_LIBRARY, BY_TESTS };   /* "*" in FAKECUDA_FAIL and fakecuda_calls(NULL) */
-enum needs { NOTHING, DRIVER, CONTEXT }; /* what must be there already */
+enum needs { NOTHING, DRIVER, CONTEXT }; /* a call needs an initialized driver, or a context too */
 
-/* X(function, who makes such calls, needs) */
+/* X(function, its callers, needs) */
 #define FAKE_FUNCTIONS(X)                                                                          \
   X(cuInit, BY_LIBRARY, NOTHING)                                                                   \
   X(cuDriverGetVersion, BY_LIBRARY, NOTHING)                                                       \
@@ -95,7 +94,7 @@ enum function {
 #undef X
 };
 
-/* The first line of every function of the API: its code if the call must not be made. */
+/* The first line of every function of the API: returns the code of a call that is refused. */
 #define BEGIN(function)                                                                            \
   do {                                                                                             \
     CUresult refused_ = begin_call(CALL_##function);                                               \
@@ -105,17 +104,17 @@ enum function {
 CUresult begin_call(enum function function);
 const char *name_of_function(enum function function);
 bool library_calls(enum function function);
-/* Of the call that this thread makes, for messages. */
+/* The call that this thread makes, for messages. */
 const char *name_of_call(void);
 void become_initialized(void);
-/* The exit of the process has begun: from here on every call fails. */
+/* Called when the process exits: from here on every call fails. */
 void become_deinitialized(void);
 
 enum { MOST_PUSHED = 64 };
 
 struct thread {
   bool mine, known;
-  /* What of the program this thread of a stream is running, or NULL: "host function", "kernel". */
+  /* Code of the program that this thread of a stream runs: "host function", "kernel" or NULL. */
   const char *running;
   const char *call; /* for messages */
   CUcontext contexts[MOST_PUSHED];
@@ -126,18 +125,18 @@ struct thread {
 };
 extern _Thread_local struct thread this_thread;
 
-/* Some call has been made. */
+/* Whether any function was called. */
 bool driver_is_used(void);
-/* A child of fork has none of the threads that streams run on. */
+/* A child of fork does not have the threads of streams, so it cannot use the driver. */
 bool is_forked_child(void);
 
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* One more of the caller's objects; returns whether it is the test's own, for forget_object. */
-bool note_object(enum fakecuda_object kind);
-void forget_object(enum fakecuda_object kind, bool mine);
-void note_pinned_bytes(size_t bytes);
-void forget_pinned_bytes(size_t bytes, bool mine);
+/* Counts an object of the caller. Returns whether it is the test's own, for uncount_object. */
+bool count_object(enum fakecuda_object kind);
+void uncount_object(enum fakecuda_object kind, bool mine);
+void count_pinned_bytes(size_t bytes);
+void uncount_pinned_bytes(size_t bytes, bool mine);
 
 bool failure_is_armed(enum function function, CUresult *code);
 void arm_failures_of_environment(void);

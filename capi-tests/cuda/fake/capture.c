@@ -1,8 +1,8 @@
 /*
- * Capture of streams: what is enqueued meanwhile is counted and never runs, and calls that would
- * disturb a capture are refused. No graph comes of it.
+ * Capture of streams: work that is enqueued meanwhile is counted and never runs, and calls that
+ * would disturb a capture are refused. The resulting graph is empty.
  *
- * A capture that was disturbed is invalid until its end, which then fails.
+ * A capture that was disturbed is invalid, and its end fails.
  */
 #include "capture.h"
 
@@ -14,7 +14,7 @@ struct capture {
   pthread_t thread;
   bool invalid;
   bool ended;
-  unsigned holders; /* streams and events */
+  unsigned references; /* streams and events */
   struct capture *next;
 };
 
@@ -24,17 +24,17 @@ static uint64_t captured;
 static void drop_capture(struct capture **capture) {
   struct capture *dropped = *capture;
   *capture = NULL;
-  if (dropped && --dropped->holders == 0) free(dropped);
+  if (dropped && --dropped->references == 0) free(dropped);
 }
 
 void join_capture(CUstream stream, struct capture *capture) {
   if (stream->capture || capture->ended) return;
   stream->capture = capture;
-  capture->holders++;
+  capture->references++;
 }
 
 void set_capture_of_event(CUevent event, struct capture *capture) {
-  if (capture) capture->holders++;
+  if (capture) capture->references++;
   drop_capture(&event->capture);
   event->capture = capture;
 }
@@ -102,14 +102,14 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   return code;
 }
 
-/* All streams leave it. Events keep it, so that they are known to be of a capture. */
+/* Ends a capture on all its streams. Events keep their reference: they stay captured events. */
 static void end(struct capture *capture) {
   struct capture **link = &captures;
   CUcontext context;
   while (*link != capture) link = &(*link)->next;
   *link = capture->next;
   capture->ended = true;
-  capture->holders++;
+  capture->references++;
   for (CUdevice device = 0; (context = context_of_device(device)); device++)
     for (CUstream stream = context->streams; stream; stream = stream->next)
       if (stream->capture == capture) drop_capture(&stream->capture);

@@ -1,9 +1,9 @@
 /*
- * Primary contexts, their retains, and the current context of a thread. Streams of a context are in
- * stream.c, memory in memory.c.
+ * Primary contexts, their retains, and the current context of a thread. Leaves the streams of a
+ * context to stream.c, and its memory to memory.c.
  *
- * A context's address never changes and it is never freed: a handle that is too old is refused, not
- * followed. A broken context stays broken until all have released it.
+ * A context has a fixed address and is never freed: a stale handle is refused, never dereferenced.
+ * A broken context stays broken until its last release.
  */
 #include "context.h"
 
@@ -44,9 +44,9 @@ bool is_sticky(CUresult code) {
 }
 
 void break_context(CUcontext context, CUresult code) {
-  unsigned whole = CUDA_SUCCESS;
+  unsigned intact = CUDA_SUCCESS;
   lock_engine();
-  atomic_compare_exchange_strong(&context->broken, &whole, code); /* the first stays */
+  atomic_compare_exchange_strong(&context->broken, &intact, code); /* keeps the first code */
   announce_progress();
   unlock_engine();
 }
@@ -57,7 +57,7 @@ bool a_context_is_broken(void) {
   return false;
 }
 
-CUcontext context_to_blame(void) {
+CUcontext context_to_break(void) {
   CUcontext context = current_context();
   return context ? context : &contexts[0];
 }
@@ -78,18 +78,18 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *made, CUdevice device) {
+CUresult cuDevicePrimaryCtxRetain(CUcontext *created, CUdevice device) {
   BEGIN(cuDevicePrimaryCtxRetain);
   CUcontext context = context_of_device(device);
   if (!context) return CUDA_ERROR_INVALID_DEVICE;
-  if (!made) return CUDA_ERROR_INVALID_VALUE;
+  if (!created) return CUDA_ERROR_INVALID_VALUE;
   atomic_fetch_add(&context->retains, 1);
-  note_object(FAKECUDA_RETAIN);
-  *made = context;
+  count_object(FAKECUDA_RETAIN);
+  *created = context;
   return CUDA_SUCCESS;
 }
 
-/* The last release ends the context, which waits for its work. What it held counts as leaked. */
+/* The last release waits for the work of the context and ends it. Its objects count as leaked. */
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   BEGIN(cuDevicePrimaryCtxRelease_v2);
   CUcontext context = context_of_device(device);
@@ -98,7 +98,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   do {
     if (!retains) return CUDA_ERROR_INVALID_CONTEXT;
   } while (!atomic_compare_exchange_weak(&context->retains, &retains, retains - 1));
-  forget_object(FAKECUDA_RETAIN, this_thread.mine);
+  uncount_object(FAKECUDA_RETAIN, this_thread.mine);
   if (retains > 1) return CUDA_SUCCESS;
   lock_engine();
   wait_for_context(context, WAIT_OR_DIE);
@@ -146,8 +146,8 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
   return CUDA_SUCCESS;
 }
 
-/* Replaces the top of the stack, or pops it if the context is NULL. It has no counterpart as a push
-   has, so a thread that ends with such a context has forgotten nothing. */
+/* Replaces the top of the stack, or pops it if the context is NULL. Unlike a push it needs no
+   counterpart, so a context that is still set when its thread ends is no leak. */
 CUresult cuCtxSetCurrent(CUcontext context) {
   BEGIN(cuCtxSetCurrent);
   if (!context) {

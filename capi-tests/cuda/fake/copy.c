@@ -1,9 +1,9 @@
 /*
- * Copies and fills, the calls and the operations. Which memory is where is left to memory.c.
+ * Copies and fills, both calls and operations. Leaves the map of memory to memory.c.
  *
- * Bytes move on the thread of the stream, never in the call; a call waits for them only where
- * memory that CUDA does not know takes part, as a driver has to. With FAKECUDA_COPY_MBPS each
- * direction of a device is one engine, which a copy has to itself for as long as its bytes take.
+ * Bytes move on the thread of the stream, never in the call. A call waits for the copy only if
+ * memory that CUDA does not know takes part, as a driver must. With FAKECUDA_COPY_MBPS each
+ * direction of a device is one copy engine, which executes one copy at a time.
  */
 #include <string.h>
 #include <time.h>
@@ -20,13 +20,13 @@ static void make_copy_engines(void) {
     pthread_mutex_init(&copy_engines[i / DIRECTIONS][i % DIRECTIONS], NULL);
 }
 
-static const char *kind_of(const struct place *to, const struct place *from) {
+static const char *kind_of(const struct span *to, const struct span *from) {
   bool to_device = is_on_device(to->range), from_device = is_on_device(from->range);
   return to_device ? from_device ? "D2D" : "H2D" : from_device ? "D2H" : "H2H";
 }
 
 static pthread_mutex_t *engine_of(const struct operation *operation) {
-  const struct range *to = operation->places[0].range, *from = operation->places[1].range;
+  const struct range *to = operation->spans[0].range, *from = operation->spans[1].range;
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (is_on_device(to) == is_on_device(from)) return NULL;
   pthread_once(&once, make_copy_engines);
@@ -35,8 +35,8 @@ static pthread_mutex_t *engine_of(const struct operation *operation) {
 }
 
 static void move_bytes(const struct operation *operation) {
-  unsigned char *to = operation->places[0].bytes;
-  const unsigned char *from = operation->places[1].bytes;
+  unsigned char *to = operation->spans[0].bytes;
+  const unsigned char *from = operation->spans[1].bytes;
   for (size_t row = 0; row < operation->copy.height; row++) {
     memmove(to, from, operation->copy.width);
     to += operation->copy.to_pitch;
@@ -63,7 +63,7 @@ static CUresult run_copy(struct operation *operation) {
   return CUDA_SUCCESS;
 }
 
-/* From the first byte of the first row to the last of the last. */
+/* Bytes from the start of the first row to the end of the last. */
 static size_t extent(size_t width, size_t height, size_t pitch) {
   return width && height ? (height - 1) * pitch + width : 0;
 }
@@ -75,10 +75,10 @@ struct copy {
 
 static CUresult enqueue_copy(struct copy copy, CUstream stream, bool wait) {
   struct operation *operation = new_operation("copy", run_copy);
-  struct place *to = &operation->places[0], *from = &operation->places[1];
-  CUresult code = find_place(copy.to, extent(copy.width, copy.height, copy.to_pitch), to);
+  struct span *to = &operation->spans[0], *from = &operation->spans[1];
+  CUresult code = find_span(copy.to, extent(copy.width, copy.height, copy.to_pitch), to);
   if (code == CUDA_SUCCESS)
-    code = find_place(copy.from, extent(copy.width, copy.height, copy.from_pitch), from);
+    code = find_span(copy.from, extent(copy.width, copy.height, copy.from_pitch), from);
   if (code != CUDA_SUCCESS) {
     drop_operation(operation);
     return code;
@@ -98,12 +98,12 @@ static CUresult copy_bytes(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
   return enqueue_copy((struct copy){to, from, bytes, 1, bytes, bytes}, stream, wait);
 }
 
-/* Calls that name a side "device" take no memory of the host there. */
+/* Functions with a "device" argument accept no host memory there. */
 static CUresult check_device_side(CUdeviceptr address, size_t bytes) {
-  struct place place;
-  CUresult code = find_place(address, bytes, &place);
-  if (code == CUDA_SUCCESS && bytes && !place.range) code = CUDA_ERROR_INVALID_VALUE;
-  drop_place(&place);
+  struct span span;
+  CUresult code = find_span(address, bytes, &span);
+  if (code == CUDA_SUCCESS && bytes && !span.range) code = CUDA_ERROR_INVALID_VALUE;
+  release_span(&span);
   return code;
 }
 
@@ -112,14 +112,14 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
   return copy_bytes(to, from, bytes, stream, false);
 }
 
-/* Between two allocations of devices, also of two. */
+/* Copies between allocations of one or two devices. */
 static CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   CUresult code = check_device_side(to, bytes);
   if (code == CUDA_SUCCESS) code = check_device_side(from, bytes);
   return code != CUDA_SUCCESS ? code : copy_bytes(to, from, bytes, stream, false);
 }
 
-/* A copy between allocations of devices is not waited for, also by a call without a stream. */
+/* A copy between allocations of devices returns at once, even without a stream. */
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   BEGIN(cuMemcpyDtoD_v2);
   CUresult code = check_unsafe_call();
@@ -142,7 +142,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
 static bool is_on_devices(CUdeviceptr address) {
   struct range *range = find_range(address);
   bool is = is_on_device(range);
-  drop_range(range);
+  release_range(range);
   return is;
 }
 
@@ -194,7 +194,7 @@ static CUresult check_side(CUmemorytype type, size_t x, size_t pitch, size_t wid
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
   BEGIN(cuMemcpy2DAsync_v2);
   if (!c) return CUDA_ERROR_INVALID_VALUE;
-  /* One row may leave its pitch out. */
+  /* A copy of one row may omit the pitches. */
   size_t to_pitch = c->dstPitch ? c->dstPitch : c->dstXInBytes + c->WidthInBytes;
   size_t from_pitch = c->srcPitch ? c->srcPitch : c->srcXInBytes + c->WidthInBytes;
   if (c->Height > 1 && (!c->dstPitch || !c->srcPitch)) return CUDA_ERROR_INVALID_VALUE;
@@ -213,7 +213,7 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
 }
 
 static CUresult run_set(struct operation *operation) {
-  unsigned char *to = operation->places[0].bytes;
+  unsigned char *to = operation->spans[0].bytes;
   if (operation->set.unit == 1) memset(to, (int)operation->value, operation->bytes);
   for (size_t i = 0; operation->set.unit == 4 && i < operation->bytes; i += 4)
     memcpy(to + i, &operation->value, 4);
@@ -226,7 +226,7 @@ static CUresult enqueue_set(CUdeviceptr to, uint32_t value, size_t unit, size_t 
   CUresult code = check_device_side(to, count * unit);
   if (code != CUDA_SUCCESS) return code;
   struct operation *operation = new_operation("memset", run_set);
-  code = find_place(to, count * unit, &operation->places[0]);
+  code = find_span(to, count * unit, &operation->spans[0]);
   if (code != CUDA_SUCCESS) {
     drop_operation(operation);
     return code;
@@ -237,13 +237,13 @@ static CUresult enqueue_set(CUdeviceptr to, uint32_t value, size_t unit, size_t 
   return wait ? enqueue_and_wait(stream, operation) : enqueue(stream, operation);
 }
 
-/* A fill without a stream is waited for only if the target is pinned or managed memory. */
+/* A fill without a stream blocks only if its target is pinned or managed memory. */
 static CUresult set_without_stream(CUdeviceptr to, uint32_t value, size_t unit, size_t count) {
   CUresult code = check_unsafe_call();
   if (code != CUDA_SUCCESS) return code;
   struct range *range = find_range(to);
   bool wait = range && range->kind >= MANAGED_MEMORY;
-  drop_range(range);
+  release_range(range);
   return enqueue_set(to, value, unit, count, CU_STREAM_LEGACY, wait);
 }
 

@@ -1,7 +1,8 @@
 /*
- * The driver and its devices: beginning, version, numbers, names. Contexts are in context.c.
+ * The driver and its devices: initialization, version, attributes, names. Leaves contexts to
+ * context.c.
  *
- * Nothing here changes after the beginning.
+ * Nothing here changes after initialization.
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +45,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
   return CUDA_SUCCESS;
 }
 
-/* What is not named here is a thing that these devices cannot do. */
+/* An attribute that is not named here is 0: these devices do not support it. */
 static int attribute_of(CUdevice_attribute attribute, CUdevice device) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
@@ -67,7 +68,7 @@ static int attribute_of(CUdevice_attribute attribute, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       return 1;
     default:
-      /* Also for CAN_USE_STREAM_MEM_OPS_V1, which says nothing of today's memory operations. */
+      /* Also CAN_USE_STREAM_MEM_OPS_V1, which does not concern the _v2 memory operations. */
       return 0;
   }
 }
@@ -88,7 +89,7 @@ CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-/* As much of the name as there is room for, with the zero at its end. */
+/* Truncates the name to `length`, including its terminating zero. */
 CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
   BEGIN(cuDeviceGetName);
   if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -97,7 +98,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-/* The same in every process, and another one for each device. */
+/* The same in every process, and different for each device. */
 static CUresult get_uuid(CUuuid *uuid, CUdevice device) {
   if (!context_of_device(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (!uuid) return CUDA_ERROR_INVALID_VALUE;
@@ -111,7 +112,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
   return get_uuid(uuid, device);
 }
 
-/* Differs from the first version only on devices that are divided. */
+/* Differs from the first version only on partitioned devices. */
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
   BEGIN(cuDeviceGetUuid_v2);
   return get_uuid(uuid, device);
@@ -125,7 +126,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-/* These devices reach their own memory alone. */
+/* These devices cannot access each other's memory. */
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
   BEGIN(cuDeviceCanAccessPeer);
   if (!context_of_device(device) || !context_of_device(peer)) return CUDA_ERROR_INVALID_DEVICE;

@@ -1,10 +1,10 @@
 /*
- * The engine: threads that run the operations of streams, in order and in their own time. What an
- * operation does is its own function; which calls make operations is left to the other files.
+ * The engine: threads that run the operations of streams, in order and asynchronously. Leaves to
+ * other files which calls create operations, and what their functions do.
  *
- * One lock guards streams, queues, points, events and captures; nothing that moves bytes, sleeps or
- * runs code of the program is done under it. An operation waits only for such as were enqueued
- * before it, so that streams which share a queue never wait for each other in a circle.
+ * One lock guards streams, queues, points, events and captures; no thread moves bytes, sleeps or
+ * runs code of the program under it. An operation waits only for operations that were enqueued
+ * before it, so streams that share a queue never deadlock.
  */
 #include "engine.h"
 
@@ -19,7 +19,7 @@
 #include "capture.h"
 #include "trace.h"
 
-/* Operations that run one after another: those of a stream, or of all that share it. */
+/* Operations that run one after another: those of a stream, or of all streams that share it. */
 struct queue {
   pthread_cond_t work;
   struct operation *first, *last;
@@ -41,12 +41,12 @@ static void *allocated(void *memory) {
   return memory;
 }
 
-/* Points and the lives of streams. */
+/* Points, and references to streams. */
 
-void hold_stream(CUstream stream) { stream->holders++; }
+void retain_stream(CUstream stream) { stream->references++; }
 
-void drop_stream(CUstream stream) {
-  if (stream && --stream->holders == 0) free(stream);
+void release_stream(CUstream stream) {
+  if (stream && --stream->references == 0) free(stream);
 }
 
 bool point_is_reached(struct point point) {
@@ -70,7 +70,7 @@ static struct timespec stall_from_now(void) {
   return time;
 }
 
-/* Until the point is reached, in steps of FAKECUDA_STALL_MS. */
+/* Waits until the point is reached; every FAKECUDA_STALL_MS it reports or dies. */
 static void wait_patiently(struct point point, enum patience patience) {
   struct timespec stall = stall_from_now();
   while (!point_is_reached(point)) {
@@ -88,9 +88,9 @@ static void wait_patiently(struct point point, enum patience patience) {
 CUresult wait_for_point(struct point point, enum patience patience) {
   if (!point.stream) return CUDA_SUCCESS;
   CUcontext context = point.stream->context;
-  hold_stream(point.stream);
+  retain_stream(point.stream);
   wait_patiently(point, patience);
-  drop_stream(point.stream);
+  release_stream(point.stream);
   return atomic_load(&context->broken);
 }
 
@@ -107,9 +107,9 @@ static bool queue_is_blocked(const struct queue *queue) {
 
 void settle(CUstream stream) {
   struct point end = {stream, stream->enqueued};
-  hold_stream(stream);
+  retain_stream(stream);
   while (!point_is_reached(end) && !queue_is_blocked(stream->queue)) await_progress();
-  drop_stream(stream);
+  release_stream(stream);
 }
 
 static CUresult wait_for_streams_of(CUcontext context, enum patience patience) {
@@ -118,11 +118,11 @@ static CUresult wait_for_streams_of(CUcontext context, enum patience patience) {
   struct point *points = allocated(calloc(count + 1, sizeof *points));
   for (CUstream stream = context->streams; stream; stream = stream->next) {
     points[i++] = (struct point){stream, stream->enqueued};
-    hold_stream(stream);
+    retain_stream(stream);
   }
   for (i = 0; i < count; i++) {
     wait_for_point(points[i], patience);
-    drop_stream(points[i].stream);
+    release_stream(points[i].stream);
   }
   free(points);
   return atomic_load(&context->broken);
@@ -136,8 +136,8 @@ CUresult wait_for_context(CUcontext context, enum patience patience) {
 }
 
 void wait_as_a_driver_may(CUcontext context) {
-  const char *who = text_setting(SETTING_ALLOC_SYNC);
-  if (strcmp(who, "off") == 0 || (strcmp(who, "library") == 0 && this_thread.mine)) return;
+  const char *waits = text_setting(SETTING_ALLOC_SYNC);
+  if (strcmp(waits, "off") == 0 || (strcmp(waits, "library") == 0 && this_thread.mine)) return;
   bool all = strcmp(text_setting(SETTING_ALLOC_SYNC_DEVICES), "all") == 0;
   wait_for_context(all ? NULL : context, WAIT_OR_DIE);
 }
@@ -157,7 +157,7 @@ struct operation *new_operation(const char *kind, CUresult (*run)(struct operati
 }
 
 void drop_operation(struct operation *operation) {
-  for (int i = 0; i < FAKECUDA_MOST_BUFFERS; i++) drop_place(&operation->places[i]);
+  for (int i = 0; i < FAKECUDA_MOST_BUFFERS; i++) release_span(&operation->spans[i]);
   free(operation->after);
   free(operation);
 }
@@ -167,7 +167,7 @@ void add_after(struct operation *operation, struct point point) {
   size_t bytes = (operation->after_count + 1) * sizeof *operation->after;
   operation->after = allocated(realloc(operation->after, bytes));
   operation->after[operation->after_count++] = point;
-  hold_stream(point.stream);
+  retain_stream(point.stream);
 }
 
 /* The legacy stream waits for all blocking streams of its context, and they for it. */
@@ -189,8 +189,8 @@ static void sleep_us(unsigned long microseconds) {
   nanosleep(&time, NULL);
 }
 
-/* FAKECUDA_LATENCY_US is "most" or "least-most". */
-static void be_late(struct queue *queue) {
+/* Sleeps as FAKECUDA_LATENCY_US says: "most" or "least-most". */
+static void delay(struct queue *queue) {
   const char *setting = text_setting(SETTING_LATENCY_US);
   char *rest;
   unsigned long least = strtoul(setting, &rest, 10), most = least;
@@ -206,8 +206,8 @@ static void be_late(struct queue *queue) {
 
 static bool uses_freed_memory(const struct operation *operation) {
   for (int i = 0; i < FAKECUDA_MOST_BUFFERS; i++) {
-    const struct range *range = operation->places[i].range;
-    if (range && atomic_load(&range->gone)) return true;
+    const struct range *range = operation->spans[i].range;
+    if (range && atomic_load(&range->freed)) return true;
   }
   return false;
 }
@@ -216,7 +216,7 @@ static void run(struct queue *queue, struct operation *operation) {
   CUcontext context = operation->stream->context;
   int64_t stream = operation->stream->id;
   if (atomic_load(&context->broken)) return;
-  be_late(queue);
+  delay(queue);
   if (uses_freed_memory(operation)) {
     fprintf(stderr, "fake libcuda: %s on stream %lld uses memory that was freed\n", operation->kind,
             (long long)stream);
@@ -248,18 +248,18 @@ static void complete(struct queue *queue, struct operation *operation) {
   stream->first = next_of_stream(operation);
   stream->completed++;
   if (!stream->alive && stream->completed == stream->enqueued) remove_from_context(stream);
-  drop_stream(stream);
+  release_stream(stream);
   announce_progress();
 }
 
-/* With the lock, besides while the operation runs. */
+/* Holds the lock, except while the operation runs. */
 static void run_first(struct queue *queue) {
   struct operation *operation = queue->first;
   for (size_t i = 0; i < operation->after_count; i++) {
     struct point point = operation->after[i];
     while (!point_is_reached(point)) await_progress();
-    operation->after[i].stream = NULL; /* it may be gone */
-    drop_stream(point.stream);
+    operation->after[i].stream = NULL; /* may be freed now */
+    release_stream(point.stream);
   }
   unlock_engine();
   run(queue, operation);
@@ -273,7 +273,7 @@ static void run_first(struct queue *queue) {
 static void *queue_main(void *argument) {
   struct queue *queue = argument;
   pthread_setname_np(pthread_self(), "fake-cuda");
-  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* short sleeps are to be short */
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* else short sleeps take longer */
   lock_engine();
   for (;;) {
     while (!queue->first && !queue->closing) pthread_cond_wait(&queue->work, &lock);
@@ -287,10 +287,10 @@ static void *queue_main(void *argument) {
 }
 
 static struct queue *new_queue(void) {
-  static uint64_t made;
+  static uint64_t created;
   struct queue *queue = allocated(calloc(1, sizeof *queue));
   pthread_cond_init(&queue->work, NULL);
-  queue->random = ((uint64_t)number_setting(SETTING_SEED) + ++made) * 0x9E3779B97F4A7C15u | 1;
+  queue->random = ((uint64_t)number_setting(SETTING_SEED) + ++created) * 0x9E3779B97F4A7C15u | 1;
   sigset_t all, before;
   pthread_attr_t attributes;
   pthread_t thread;
@@ -304,7 +304,7 @@ static struct queue *new_queue(void) {
   return queue;
 }
 
-/* Its own, or one of FAKECUDA_HWQ that the streams of the context share. */
+/* A new queue, or one of the FAKECUDA_HWQ queues that the streams of the context share. */
 static struct queue *queue_for(CUcontext context, int64_t stream) {
   unsigned count = (unsigned)number_setting(SETTING_HWQ);
   if (!count) return new_queue();
@@ -330,14 +330,14 @@ CUstream new_stream(CUcontext context, bool blocking) {
   stream->context = context;
   stream->blocking = blocking;
   stream->alive = true;
-  stream->holders = 1;
+  stream->references = 1;
   stream->queue = queue_for(context, stream->id);
   stream->next = context->streams;
   context->streams = stream;
   return stream;
 }
 
-/* Work that is on it goes on. */
+/* Ends a stream. Its work still completes. */
 void retire_stream(CUstream stream) {
   stream->alive = false;
   if (!is_shared(stream->context, stream->queue)) {
@@ -345,7 +345,7 @@ void retire_stream(CUstream stream) {
     pthread_cond_signal(&stream->queue->work);
   }
   if (stream->completed == stream->enqueued) remove_from_context(stream);
-  drop_stream(stream);
+  release_stream(stream);
 }
 
 void retire_own_streams(void) {
@@ -385,7 +385,7 @@ static void append(CUstream stream, struct operation *operation) {
   struct queue *queue = stream->queue;
   operation->stream = stream;
   operation->number = ++stream->enqueued;
-  hold_stream(stream);
+  retain_stream(stream);
   if (!stream->first) stream->first = operation;
   if (queue->last) queue->last->next = operation;
   else queue->first = operation;
@@ -411,7 +411,7 @@ CUresult enqueue_locked(CUstream stream, struct operation *operation, struct poi
       return CUDA_SUCCESS;
     }
   }
-  for (size_t i = 0; i < operation->after_count; i++) drop_stream(operation->after[i].stream);
+  for (size_t i = 0; i < operation->after_count; i++) release_stream(operation->after[i].stream);
   drop_operation(operation);
   return code;
 }

@@ -1,6 +1,6 @@
 /*
- * Streams, the queues they run on, and operations. Everything that happens on a device is an
- * operation of a stream; what it does is a function of the file that enqueues it.
+ * Streams, their queues, and operations. All work of a device is an operation of a stream; the file
+ * that enqueues an operation has its function.
  */
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
@@ -11,21 +11,21 @@
 #include "context.h"
 #include "memory.h"
 
-/* The first `number` operations of a stream have ended. */
+/* The point at which the first `number` operations of a stream have completed. */
 struct point {
   CUstream stream;
   uint64_t number;
 };
 
 struct operation {
-  const char *kind; /* for the trace, as the two below */
+  const char *kind; /* kind, bytes and value are for the trace */
   size_t bytes;
   uint32_t value;
   /* Runs without the lock. A code that is sticky breaks the context. */
   CUresult (*run)(struct operation *operation);
-  /* With the lock: whether it cannot go on before the program does something. NULL: it always can. */
+  /* With the lock: whether it waits for an action of the program. NULL: it never does. */
   bool (*is_blocked)(const struct operation *operation);
-  struct place places[FAKECUDA_MOST_BUFFERS]; /* dropped with the operation */
+  struct span spans[FAKECUDA_MOST_BUFFERS]; /* released with the operation */
   union {
     struct {
       size_t width, height, to_pitch, from_pitch;
@@ -59,10 +59,10 @@ struct CUstream_st {
   int64_t id;
   CUcontext context;
   bool blocking, alive, mine;
-  int priority; /* a hint, which nothing here heeds */
-  unsigned holders;
+  int priority; /* a hint, which the engine ignores */
+  unsigned references;
   uint64_t enqueued, completed;
-  const struct operation *first; /* that has not ended */
+  const struct operation *first; /* the first that has not completed */
   struct queue *queue;
   struct capture *capture;
   CUstream next; /* of the context */
@@ -73,8 +73,8 @@ struct CUevent_st {
   unsigned flags;
   bool mine;
   struct point point;      /* of the last record; no stream before the first */
-  struct timespec time;    /* when the stream was there, once the point is reached */
-  struct capture *capture; /* that the last record was part of */
+  struct timespec time;    /* when the stream reached the point */
+  struct capture *capture; /* of the last record */
   CUevent next;
 };
 
@@ -82,31 +82,32 @@ void lock_engine(void);
 void unlock_engine(void);
 /* With the lock: */
 
-/* Something has happened that somebody may wait for. */
+/* Wakes all threads in await_progress. */
 void announce_progress(void);
-/* Until the next announcement. */
+/* Waits for the next announce_progress. */
 void await_progress(void);
 
 /* NULL and CU_STREAM_LEGACY are the legacy stream of the current context. */
 CUresult find_stream(CUstream handle, CUstream *stream);
 CUstream new_stream(CUcontext context, bool blocking);
 void retire_stream(CUstream stream);
-void hold_stream(CUstream stream);
-void drop_stream(CUstream stream);
+void retain_stream(CUstream stream);
+void release_stream(CUstream stream);
 bool point_is_reached(struct point point);
-/* The code of the context that broke meanwhile. Says after a while that it still waits, or dies. */
+/* Waits for a point. Returns the code of the context if it broke meanwhile. After FAKECUDA_STALL_MS
+   prints that it still waits, or dies. */
 enum patience { WAIT_FOR_EVER, WAIT_OR_DIE };
 CUresult wait_for_point(struct point point, enum patience patience);
-/* Until all that is on the stream has ended, or cannot go on before the program does something. */
+/* Waits until all work of the stream has completed, or waits for an action of the program. */
 void settle(CUstream stream);
-/* For all that is on the streams of a context; NULL: of all contexts. */
+/* Waits for the work of all streams of a context; NULL: of all contexts. */
 CUresult wait_for_context(CUcontext context, enum patience patience);
-/* The same, if FAKECUDA_ALLOC_SYNC means this caller. For those of all contexts if
-   FAKECUDA_ALLOC_SYNC_DEVICES says so. */
+/* The same if FAKECUDA_ALLOC_SYNC includes this caller; for all contexts if
+   FAKECUDA_ALLOC_SYNC_DEVICES is "all". */
 void wait_as_a_driver_may(CUcontext context);
-/* The operation waits for it too. */
+/* Makes the operation wait for the point too. */
 void add_after(struct operation *operation, struct point point);
-/* Takes the operation, also when it fails. The point is of no stream if it was captured. */
+/* Takes ownership of the operation, also on failure. The point has no stream if it was captured. */
 CUresult enqueue_locked(CUstream stream, struct operation *operation, struct point *point);
 
 /* With or without it: */
@@ -117,10 +118,10 @@ CUresult run_nothing(struct operation *operation);
 
 /* Without it: */
 
-/* Take the operation, also when they fail. */
+/* Take ownership of the operation, also on failure. */
 CUresult enqueue(CUstream handle, struct operation *operation);
 CUresult enqueue_and_wait(CUstream handle, struct operation *operation);
-/* Streams of CU_STREAM_PER_THREAD, as their thread ends. */
+/* Ends the per-thread default streams of a thread that ends. */
 void retire_own_streams(void);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Names and texts of codes. Who returns which is left to everybody.
+ * Names and texts of codes. Leaves to the other files which function returns which code.
  *
- * A code that is not in the table has neither, as with a driver that is older than its program.
+ * A code that is not in the table has neither, as in a driver that is older than its program.
  */
 #include "call.h"
 

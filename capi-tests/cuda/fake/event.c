@@ -1,8 +1,9 @@
 /*
- * Events: points of streams that others can wait for. Order between streams is kept by the engine.
+ * Events: points of streams for which other streams can wait. Leaves the order between streams to
+ * the engine.
  *
- * An event stands for its last record alone. Who waits for it keeps waiting for the record there
- * was, whatever is recorded later and also when the event is destroyed.
+ * An event stands for its last record. A wait is for the record at the time of the call, even if
+ * the event is recorded again or destroyed later.
  */
 #include <stdlib.h>
 
@@ -17,28 +18,28 @@ static CUresult find_event(CUevent handle) {
   return CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult cuEventCreate(CUevent *made, unsigned flags) {
+CUresult cuEventCreate(CUevent *created, unsigned flags) {
   BEGIN(cuEventCreate);
   unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-  if (!made || flags & ~known) return CUDA_ERROR_INVALID_VALUE;
+  if (!created || flags & ~known) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
     return CUDA_ERROR_INVALID_VALUE;
   CUevent event = calloc(1, sizeof *event);
   if (!event) die("no memory for an event");
   event->context = current_context();
   event->flags = flags;
-  event->mine = note_object(FAKECUDA_EVENT);
+  event->mine = count_object(FAKECUDA_EVENT);
   lock_engine();
   event->next = events;
   events = event;
   unlock_engine();
-  *made = event;
+  *created = event;
   return CUDA_SUCCESS;
 }
 
 static void move_event(CUevent event, struct point point, struct capture *capture) {
-  if (point.stream) hold_stream(point.stream);
-  if (event->point.stream) drop_stream(event->point.stream);
+  if (point.stream) retain_stream(point.stream);
+  if (event->point.stream) release_stream(event->point.stream);
   event->point = point;
   set_capture_of_event(event, capture);
 }
@@ -52,14 +53,14 @@ CUresult cuEventDestroy_v2(CUevent event) {
     while (*link != event) link = &(*link)->next;
     *link = event->next;
     move_event(event, (struct point){NULL, 0}, NULL);
-    forget_object(FAKECUDA_EVENT, event->mine);
+    uncount_object(FAKECUDA_EVENT, event->mine);
     free(event);
   }
   unlock_engine();
   return code;
 }
 
-/* Events that were recorded again since then have another point. */
+/* Sets the time of the events of this record. An event that was recorded again has a new point. */
 static CUresult run_record(struct operation *operation) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -125,7 +126,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 }
 
 /* With the lock. */
-static CUresult find_for_asking(CUevent event) {
+static CUresult find_for_query(CUevent event) {
   CUresult code = find_event(event);
   return code == CUDA_SUCCESS && event->capture ? CUDA_ERROR_CAPTURED_EVENT : code;
 }
@@ -135,7 +136,7 @@ CUresult cuEventQuery(CUevent event) {
   CUresult code = check_unsafe_call();
   if (code != CUDA_SUCCESS) return code;
   lock_engine();
-  code = find_for_asking(event);
+  code = find_for_query(event);
   if (code == CUDA_SUCCESS && !point_is_reached(event->point)) code = CUDA_ERROR_NOT_READY;
   unlock_engine();
   return code;
@@ -146,7 +147,7 @@ CUresult cuEventSynchronize(CUevent event) {
   CUresult code = check_unsafe_call();
   if (code != CUDA_SUCCESS) return code;
   lock_engine();
-  code = find_for_asking(event);
+  code = find_for_query(event);
   if (code == CUDA_SUCCESS) code = wait_for_point(event->point, WAIT_FOR_EVER);
   unlock_engine();
   return code;
@@ -154,7 +155,7 @@ CUresult cuEventSynchronize(CUevent event) {
 
 /* With the lock. */
 static CUresult find_for_timing(CUevent event) {
-  CUresult code = find_for_asking(event);
+  CUresult code = find_for_query(event);
   if (code != CUDA_SUCCESS) return code;
   bool has_time = event->point.stream && !(event->flags & CU_EVENT_DISABLE_TIMING);
   return has_time ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;

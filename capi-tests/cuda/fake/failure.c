@@ -1,8 +1,8 @@
 /*
- * Failures on purpose: which call of which function returns which code. Who calls, and what a code
- * does to a context, is left to call.c.
+ * Injected failures: which call of which function returns which code. Leaves to call.c the caller
+ * of a function, and the effect of a code on its context.
  *
- * Each failure counts the library's calls that it could mean, from when it was armed.
+ * Each failure counts the library's calls that match it, from the time when it was armed.
  */
 #include "call.h"
 
@@ -19,12 +19,12 @@ static struct failure {
   CUresult code;
 } failures[MOST_FAILURES];
 static int armed;
-static unsigned happened;
-static enum function last_failed; /* if one has */
-static bool chosen; /* by the test, and no longer by the environment */
+static unsigned fired;
+static enum function last_failed; /* valid if `fired` */
+static bool chosen; /* whether the test has replaced the failures of the environment */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* function:nth:code, or function:nth+:code for the nth and all after it. */
+/* function:nth:code, or function:nth+:code for the nth and all later calls. */
 static bool parse(const char *text, struct failure *failure) {
   char plus = 0;
   *failure = (struct failure){.nth = 0};
@@ -46,7 +46,7 @@ static void check_function(const char *name) {
 /* With the lock. */
 static void arm(const char *text) {
   armed = 0;
-  happened = 0;
+  fired = 0;
   while (text && *text) {
     if (armed == MOST_FAILURES) die("FAKECUDA_FAIL has more than %d failures", MOST_FAILURES);
     if (!parse(text, &failures[armed])) die("FAKECUDA_FAIL is not function:nth:code: %s", text);
@@ -71,19 +71,19 @@ void arm_failures_of_environment(void) {
 
 unsigned fakecuda_failed(void) {
   pthread_mutex_lock(&lock);
-  unsigned number = happened;
+  unsigned number = fired;
   pthread_mutex_unlock(&lock);
   return number;
 }
 
 const char *fakecuda_failed_function(void) {
   pthread_mutex_lock(&lock);
-  const char *name = happened ? name_of_function(last_failed) : NULL;
+  const char *name = fired ? name_of_function(last_failed) : NULL;
   pthread_mutex_unlock(&lock);
   return name;
 }
 
-static bool means(const struct failure *failure, enum function function) {
+static bool matches(const struct failure *failure, enum function function) {
   if (strcmp(failure->function, "*") == 0) return library_calls(function);
   return strcmp(failure->function, name_of_function(function)) == 0;
 }
@@ -93,13 +93,13 @@ bool failure_is_armed(enum function function, CUresult *code) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < armed; i++) {
     struct failure *failure = &failures[i];
-    if (!means(failure, function)) continue;
+    if (!matches(failure, function)) continue;
     failure->counted++;
     if (fails || failure->counted < failure->nth) continue;
     if (failure->counted > failure->nth && !failure->and_all_after) continue;
     *code = failure->code;
     fails = true;
-    happened++;
+    fired++;
     last_failed = function;
   }
   pthread_mutex_unlock(&lock);

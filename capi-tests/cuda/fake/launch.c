@@ -1,14 +1,14 @@
 /*
- * Code of the program that streams run: host functions, what tests run in place of kernels, and
- * operations that last until a test releases them.
+ * Code of the program that streams run: host functions, the kernels of tests, and operations that
+ * last until a test releases them.
  *
- * Such code makes no CUDA call: the door sees what its thread is running.
+ * Such code must make no CUDA call: begin_call checks what its thread is running.
  */
 #include <stdlib.h>
 
 #include "engine.h"
 
-/* Host functions are run one at a time with FAKECUDA_SERIAL_HOSTFN, as they may be. */
+/* With FAKECUDA_SERIAL_HOSTFN host functions run one at a time, as a driver may run them. */
 static pthread_mutex_t serial = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult run_host_function(struct operation *operation) {
@@ -30,7 +30,7 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument) {
   return enqueue(stream, operation);
 }
 
-/* Tests call these below the door, so they are refused here. */
+/* Checks calls of tests that do not pass begin_call. */
 static CUresult check_caller(void) {
   if (this_thread.running) die("a launch was made inside a %s", this_thread.running);
   return check_current_context();
@@ -38,7 +38,7 @@ static CUresult check_caller(void) {
 
 static CUresult run_kernel(struct operation *operation) {
   void *buffers[FAKECUDA_MOST_BUFFERS];
-  for (int i = 0; i < FAKECUDA_MOST_BUFFERS; i++) buffers[i] = operation->places[i].bytes;
+  for (int i = 0; i < FAKECUDA_MOST_BUFFERS; i++) buffers[i] = operation->spans[i].bytes;
   this_thread.running = "kernel";
   operation->kernel.kernel(buffers, operation->kernel.argument);
   this_thread.running = NULL;
@@ -54,7 +54,7 @@ CUresult fakecuda_launch(CUstream stream, fakecuda_kernel *kernel,
   operation->kernel.kernel = kernel;
   operation->kernel.argument = argument;
   for (unsigned i = 0; i < count && code == CUDA_SUCCESS; i++) {
-    code = find_place(buffers[i].address, buffers[i].bytes, &operation->places[i]);
+    code = find_span(buffers[i].address, buffers[i].bytes, &operation->spans[i]);
     operation->bytes += buffers[i].bytes;
   }
   if (code == CUDA_SUCCESS) return enqueue(stream, operation);
@@ -68,7 +68,7 @@ struct elements {
   uint64_t *sum;
 };
 
-/* Freed by the kernel; a context that breaks before loses it. */
+/* The kernel frees its argument. If the context breaks before, the argument leaks. */
 static CUresult launch_on_elements(CUstream stream, fakecuda_kernel *kernel, CUdeviceptr one,
                                    CUdeviceptr other, struct elements elements) {
   size_t bytes = elements.count * sizeof(uint32_t);
@@ -119,7 +119,7 @@ CUresult fakecuda_sum(CUstream stream, CUdeviceptr from, size_t count, uint64_t 
   return launch_on_elements(stream, sum, from, 0, (struct elements){count, 0, 0, total});
 }
 
-/* Those that were not released, under the lock of the engine. */
+/* The holds that were not released, under the lock of the engine. */
 static struct hold {
   uint64_t number;
   struct hold *next;

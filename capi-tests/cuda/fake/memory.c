@@ -1,10 +1,10 @@
 /*
- * The map from addresses to memory that CUDA knows, and the memory itself. The calls that ask for
- * it are in allocate.c, what a program is told about an address is in pointer.c.
+ * The map from addresses to memory that CUDA knows, and the memory itself. Leaves the calls that
+ * allocate to allocate.c, and queries of addresses to pointer.c.
  *
- * Addresses of devices lie in one region that the processor can never touch, besides managed memory
- * if FAKECUDA_MANAGED_HOST says so; the engine has the same bytes elsewhere. An address is used
- * again as soon as nobody holds it. New memory is not zeroed: 0xA5 is at the beginning of each MiB.
+ * Device addresses are in one region that the processor can never access, except managed memory
+ * with FAKECUDA_MANAGED_HOST; the engine maps the same bytes elsewhere. An address is reused as
+ * soon as it has no references. New memory is not zeroed: each MiB begins with bytes of 0xA5.
  */
 #include "memory.h"
 
@@ -19,14 +19,14 @@
 enum { NEW_BYTE = 0xA5 };
 static const size_t REGION_BYTES = (size_t)1 << 38;
 
-/* Of the region, in order; a gap between two of them is free. */
+/* Used addresses of the region, in order; a gap between two blocks is free. */
 struct block {
   CUdeviceptr start;
   size_t size;
   struct block *next;
 };
 
-/* In order; a range has two if its host address is not its device address. */
+/* The map, in order; a range has two entries if its host and device addresses differ. */
 struct entry {
   CUdeviceptr start;
   struct range *range;
@@ -59,7 +59,7 @@ bool is_on_device(const struct range *range) {
   return range && range->kind <= MANAGED_MEMORY;
 }
 
-/* The first gap: what was freed last is soon in use again. */
+/* Takes the first gap, so that freed addresses are soon reused. */
 static CUdeviceptr take_addresses(size_t bytes) {
   if (!region) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -106,7 +106,7 @@ static void map_on_host(struct range *range) {
   range->device_base = (CUdeviceptr)(uintptr_t)range->bytes;
 }
 
-/* The last entry that starts at or before the address. */
+/* The number of entries that start at or before the address. */
 static size_t entries_until(CUdeviceptr address) {
   size_t low = 0, high = entry_count;
   while (low < high) {
@@ -147,13 +147,13 @@ struct range *find_range(CUdeviceptr address) {
   pthread_mutex_lock(&lock);
   struct entry *entry = entry_of(address);
   struct range *range = entry ? entry->range : NULL;
-  if (range) atomic_fetch_add(&range->holders, 1);
+  if (range) atomic_fetch_add(&range->references, 1);
   pthread_mutex_unlock(&lock);
   return range;
 }
 
-void drop_range(struct range *range) {
-  if (!range || atomic_fetch_sub(&range->holders, 1) != 1) return;
+void release_range(struct range *range) {
+  if (!range || atomic_fetch_sub(&range->references, 1) != 1) return;
   pthread_mutex_lock(&lock);
   if (range->kind != REGISTERED_MEMORY) munmap(range->bytes, in_pages(range->size));
   if (is_in_region(range->device_base)) return_addresses(range->device_base);
@@ -161,29 +161,29 @@ void drop_range(struct range *range) {
   free(range);
 }
 
-CUresult find_place(CUdeviceptr address, size_t bytes, struct place *place) {
+CUresult find_span(CUdeviceptr address, size_t bytes, struct span *span) {
   CUresult code = CUDA_SUCCESS;
-  *place = (struct place){NULL, 0, NULL};
+  *span = (struct span){NULL, 0, NULL};
   if (!bytes) return CUDA_SUCCESS;
   pthread_mutex_lock(&lock);
   struct entry *entry = entry_of(address);
   if (!entry) {
-    place->bytes = (unsigned char *)(uintptr_t)address;
+    span->bytes = (unsigned char *)(uintptr_t)address;
     if (!address || is_in_region(address)) code = CUDA_ERROR_INVALID_VALUE;
   } else if (bytes > entry->range->size - (address - entry->start)) {
     code = CUDA_ERROR_INVALID_VALUE;
   } else {
     size_t offset = address - entry->start;
-    *place = (struct place){entry->range, offset, entry->range->bytes + offset};
-    atomic_fetch_add(&entry->range->holders, 1);
+    *span = (struct span){entry->range, offset, entry->range->bytes + offset};
+    atomic_fetch_add(&entry->range->references, 1);
   }
   pthread_mutex_unlock(&lock);
   return code;
 }
 
-void drop_place(struct place *place) {
-  drop_range(place->range);
-  place->range = NULL;
+void release_span(struct span *span) {
+  release_range(span->range);
+  span->range = NULL;
 }
 
 size_t memory_of_device(void) { return (size_t)number_setting(SETTING_MEMORY_MB) << 20; }
@@ -195,30 +195,30 @@ size_t memory_in_use(CUdevice device) {
   return bytes;
 }
 
-static bool has_room(enum memory_kind kind, CUdevice device, size_t bytes) {
+static bool fits(enum memory_kind kind, CUdevice device, size_t bytes) {
   size_t total = memory_of_device();
   if (kind > MANAGED_MEMORY) return bytes < REGION_BYTES;
   return bytes <= total && in_use[device] <= total - bytes;
 }
 
-/* New memory is not zeroed, as whoever counts on that should see. Of every part something is
-   written, as all of it would take most of the time of a test that makes many communicators. */
-static void put_something_in(const struct range *range) {
+/* New memory is not zeroed, so that code that relies on zeros fails. Fills a part of each MiB only:
+   all of it would take most of the time of tests that create many communicators. */
+static void fill_with_garbage(const struct range *range) {
   const size_t part = 1 << 20, most = part / 32;
   for (size_t at = 0; at < range->size; at += part)
     memset(range->bytes + at, NEW_BYTE, range->size - at < most ? range->size - at : most);
 }
 
-CUresult make_range(enum memory_kind kind, size_t bytes, struct range **made) {
+CUresult create_range(enum memory_kind kind, size_t bytes, struct range **created) {
   CUcontext context = current_context();
   struct range *range = calloc(1, sizeof *range);
   if (!range) die("no memory for a range");
   range->kind = kind;
   range->size = bytes;
   range->context = context;
-  range->holders = 1;
+  range->references = 1;
   pthread_mutex_lock(&lock);
-  if (!has_room(kind, context->device, bytes)) {
+  if (!fits(kind, context->device, bytes)) {
     pthread_mutex_unlock(&lock);
     free(range);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -229,13 +229,13 @@ CUresult make_range(enum memory_kind kind, size_t bytes, struct range **made) {
   } else {
     map_on_host(range);
   }
-  put_something_in(range);
+  fill_with_garbage(range);
   range->id = ++last_id;
-  range->mine = note_object(is_on_device(range) ? FAKECUDA_DEVICE_MEMORY : FAKECUDA_PINNED_MEMORY);
-  if (!is_on_device(range)) note_pinned_bytes(bytes);
+  range->mine = count_object(is_on_device(range) ? FAKECUDA_DEVICE_MEMORY : FAKECUDA_PINNED_MEMORY);
+  if (!is_on_device(range)) count_pinned_bytes(bytes);
   insert(range->device_base, range);
   pthread_mutex_unlock(&lock);
-  *made = range;
+  *created = range;
   return CUDA_SUCCESS;
 }
 
@@ -254,19 +254,19 @@ CUresult register_range(void *address, size_t bytes) {
   }
   *range = (struct range){.kind = REGISTERED_MEMORY, .device_base = start, .host_base = address,
                           .bytes = address, .size = bytes, .context = current_context(),
-                          .id = ++last_id, .holders = 1};
+                          .id = ++last_id, .references = 1};
   insert(start, range);
   if (number_setting(SETTING_REGISTERED_ALIAS)) {
     range->device_base = take_addresses(in_pages(bytes));
     insert(range->device_base, range);
   }
-  range->mine = note_object(FAKECUDA_REGISTERED_MEMORY);
-  note_pinned_bytes(bytes);
+  range->mine = count_object(FAKECUDA_REGISTERED_MEMORY);
+  count_pinned_bytes(bytes);
   pthread_mutex_unlock(&lock);
   return CUDA_SUCCESS;
 }
 
-struct range *take_range(CUdeviceptr base, bool (*is_right)(const struct range *)) {
+struct range *unlink_range(CUdeviceptr base, bool (*is_right)(const struct range *)) {
   pthread_mutex_lock(&lock);
   struct entry *entry = entry_of(base);
   struct range *range = entry && entry->start == base ? entry->range : NULL;
@@ -275,8 +275,8 @@ struct range *take_range(CUdeviceptr base, bool (*is_right)(const struct range *
     bool device = is_on_device(range), pinned = range->kind == PINNED_MEMORY;
     erase(range);
     if (device) in_use[range->context->device] -= range->size;
-    else forget_pinned_bytes(range->size, range->mine);
-    forget_object(device   ? FAKECUDA_DEVICE_MEMORY
+    else uncount_pinned_bytes(range->size, range->mine);
+    uncount_object(device   ? FAKECUDA_DEVICE_MEMORY
                   : pinned ? FAKECUDA_PINNED_MEMORY
                            : FAKECUDA_REGISTERED_MEMORY,
                   range->mine);
@@ -285,16 +285,16 @@ struct range *take_range(CUdeviceptr base, bool (*is_right)(const struct range *
   return range;
 }
 
-void end_range(struct range *range) {
-  atomic_store(&range->gone, true);
-  drop_range(range);
+void free_range(struct range *range) {
+  atomic_store(&range->freed, true);
+  release_range(range);
 }
 
 static bool is_pinned_by_library(const struct range *range) {
   return range->kind == PINNED_MEMORY && !range->mine;
 }
 
-/* Where such a range begins; 0: there is none. */
+/* The start of a pinned range of the library; 0: it has none. */
 static CUdeviceptr find_pinned_by_library(CUdevice device) {
   CUdeviceptr found = 0;
   pthread_mutex_lock(&lock);
@@ -308,14 +308,14 @@ static CUdeviceptr find_pinned_by_library(CUdevice device) {
 
 void fakecuda_drop_pinned(CUdevice device) {
   for (CUdeviceptr start; (start = find_pinned_by_library(device));) {
-    struct range *range = take_range(start, is_pinned_by_library);
-    if (range) end_range(range);
+    struct range *range = unlink_range(start, is_pinned_by_library);
+    if (range) free_range(range);
   }
 }
 
 void *fakecuda_view(CUdeviceptr address, size_t bytes) {
-  struct place place;
-  if (find_place(address, bytes ? bytes : 1, &place) != CUDA_SUCCESS || !place.range) return NULL;
-  drop_place(&place);
-  return place.bytes;
+  struct span span;
+  if (find_span(address, bytes ? bytes : 1, &span) != CUDA_SUCCESS || !span.range) return NULL;
+  release_span(&span);
+  return span.bytes;
 }

@@ -1,4 +1,4 @@
-/* Memory that CUDA knows: what an address belongs to, and where the engine reaches its bytes. */
+/* Memory that CUDA knows: the range of an address, and where the engine accesses its bytes. */
 #ifndef FAKE_MEMORY_H
 #define FAKE_MEMORY_H
 
@@ -10,19 +10,19 @@ enum memory_kind { DEVICE_MEMORY, POOL_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, RE
 
 struct range {
   enum memory_kind kind;
-  CUdeviceptr device_base; /* for the device; of host memory the same as host_base, mostly */
-  unsigned char *host_base; /* for the program; NULL if it cannot be reached */
+  CUdeviceptr device_base; /* for the device; usually equal to host_base if that is set */
+  unsigned char *host_base; /* for the program; NULL if it cannot access the memory */
   unsigned char *bytes;    /* for the engine */
   size_t size;
   CUcontext context;
   uint64_t id;
   bool mine;
-  atomic_bool gone; /* given back while an operation still holds it */
-  atomic_uint holders;
+  atomic_bool freed; /* while operations may still have references */
+  atomic_uint references;
 };
 
 /* Bytes that an operation works on. range: NULL for memory that CUDA does not know. */
-struct place {
+struct span {
   struct range *range;
   size_t offset;
   unsigned char *bytes;
@@ -30,24 +30,25 @@ struct place {
 
 bool is_on_device(const struct range *range);
 
-/* Bytes that each device has, and those of a device that are in use. */
+/* Bytes of memory of each device, and the bytes in use on one. */
 size_t memory_of_device(void);
 size_t memory_in_use(CUdevice device);
 
-/* Held; NULL if CUDA does not know the address. */
+/* Returns a reference; NULL if CUDA does not know the address. */
 struct range *find_range(CUdeviceptr address);
-void drop_range(struct range *range);
+void release_range(struct range *range);
 
-/* Held by the place. INVALID_VALUE: beyond the end of an allocation, or in none of a device. */
-CUresult find_place(CUdeviceptr address, size_t bytes, struct place *place);
-void drop_place(struct place *place);
+/* The span takes a reference. INVALID_VALUE: beyond the end of an allocation, or a device address
+   in no allocation. */
+CUresult find_span(CUdeviceptr address, size_t bytes, struct span *span);
+void release_span(struct span *span);
 
-/* OUT_OF_MEMORY, or a range that is found from now on. */
-CUresult make_range(enum memory_kind kind, size_t bytes, struct range **made);
+/* Creates a range and adds it to the map, or returns OUT_OF_MEMORY. */
+CUresult create_range(enum memory_kind kind, size_t bytes, struct range **created);
 CUresult register_range(void *address, size_t bytes);
-/* From now on it is not found; operations that hold it may still use it until it is gone. */
-struct range *take_range(CUdeviceptr base, bool (*is_right)(const struct range *));
-/* Operations that still hold it are in error. */
-void end_range(struct range *range);
+/* Removes a range from the map; operations with references may use it until free_range. */
+struct range *unlink_range(CUdeviceptr base, bool (*is_right)(const struct range *));
+/* Frees a range: operations that still use it fail. */
+void free_range(struct range *range);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * What a program is told about an address. The map of memory is in memory.c.
+ * Queries of the attributes of an address. Leaves the map of memory to memory.c.
  *
- * Of memory that CUDA does not know, one attribute is an error and several are zeros.
+ * For memory that CUDA does not know, a query of one attribute fails, and of several returns zeros.
  */
 #include <string.h>
 
 #include "engine.h"
 
-/* Their widths in memory of the program are not all the same. */
+/* The values of attributes, which have different widths. */
 union value {
   CUcontext context;
   uint32_t number;
@@ -28,7 +28,7 @@ static size_t width_of(CUpointer_attribute attribute) {
       return 8;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: /* "a boolean": of the widths it may have, the widest */
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: /* documented as "a boolean": the widest possible */
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return 4;
     default:
@@ -93,7 +93,7 @@ CUresult cuPointerGetAttribute(void *to, CUpointer_attribute attribute, CUdevice
   union value value = {.wide = 0};
   bool has = attribute_of(range, address, attribute, &value);
   if (has) memcpy(to, &value, width_of(attribute));
-  drop_range(range);
+  release_range(range);
   return has ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -109,7 +109,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     if (range) attribute_of(range, address, attributes[i], &value);
     memcpy(to[i], &value, width_of(attributes[i]));
   }
-  drop_range(range);
+  release_range(range);
   return CUDA_SUCCESS;
 }
 
@@ -122,6 +122,6 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned 
   CUresult code = is_on_device(range) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
   if (code == CUDA_SUCCESS)
     *device = range->device_base + (address - (CUdeviceptr)(uintptr_t)range->host_base);
-  drop_range(range);
+  release_range(range);
   return code;
 }

@@ -1,8 +1,8 @@
 /*
- * The environment, read once, and what a test changes of it later. What the settings do is the
- * business of those who ask for them.
+ * The settings: read once from the environment, and changed by tests later. Leaves their meaning to
+ * the files that read them.
  *
- * A reader never waits: a text that was replaced stays where it is, as somebody may be reading it.
+ * A reader never waits: a replaced text is never freed, because another thread may be reading it.
  */
 #include "settings.h"
 
@@ -54,23 +54,23 @@ static void read_environment(void) {
   for (int i = 0; i < TEXT_SETTINGS; i++) set_text(i, from_environment(text_names[i].name));
 }
 
-static void be_read(void) {
+static void ensure_read(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, read_environment);
 }
 
 long number_setting(enum number_setting setting) {
-  be_read();
+  ensure_read();
   return atomic_load(&numbers[setting]);
 }
 
 const char *text_setting(enum text_setting setting) {
-  be_read();
+  ensure_read();
   return atomic_load(&texts[setting]);
 }
 
 int change_setting(const char *name, const char *value) {
-  be_read();
+  ensure_read();
   for (int i = 0; i < NUMBER_SETTINGS; i++) {
     if (strcmp(name, number_names[i].name) == 0) return set_number(i, value), 1;
   }

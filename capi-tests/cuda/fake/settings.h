@@ -1,4 +1,4 @@
-/* What the environment says about the driver. ../fake_libcuda.c tells what the names mean. */
+/* The settings of the driver, from the environment. ../fake_libcuda.c documents them. */
 #ifndef FAKE_SETTINGS_H
 #define FAKE_SETTINGS_H
 
@@ -46,9 +46,9 @@ enum text_setting {
 enum { MOST_DEVICES = 16 };
 
 long number_setting(enum number_setting setting);
-/* Valid for ever, whatever is set later. */
+/* The returned text stays valid, even if the setting changes. */
 const char *text_setting(enum text_setting setting);
-/* False: there is none of that name. */
+/* Returns false if no setting has the name. */
 int change_setting(const char *name, const char *value);
 
 #endif

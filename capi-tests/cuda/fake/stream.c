@@ -1,38 +1,38 @@
 /*
- * Calls that make, end, ask and wait for streams. What runs on them is in the engine and in the
- * files of the operations.
+ * Calls that create, destroy, query and wait for streams. Leaves the work of streams to the engine
+ * and to the files of the operations.
  *
- * No call but the waiting ones stays longer than it takes to get the lock, besides those that make
- * a stream, which may wait for the device as calls that allocate do.
+ * Only the calls that wait block, and those that create a stream, which may wait for the device as
+ * allocations do.
  */
 #include "capture.h"
 #include "engine.h"
 
-/* A smaller number goes first. */
+/* A smaller number is a higher priority. */
 enum { LEAST_PRIORITY = 0, GREATEST_PRIORITY = -5 };
 
-static CUresult create(CUstream *made, unsigned flags, int priority) {
-  if (!made || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+static CUresult create(CUstream *created, unsigned flags, int priority) {
+  if (!created || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   lock_engine();
   wait_as_a_driver_may(current_context());
-  *made = new_stream(current_context(), flags == CU_STREAM_DEFAULT);
-  (*made)->priority = priority;
-  (*made)->mine = note_object(FAKECUDA_STREAM);
+  *created = new_stream(current_context(), flags == CU_STREAM_DEFAULT);
+  (*created)->priority = priority;
+  (*created)->mine = count_object(FAKECUDA_STREAM);
   unlock_engine();
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamCreate(CUstream *made, unsigned flags) {
+CUresult cuStreamCreate(CUstream *created, unsigned flags) {
   BEGIN(cuStreamCreate);
-  return create(made, flags, LEAST_PRIORITY);
+  return create(created, flags, LEAST_PRIORITY);
 }
 
 /* A priority outside the range becomes the nearest one inside. */
-CUresult cuStreamCreateWithPriority(CUstream *made, unsigned flags, int priority) {
+CUresult cuStreamCreateWithPriority(CUstream *created, unsigned flags, int priority) {
   BEGIN(cuStreamCreateWithPriority);
   if (priority > LEAST_PRIORITY) priority = LEAST_PRIORITY;
   if (priority < GREATEST_PRIORITY) priority = GREATEST_PRIORITY;
-  return create(made, flags, priority);
+  return create(created, flags, priority);
 }
 
 /* Either may be NULL. */
@@ -54,7 +54,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   lock_engine();
   CUresult code = find_stream(handle, &stream);
   if (code == CUDA_SUCCESS) {
-    forget_object(FAKECUDA_STREAM, stream->mine);
+    uncount_object(FAKECUDA_STREAM, stream->mine);
     leave_capture(stream);
     retire_stream(stream);
   }
@@ -62,7 +62,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   return code;
 }
 
-/* With the lock. Also refuses what a capture of this stream forbids. */
+/* With the lock. Also refuses calls that a capture of this stream forbids. */
 static CUresult find_for_waiting(CUstream handle, CUstream *stream) {
   CUresult code = find_stream(handle, stream);
   if (code != CUDA_SUCCESS) return code;
@@ -76,7 +76,7 @@ static CUresult find_for_waiting(CUstream handle, CUstream *stream) {
   return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* The legacy stream has done its work when those that it orders have done theirs. */
+/* The legacy stream is done when all blocking streams of its context are. */
 static CUresult synchronize(CUstream stream) {
   if (stream == stream->context->legacy) {
     for (CUstream other = stream->context->streams; other;) {
@@ -86,7 +86,7 @@ static CUresult synchronize(CUstream stream) {
         continue;
       }
       wait_for_point(point, WAIT_FOR_EVER);
-      other = stream->context->streams; /* the list may be another by now */
+      other = stream->context->streams; /* the list may have changed */
     }
   }
   return wait_for_point((struct point){stream, stream->enqueued}, WAIT_FOR_EVER);

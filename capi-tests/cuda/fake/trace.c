@@ -1,9 +1,9 @@
 /*
- * The trace: a ring of the last events, and its text. Who writes what is left to call.c and
- * engine.c.
+ * The trace: a ring of the last events, and its text. Leaves to call.c and engine.c which events
+ * are recorded.
  *
- * Writing takes no lock: an event has its place by one addition, and its mark when it is whole, so
- * that the text leaves out those that are being written.
+ * Recording takes no lock: an atomic addition reserves the entry of an event, and its mark is set
+ * when it is complete. The text omits events that are being written.
  *
  * A line is: microseconds, what, stream, kind or function, bytes, value.
  *     12.3 call - cuMemcpyAsync 0 0
@@ -23,7 +23,7 @@
 enum { EVENTS = 1 << 16 };
 
 struct event {
-  atomic_ullong mark; /* its number from 1 when it is whole, or 0 */
+  atomic_ullong mark; /* the event's number, from 1, when it is complete; else 0 */
   struct timespec time;
   const char *what, *name;
   int64_t stream;
@@ -86,7 +86,7 @@ int fakecuda_dump_trace(const char *path) {
 
 void fakecuda_reset_trace(void) { atomic_store(&forgotten, atomic_load(&written)); }
 
-/* "%p" in the name is the process, as several write at once. */
+/* "%p" in the name stands for the process id, because several processes write traces. */
 void dump_trace_of_environment(void) {
   const char *name = text_setting(SETTING_TRACE), *process = strstr(name, "%p");
   char path[4096];
