@@ -1,5 +1,5 @@
 #!/bin/sh
-# Bucketed all-reduce beside one of the same size: bench/buckets.sh [ranks]. After make build.
+# Bucketed all-reduce and one of the same size: bench/buckets.sh [ranks]. After make build.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)

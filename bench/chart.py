@@ -1,7 +1,8 @@
 """The charts of compare.py as SVG: for each operation its time and its bus bandwidth by size.
 
-Both axes are logarithmic. Bus bandwidth is what each rank must move at least, by second: bytes
-times a factor of the operation, so that figures of different operations and worlds compare.
+Both axes are logarithmic. Bus bandwidth is the bytes that each rank must move at least per second:
+size times a factor of the operation, so that different operations and numbers of ranks are
+comparable.
 """
 
 import math
@@ -11,7 +12,7 @@ from report import name
 
 WIDTH, HEIGHT = 400, 190  # of a panel's plot
 LEFT, TOP, GAP, BELOW = 80, 90, 90, 60  # around it
-# Told apart by colour-blind readers too (Okabe and Ito).
+# A palette for colour-blind readers too (Okabe and Ito).
 COLOURS = {
     "ours": "#d55e00",
     "memalloc": "#d55e00",
@@ -51,7 +52,7 @@ def svg(libraries, options, runs, ranks):
 
 
 def curves(runs, ranks, operation):
-    """Medians by library: points of bytes and microseconds."""
+    """Returns medians by library: points of bytes and microseconds."""
     found = {}
     for (many, _, what, size, key), took in runs.items():
         if (many, what) == (ranks, operation) and size:
@@ -73,7 +74,7 @@ def factor(operation, ranks):
 
 
 def panel(left, top, title, lines, unit):
-    """A frame, a grid with its names, and the lines."""
+    """Returns a frame, a grid with labels, and the lines."""
     points = [point for line in lines.values() for point in line]
     parts = [
         text(left, top - 8, title, "start", 13),

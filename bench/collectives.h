@@ -1,17 +1,17 @@
 /*
- * How the programs of compare.py measure: all of them alike, each its own library. C and C++.
+ * The measurement shared by the programs of compare.py, one for each library. C and C++.
  *
  *     PROGRAM OPERATION SECONDS BYTES...
  *
- * A program defines the functions declared here and gives its arguments to measure(). For each size
- * rank 0 prints `operation,bytes,microseconds`. The bytes are those of the larger of a rank's two
- * buffers: what it receives in an all-gather, what it sends in a reduce-scatter. They are float32,
- * summed; the root is rank 0. Results go to another buffer than arguments, but for the broadcast, of
- * which MPI knows no other form: it happens in the buffer of the results.
+ * A program defines the functions declared here and passes its arguments to measure(). For each
+ * size rank 0 prints `operation,bytes,microseconds`. Bytes are the size of the larger of a rank's
+ * two buffers: the received one in an all-gather, the sent one in a reduce-scatter. Elements are
+ * float32, the operator is sum, the root is rank 0. Send and receive buffers differ, except for the
+ * broadcast, which MPI has in place only: it uses the receive buffer.
  *
- * Each size is checked once, then warmed up, then timed in batches for about that many seconds. A
- * batch begins with a barrier and counts as long as it took its slowest rank. The figure is the
- * median of the batches, each the mean of its calls.
+ * Each size is checked once, then warmed up, then timed in batches for about SECONDS. A batch
+ * begins with a barrier; its time is that of the slowest rank. The figure is the median of the
+ * batches, each the mean of its calls.
  */
 #ifndef COLLECTIVES_H
 #define COLLECTIVES_H
@@ -35,14 +35,15 @@ enum operation {
 };
 
 static const char *const operation_names[OPERATIONS] = {
-    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "scan", "barrier"};
+    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "scan",
+    "barrier"};
 
 static int rank, size; /* of this process; set before measure() */
 
-/* One call, and its end. `count` elements are in the larger buffer; where it has a block for each
-   rank, they are a multiple of size. */
+/* Makes one call and waits for its completion. `count`: elements of the larger buffer, a multiple
+   of `size` where it has a block for each rank. */
 static void call(enum operation operation, float *in, float *out, size_t count);
-/* The largest value of all ranks. */
+/* The maximum over all ranks. */
 static double maximum(double value);
 static float *allocate(size_t bytes);
 static void release(float *buffer);
@@ -59,10 +60,10 @@ static inline float *allocate_plain(size_t bytes) {
   return buffer;
 }
 
-/* What a rank sends: whole numbers so small that no sum of them is rounded. */
-static inline float sent(int who, size_t index) { return (float)(index % 97) + (float)who; }
+/* An element of a rank's input: a small integer, so that no sum is rounded. */
+static inline float sent(int from, size_t index) { return (float)(index % 97) + (float)from; }
 
-/* The sum of what the first so many ranks send. */
+/* The sum of an element over the first `ranks` ranks. */
 static inline float sum(int ranks, size_t index) {
   return (float)ranks * (float)(index % 97) + (float)(ranks * (ranks - 1) / 2);
 }
@@ -92,7 +93,7 @@ static inline void check(enum operation operation, float *in, float *out, size_t
   }
 }
 
-/* Microseconds a call, of the slowest rank: the same number on every rank. */
+/* Returns the microseconds per call of the slowest rank, on every rank. */
 static inline double batch(enum operation operation, float *in, float *out, size_t count,
                            size_t calls) {
   call(BARRIER, in, out, count);
@@ -106,7 +107,7 @@ static inline double timed(enum operation operation, float *in, float *out, size
   double means[9];
   const size_t most = sizeof means / sizeof *means;
   size_t calls = 1;
-  /* The warm-up doubles until it has taken long enough to tell how many calls there is time for. */
+  /* The warm-up doubles its calls until it is long enough to estimate how many fit the budget. */
   double once = batch(operation, in, out, count, calls);
   while (once * (double)calls < budget / 5) {
     calls *= 2;
@@ -122,7 +123,7 @@ static inline double timed(enum operation operation, float *in, float *out, size
 static inline enum operation named(const char *name) {
   int found = 0;
   while (found < OPERATIONS && strcmp(name, operation_names[found]) != 0) found++;
-  if (found == OPERATIONS) give_up("no such operation");
+  if (found == OPERATIONS) give_up("unknown operation");
   return (enum operation)found;
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the speed of our collectives with that of other libraries, on this host.
+"""Compares the speed of nexar's collectives with that of other libraries, on this host.
 
-In each round, for each operation, the libraries take turns, each in fresh processes: what disturbs
-the machine disturbs all of them. collectives.h says what a program measures, README.md how to read
-it. Written to build/bench: every single run as CSV, the table, a chart for each number of ranks.
+In each round, for each operation, the libraries take turns in new processes, so that disturbances
+of the machine affect all of them. collectives.h describes the measurement, README.md the table.
+Writes to build/bench: every single run as CSV, the table, and a chart for each number of ranks.
 """
 
 import argparse
@@ -21,10 +21,10 @@ import report
 
 SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20)
 RANKS = (2, 4, 8)
-# Of an operation on blocks, one for each rank.
+# Operations on blocks, one for each rank.
 IN_BLOCKS = ("allgather", "reducescatter", "alltoall")
 ELEMENT = 4
-# A load above which other work takes part of the cores.
+# A higher load means that other work uses part of the cores.
 BUSY = 0.5
 
 
@@ -37,7 +37,8 @@ def main():
     begin = os.getloadavg()[0]
     print(heading(libraries, options), file=sys.stderr)
     if begin > BUSY:
-        print(f"warning: the machine is busy, load {begin:.1f}: who spins suffers", file=sys.stderr)
+        warning = f"the machine is busy, load {begin:.1f}: libraries that spin look worse"
+        print(f"warning: {warning}", file=sys.stderr)
     runs, failures, stopped = measure(libraries, options)
     load = f"load before {begin:.1f}, after {os.getloadavg()[0]:.1f}"
     text = "\n".join(
@@ -113,7 +114,7 @@ def heading(libraries, options):
 
 
 def plan(libraries, options):
-    """Every turn: ranks, round, operation, library. Each round begins with another library."""
+    """Yields every run: ranks, round, operation, library. Rounds begin with different libraries."""
     for ranks in options.ranks:
         keys = [key for key in libraries if taken(key, ranks, libraries, options)]
         for number in range(options.rounds):
@@ -125,15 +126,16 @@ def plan(libraries, options):
 
 
 def taken(key, ranks, libraries, options):
-    """With more ranks than two only Open MPI is taken, unless others are asked for: MPICH spins, so
-    that between more ranks than cores each call takes milliseconds; the rest is no closer."""
+    """Whether a library is measured. With more than two ranks only Open MPI is, unless --peers
+    names others: MPICH spins, so with more ranks than cores each call takes milliseconds."""
     asked = ranks == 2 or options.peers is not None or key in ("ours", "memalloc", "openmpi")
     return asked and not libraries[key].missing
 
 
 def measure(libraries, options):
-    """Microseconds by (ranks, round, operation, nominal size, library), failures by (ranks, operation,
-    library), and why it ended early. What failed once is not tried again: a hang costs its limit."""
+    """Returns microseconds by (ranks, round, operation, nominal size, library), failures by (ranks,
+    operation, library), and why it ended early. A failed operation is not repeated, because it may
+    hang until its timeout."""
     turns = list(plan(libraries, options))
     runs, failed, stopped = {}, {}, []
     bar = Bar(len(turns))
@@ -170,12 +172,12 @@ def nominal(operation, options):
 
 
 def real(operation, size, ranks):
-    """Bytes of the larger buffer: whole elements, and one at least in each block."""
+    """Returns the bytes of the larger buffer, with at least one element in each block."""
     return max(size, ELEMENT * ranks) if operation in IN_BLOCKS else size
 
 
 class Bar:
-    """How far it is, on a terminal."""
+    """A progress bar, if stderr is a terminal."""
 
     WIDTH = 30
 
@@ -207,6 +209,6 @@ class Bar:
 
 
 if __name__ == "__main__":
-    # Ends the ranks too.
+    # Exits through the handlers that end the ranks.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     main()

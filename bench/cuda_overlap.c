@@ -1,7 +1,8 @@
 /*
- * How well an all-reduce of device memory overlaps copies and network: beside the copies alone, there
- * and back, and the same all-reduce of host memory. The device is that of the fake driver, whose copies
- * take as long as FAKECUDA_COPY_MBPS says. bench/cuda_overlap.sh builds and runs it.
+ * How well an all-reduce of device memory overlaps copies and network: compared with the copies
+ * alone, in both directions, and with the same all-reduce of host memory. The driver is the fake
+ * one, whose copies take the time that FAKECUDA_COPY_MBPS sets. bench/cuda_overlap.sh builds and
+ * runs it.
  */
 #include <stdint.h>
 
@@ -28,7 +29,7 @@ static CUstream stream;
 static CUdeviceptr device;
 static void *pinned;
 
-/* The slowest rank counts. */
+/* Returns the time since `start` of the slowest rank. */
 static double slowest(double start) {
   double time = now_us() - start;
   CHECK(nexarAllReduce(&time, &time, 1, nexarFloat64, nexarMax, comm, NULL));
@@ -40,7 +41,7 @@ static double begin(void) {
   return now_us();
 }
 
-/* In pieces that go through the same memory, as a call does it. */
+/* Copies to and from the host in pieces through the same pinned memory, as a call does. */
 static double copies(void) {
   double start = begin();
   CUdeviceptr host = (CUdeviceptr)(uintptr_t)pinned;
@@ -59,7 +60,7 @@ static double all_reduce(void *buffer, CUstream on) {
   return slowest(start);
 }
 
-/* Ones become the number of ranks, each time. */
+/* Every call multiplies the ones by the number of ranks. */
 static void check_result(const float *result, double calls, int nranks) {
   float expected = 1;
   for (int i = 0; i < (int)calls; i++) expected *= (float)nranks;
@@ -103,8 +104,9 @@ int main(void) {
   check_result(host, ROUNDS + 1, nranks);
   check_result(seen, ROUNDS + 1, nranks);
   if (rank == 0)
-    printf("%d ranks, %zu MiB: copies there and back %.0f ms, host memory %.0f ms, device memory %.0f ms, "
-           "ratio to the longer %.2f (medians of %d rounds; wanted: at most 1.25)\n",
+    printf("%d ranks, %zu MiB: copies in both directions %.0f ms, host memory %.0f ms, "
+           "device memory %.0f ms, ratio to the longer %.2f (medians of %d rounds; "
+           "wanted: at most 1.25)\n",
            nranks, BYTES >> 20, median(copied, ROUNDS) / 1e3, median(on_host, ROUNDS) / 1e3,
            median(on_device, ROUNDS) / 1e3, median(ratios, ROUNDS), ROUNDS);
   CHECK(nexarCommDestroy(comm));

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""What survivors learn of a fault, and when: this library, Gloo and the crate nexar 0.2.0.
+"""The errors of ranks after a fault, and their times: nexar, Gloo and the crate nexar 0.2.0.
 
 Each case is a world of four processes on this host that call all-reduce, all at default settings:
 
-    kill, leave   kill -9 of one rank; a rank that gets an error ends
-    kill, stay    the same, but a rank that gets an error stays: what did each learn by itself?
-    stop          SIGSTOP of one rank; a rank that gets an error ends
+    kill, leave   kill -9 of one rank; a rank that gets an error exits
+    kill, stay    the same, but a rank that gets an error stays: each must detect the fault itself
+    stop          SIGSTOP of one rank; a rank that gets an error exits
     fewer, more   a tenth fewer or more elements on rank 1
     type          float32 on rank 1, int32 on the others
     operator      max on rank 1, sum on the others
-    root          broadcast: rank 0 says root 1, the others root 0
+    root          broadcast: rank 0 passes root 1, the others root 0
 
-One markdown table: the times are from the fault to the error of each rank that got one; "late" is
-after 10 s or more. Libraries take turns. One world at a time is started, harmed and watched for its
-first seconds; worlds that do no more than wait stand beside it.
+Prints one markdown table: times are from the fault to the error of each rank that got one; "late"
+is after 10 s or more. Libraries take turns. One world at a time is started, harmed and watched for
+its first seconds; worlds that only wait run beside it.
 
-A rank is `PROGRAM none|fewer|more|type|operator|root COUNT leave|stay`, its place in NEXAR_RANK,
-NEXAR_NRANKS and NEXAR_COMM_ID. It prints `ready TIME` when all have worked once, and in the end
-`TIME CODE TEXT`. Times are nanoseconds of CLOCK_MONOTONIC. Code 0 is a call that succeeded although
-the ranks disagreed; its text is "right numbers" if the rank got what it would get had all made its
-call, or else "wrong numbers".
+A rank is `PROGRAM none|fewer|more|type|operator|root COUNT leave|stay`, with NEXAR_RANK,
+NEXAR_NRANKS and NEXAR_COMM_ID. It prints `ready TIME` after the first call of all ranks, and at the
+end `TIME CODE TEXT`. Times are nanoseconds of CLOCK_MONOTONIC. Code 0 is a call that succeeded
+although the ranks disagreed; its text is "right numbers" if the result is right for this rank's
+call, else "wrong numbers".
 """
 
 import argparse
@@ -45,12 +45,12 @@ ROOT = BENCH.parent
 TARGET = ROOT / "build" / "bench-target"
 
 SIZE = 4
-START = 60  # seconds until all ranks must have worked once
+START = 60  # seconds until all ranks must have completed their first call
 WATCHED = 2  # seconds for which a harmed world is alone
 BESIDE = 16  # worlds at a time, all but one of them waiting
 LATE = 10_000  # ms
 
-# name, what the ranks are told to do and to do after an error, signal
+# Case: the fault of the ranks, their behaviour after an error, signal.
 FAULTS = {
     "kill, leave": ("none", "leave", signal.SIGKILL),
     "kill, stay": ("none", "stay", signal.SIGKILL),
@@ -58,8 +58,8 @@ FAULTS = {
     **{name: (name, "stay", None) for name in ("fewer", "more", "type", "operator", "root")},
 }
 TITLES = {
-    "kill, leave": "kill -9, who gets an error ends",
-    "kill, stay": "kill -9, who gets an error stays",
+    "kill, leave": "kill -9, ranks with an error exit",
+    "kill, stay": "kill -9, ranks with an error stay",
     "stop": "SIGSTOP",
     "fewer": "fewer elements on one rank",
     "more": "more elements on one rank",
@@ -89,7 +89,7 @@ def main():
 
 
 def try_all(cases, programs, limit):
-    """How each case ended, by fault and library."""
+    """Returns the ends of all cases by fault and library."""
     alone = threading.Lock()
     ends = {}
     with concurrent.futures.ThreadPoolExecutor(BESIDE) as pool:
@@ -130,7 +130,7 @@ def build_ours(build):
     if not library.exists():
         sys.exit(f"no {library}: run make build")
     TARGET.mkdir(parents=True, exist_ok=True)
-    # A copy under the name the loader looks for: nobody's build changes it between two cases.
+    # A copy under the name of the loader, which no build changes between two cases.
     copy = TARGET / "libnexar.so.0"
     shutil.copyfile(library, copy)
     program = TARGET / "faults-ours"
@@ -141,7 +141,7 @@ def build_ours(build):
 
 
 def build_gloo():
-    """The program, or why there is none."""
+    """Returns the program, or a text if it cannot be built."""
     if not Path("/usr/include/gloo/allreduce.h").exists():
         return "not installed: apt install libgloo-dev"
     program = TARGET / "faults-gloo"
@@ -151,7 +151,7 @@ def build_gloo():
 
 
 def gloo_version():
-    """Of the Debian package: Gloo's own number has not changed for years."""
+    """Returns the version of the Debian package: Gloo's own version has not changed for years."""
     call = ["dpkg-query", "--show", "--showformat=${Version}", "libgloo-dev"]
     try:
         asked = subprocess.run(call, capture_output=True, text=True)
@@ -173,7 +173,7 @@ def build_crate():
 
 
 class World:
-    """The processes of one case. What they print goes to files: nobody has to read it in time."""
+    """The processes of one case. Their output goes to files, so no pipe can fill up."""
 
     def __init__(self, program, fault, count, ending):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
@@ -182,7 +182,7 @@ class World:
         self.place = tempfile.TemporaryDirectory()
         store = Path(self.place.name) / "store"
         store.mkdir()
-        # Without the user's NEXAR_*: two of the libraries read such names.
+        # Without the caller's NEXAR_*, which two of the libraries read.
         own = {name: value for name, value in os.environ.items() if not name.startswith("NEXAR_")}
         shared = own | {
             "NEXAR_NRANKS": str(SIZE),
@@ -205,13 +205,13 @@ class World:
         return Path(self.place.name) / f"{kind}{rank}"
 
     def crash(self, rank):
-        """What is known of a rank that ended without a word."""
+        """Describes a rank that exited without its last line."""
         complaint = " ".join(self.file("err", rank).read_text(errors="replace").split())
         return f"ended with {self.processes[rank].returncode}: {complaint}"
 
     def lines(self, ranks, wanted, deadline):
-        """The first such line of each of these ranks: None of one that ended without it, nothing of
-        one that did not print it in time."""
+        """Returns the first wanted line of each of these ranks: None for a rank that exited without
+        it, no entry for a rank that did not print it in time."""
         found = {}
         while True:
             late = time.monotonic() > deadline
@@ -244,8 +244,8 @@ def is_end(line):
 
 
 def try_one(program, fault, turn, limit, alone):
-    """How the case ended for each rank. The same turn is the same case for every library."""
-    told, ending, signal_ = FAULTS[fault]
+    """Returns how the case ended for each rank. Equal turns are equal cases for all libraries."""
+    harm, ending, signal_ = FAULTS[fault]
     if signal_:
         count, culprit = (2, 1000, 100_000)[turn % 3], turn % SIZE
         watching = [rank for rank in range(SIZE) if rank != culprit]
@@ -254,12 +254,12 @@ def try_one(program, fault, turn, limit, alone):
         watching = list(range(SIZE))
     with contextlib.ExitStack() as stack:
         with alone:
-            world = stack.enter_context(World(program, told, count, ending))
+            world = stack.enter_context(World(program, harm, count, ending))
             begin = world.lines(range(SIZE), bool, time.monotonic() + START)
             ready = {rank: line for rank, line in begin.items() if line and is_ready(line)}
-            # A rank may hear that others disagree before it has left the call before.
-            spoke = [rank for rank, line in begin.items() if line]
-            if len(ready) < (SIZE if signal_ else 1) or len(spoke) < SIZE:
+            # A rank may get the error of a disagreement in its first call, before its ready line.
+            printed = [rank for rank, line in begin.items() if line]
+            if len(ready) < (SIZE if signal_ else 1) or len(printed) < SIZE:
                 return [{"what": "did not start", "text": str(begin)}]
             if signal_:
                 time.sleep(0.01 * (turn % 5))  # anywhere inside a call
@@ -304,16 +304,16 @@ def table(options, programs, libraries, ends):
 
 
 def texts(faults, libraries, ends):
-    print("\nWhat was said, the two most frequent texts of each row:\n")
+    print("\nThe two most frequent texts of each row:\n")
     for fault in faults:
         for name in libraries:
-            said = [end["text"] for world in ends.get((fault, name), []) for end in world]
-            for text, times in Counter(map(alike, filter(None, said))).most_common(2):
+            found = [end["text"] for world in ends.get((fault, name), []) for end in world]
+            for text, times in Counter(map(alike, filter(None, found))).most_common(2):
                 print(f"- {TITLES[fault]}, {name}, {times} times: `{text[:250]}`")
 
 
 def alike(text):
-    """Without what differs between texts that say the same."""
+    """Removes the numbers in which otherwise equal texts differ."""
     return re.sub(r"(\]:|#)\d+", r"\1N", text)
 
 
@@ -321,14 +321,14 @@ def row(fault, name, worlds, limit):
     ends = [end for world in worlds for end in world]
     kinds = Counter(end["what"] for end in ends)
     errors = [end for end in ends if end["what"] == "error"]
-    told = []
+    cells = []
     if errors:
         names = Counter(end["names"] for end in errors).most_common()
-        named = ", ".join(f"{who} in {times}" for who, times in names)
+        named = ", ".join(f"{culprit} in {times}" for culprit, times in names)
         late = sum(end["ms"] >= LATE for end in errors)
-        told.append(f"error on {len(errors)} of {len(ends)}, late on {late}, names {named}")
+        cells.append(f"error on {len(errors)} of {len(ends)}, late on {late}, names {named}")
         if before := sum(end["before"] for end in errors):
-            told.append(f"{before} of these out of the call before")
+            cells.append(f"{before} of these in the previous call")
     for what, text in (
         ("early", "error before the fault"),
         ("hang", f"hang past {limit:.0f} s"),
@@ -338,10 +338,10 @@ def row(fault, name, worlds, limit):
         ("did not start", "world did not start"),
     ):
         if kinds[what]:
-            told.append(f"{text} on {kinds[what]} of {len(ends)}")
+            cells.append(f"{text} on {kinds[what]} of {len(ends)}")
     times = [end["ms"] for end in errors]
     figures = f"{statistics.median(times):.1f} | {max(times):.1f}" if times else "- | -"
-    return f"| {TITLES[fault]} | {name} | {len(worlds)} | {figures} | {'; '.join(told)} |"
+    return f"| {TITLES[fault]} | {name} | {len(worlds)} | {figures} | {'; '.join(cells)} |"
 
 
 if __name__ == "__main__":

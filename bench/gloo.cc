@@ -1,8 +1,8 @@
 /*
- * Measures Gloo's collectives, as collectives.h says. Gloo has no scan.
+ * Measures Gloo's collectives as collectives.h describes. Gloo has no scan.
  *
- * TCP on loopback; the ranks meet in the directory GLOO_STORE. Its reduce-scatter is the older kind of
- * algorithm: an object, made once for a size, that works in place.
+ * TCP on loopback; the rendezvous is the directory GLOO_STORE. The reduce-scatter is of Gloo's
+ * older interface: an object, created once for a size, that works in place.
  */
 #include <csignal>
 #include <cstdlib>
@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
     auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
     context->connectFullMesh(store, device);
     measure(argc, argv);
-    /* A rank that leaves first would break what others still wait for. */
+    /* A rank that exits early would break the calls of the others. */
     call(BARRIER, nullptr, nullptr, 0);
   } catch (const std::exception &error) {
     give_up(error.what());

@@ -1,4 +1,4 @@
-/* What the programs that measure nexar share. */
+/* Shared by the programs that measure nexar. */
 #ifndef MEASURE_H
 #define MEASURE_H
 

@@ -1,9 +1,10 @@
-/* Measures the collectives of an MPI, as collectives.h says. Any MPI's compiler wrapper builds it. */
+/* Measures the collectives of any MPI as collectives.h describes. Build it with the MPI's
+   wrapper. */
 #include <mpi.h>
 
 #include "collectives.h"
 
-/* A failed call ends the program: that is what MPI does unless told otherwise. */
+/* A failed call ends the program, which is MPI's default. */
 static void call(enum operation operation, float *in, float *out, size_t elements) {
   MPI_Comm all = MPI_COMM_WORLD;
   int count = (int)elements, block = count / size;

@@ -1,6 +1,6 @@
 /*
- * Measures our collectives, as collectives.h says. With --memalloc before the other arguments the
- * buffers are of nexarMemAlloc.
+ * Measures nexar's collectives as collectives.h describes. With --memalloc as the first argument
+ * the buffers are allocated by nexarMemAlloc.
  */
 #include "collectives.h"
 #include "measure.h"

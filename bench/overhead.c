@@ -1,5 +1,5 @@
-/* What a call costs besides the exchange: calls on a communicator of one rank, which has nobody to talk to.
- * Nanoseconds per call, the best of several rounds. */
+/* The cost of a call without communication: calls on a communicator of one rank. Prints nanoseconds
+   per call, the best of several rounds. */
 #include "measure.h"
 
 enum { CALLS = 20000, ROUNDS = 50 };
@@ -19,7 +19,7 @@ static void broadcast(void) {
 static void barrier(void) {
   CHECK(nexarBarrier(comm, NULL));
 }
-/* The border alone. */
+/* The C boundary alone. */
 static void count(void) {
   int ranks;
   CHECK(nexarCommCount(comm, &ranks));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a call costs by itself: bench/overhead.sh. After make build.
+# The cost of a call without communication: bench/overhead.sh. After make build.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,7 +1,7 @@
 """The libraries that compare.py measures: how each is built and started.
 
-Each has a program that is called alike: PROGRAM OPERATION SECONDS BYTES... (collectives.h). What
-cannot be built here says why; it keeps its column.
+Each has a program with the same arguments: PROGRAM OPERATION SECONDS BYTES... (collectives.h). A
+library that cannot be built keeps its column and has a reason.
 """
 
 import os
@@ -26,7 +26,7 @@ OPERATIONS = (
     "scan",
     "barrier",
 )
-# Part of the compiled code is the peers' own, out of their headers: it gets what the machine has.
+# Optimized for this machine, because the peers' headers have code that is compiled here.
 FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", f"-I{ROOT / 'include'}"]
 
 
@@ -36,15 +36,15 @@ class Library:
     version: str = ""
     call: list = field(default_factory=list)  # before the operation; N stands for the ranks
     operations: tuple = OPERATIONS
-    missing: str = ""  # why it is not measured
+    missing: str = ""  # the reason, if it is not measured
 
 
 class Missing(Exception):
-    """Why a library cannot be measured here."""
+    """A library cannot be measured here."""
 
 
 def build(library_directory, names):
-    """Ours, ours with buffers of nexarMemAlloc, and the named peers, as the columns stand."""
+    """Builds nexar, nexar with buffers of nexarMemAlloc, and the named peers, in column order."""
     PROGRAMS.mkdir(parents=True, exist_ok=True)
     ours = build_ours(library_directory)
     libraries = {
@@ -64,7 +64,7 @@ def build(library_directory, names):
 
 def startable(library):
     if not shutil.which(library.call[0]):
-        raise Missing(f"there is no {library.call[0]}")
+        raise Missing(f"{library.call[0]} is not installed")
     return library
 
 
@@ -74,7 +74,7 @@ def launcher():
 
 def compiled(name, source, compiler, *more):
     if not shutil.which(compiler):
-        raise Missing(f"there is no {compiler}")
+        raise Missing(f"{compiler} is not installed")
     program = PROGRAMS / name
     call = [compiler, *FLAGS, "-o", program, BENCH / source, *more]
     if subprocess.run(call).returncode:
@@ -86,7 +86,7 @@ def build_ours(directory):
     library = directory.resolve() / "libnexar.so"
     if not library.exists():
         raise Missing(f"no {library}: run make build")
-    # A copy under the name the loader looks for: nobody's build changes it between two rounds.
+    # A copy under the name of the loader, which no build changes between two rounds.
     copy = PROGRAMS / "libnexar.so.0"
     shutil.copyfile(library, copy)
     return compiled("ours", "ours.c", os.environ.get("CC", "cc"), copy, "-Wl,-rpath,$ORIGIN")
@@ -94,7 +94,7 @@ def build_ours(directory):
 
 def build_open_mpi(title):
     program = compiled("openmpi", "mpi.c", "mpicc.openmpi")
-    # More ranks than cores are allowed then, and with no more than cores it changes nothing.
+    # --oversubscribe allows more ranks than cores and changes nothing else.
     call = ["mpirun.openmpi", "--oversubscribe", "-n", "N", program]
     return Library(title, debian_version("openmpi-bin"), call)
 
@@ -147,12 +147,12 @@ def debian_version(package):
 
 
 def run(library, ranks, operation, seconds, sizes, timeout):
-    """Microseconds by bytes, and what went wrong, if anything did."""
+    """Runs one operation. Returns the microseconds by bytes, and an error text or ""."""
     command = [str(ranks) if word == "N" else str(word) for word in library.call]
     command += [operation, str(seconds), *map(str, sizes)]
     with tempfile.TemporaryDirectory() as store:
-        # Without the user's NEXAR_*: two of the libraries read such names. Gloo's ranks meet in the
-        # store; Open MPI wants to be told twice that root may start it.
+        # Without the caller's NEXAR_*, which two of the libraries read. The store is Gloo's
+        # rendezvous; Open MPI needs both variables to run as root.
         own = {name: value for name, value in os.environ.items() if not name.startswith("NEXAR_")}
         environment = own | {
             "GLOO_STORE": store,
@@ -179,7 +179,7 @@ def run(library, ranks, operation, seconds, sizes, timeout):
 
 
 def end(child):
-    """Ends a launcher, which ends its ranks if it is asked and not killed; what it has printed."""
+    """Terminates a launcher, which ends its ranks unless it is killed. Returns its output."""
     child.terminate()
     try:
         return child.communicate(timeout=10)[0]
@@ -191,7 +191,7 @@ def end(child):
 def figures(output, operation):
     found = {}
     for line in output.splitlines():
-        # Behind the rank that nexar-run puts in front.
+        # nexar-run prefixes lines with the rank.
         name, *numbers = line.split("] ")[-1].split(",")
         if name == operation and len(numbers) == 2:
             found[int(numbers[0])] = float(numbers[1])

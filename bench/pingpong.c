@@ -1,11 +1,10 @@
 /*
- * Messages between two ranks: how long one takes there and back, how fast long ones are, and what many
- * at once cost.
+ * Messages between two ranks: round trips, the speed of long messages, and many messages at once.
  *
  *     pingpong
  *
- * Joins the communicator the environment describes, of which the first two ranks take part. Rank 0
- * prints the median over BATCHES of the mean of a batch.
+ * Joins the communicator of the environment; the first two ranks take part. Rank 0 prints the
+ * median over BATCHES of the mean of a batch.
  */
 #include <string.h>
 
@@ -17,7 +16,7 @@ static int rank;
 static nexarComm_t comm;
 static char *out, *in;
 
-/* There and back. */
+/* One round trip. */
 static void ping_pong(size_t bytes) {
   int other = 1 - rank;
   if (rank == 0) CHECK(nexarSend(out, bytes, nexarInt8, other, comm, NULL));
@@ -25,12 +24,12 @@ static void ping_pong(size_t bytes) {
   if (rank == 1) CHECK(nexarSend(out, bytes, nexarInt8, other, comm, NULL));
 }
 
-/* Both ways at once. */
+/* A message in both directions at once. */
 static void exchange(size_t bytes) {
   CHECK(nexarSendRecv(out, bytes, 1 - rank, in, bytes, 1 - rank, nexarInt8, comm, NULL));
 }
 
-/* From rank 0 to rank 1, and one back at the end. */
+/* MANY messages from rank 0 to rank 1, then a reply. */
 static void many_single(size_t bytes) {
   for (size_t i = 0; i < MANY; i++) {
     if (rank == 0) CHECK(nexarSend(out + i * bytes, bytes, nexarInt8, 1, comm, NULL));
@@ -40,7 +39,7 @@ static void many_single(size_t bytes) {
   if (rank == 1) CHECK(nexarSend(out, 1, nexarInt8, 0, comm, NULL));
 }
 
-/* The same, each side's in one group. */
+/* As many_single, with the messages of each rank in one group. */
 static void many_grouped(size_t bytes) {
   CHECK(nexarGroupStart());
   for (size_t i = 0; i < MANY; i++) {
@@ -74,14 +73,14 @@ int main(void) {
     if (!out || !in) return 1;
     memset(out, 7, LONGEST);
     memset(in, 1, LONGEST);
-    measure("there and back", ping_pong, 8, 200);
-    measure("both ways, nexarSendRecv", exchange, 8, 200);
-    measure("there and back", ping_pong, 4 << 10, 100);
-    measure("there and back", ping_pong, 16 << 10, 50);
-    measure("there and back", ping_pong, (16 << 10) + 1, 50);
-    measure("there and back", ping_pong, 64 << 10, 50);
-    measure("there and back", ping_pong, 1 << 20, 5);
-    measure("there and back", ping_pong, LONGEST, 1);
+    measure("round trip", ping_pong, 8, 200);
+    measure("both directions, nexarSendRecv", exchange, 8, 200);
+    measure("round trip", ping_pong, 4 << 10, 100);
+    measure("round trip", ping_pong, 16 << 10, 50);
+    measure("round trip", ping_pong, (16 << 10) + 1, 50);
+    measure("round trip", ping_pong, 64 << 10, 50);
+    measure("round trip", ping_pong, 1 << 20, 5);
+    measure("round trip", ping_pong, LONGEST, 1);
     const size_t each[] = {8, 8 << 10, 64 << 10};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
       measure("64 sends, single calls", many_single, each[i], 20);

@@ -1,4 +1,4 @@
-"""The tables of compare.py: every point that was asked for, won or lost."""
+"""The tables of compare.py, with every point that was asked for."""
 
 import statistics
 
@@ -7,14 +7,14 @@ import wanted
 
 MPIS, OTHERS = ("openmpi", "mpich"), ("gloo", "nexar")
 READING = """
-Microseconds are medians of the rounds. A ratio is peer / ours, above 1 ours is faster: the median of
-the rounds' ratios, and the smallest and the largest of them."""
+Microseconds are medians of the rounds. A ratio is peer / ours, above 1 ours is faster: the median
+of the rounds' ratios, with the smallest and the largest."""
 
 
 def tables(libraries, options, runs):
     for ranks in options.ranks:
         columns = [key for key in peers.PEERS if key in libraries]
-        # MPICH spins: between more ranks than cores it is no measure.
+        # MPICH spins, so it is no reference with more ranks than cores.
         rivals, best = (MPIS, "best MPI") if ranks == 2 else (MPIS[:1], "Open MPI")
         titles = ["operation", "size", "ours", *(libraries[key].name for key in columns)]
         titles += [f"{best} / ours", "wanted", "met", "best other / ours", "wanted", "met"]
@@ -48,7 +48,7 @@ def points(options):
 
 
 def by_round(runs, options, ranks, operation, size):
-    """For each round the microseconds by library."""
+    """Returns for each round the microseconds by library."""
     return [
         {
             key: took
@@ -65,7 +65,7 @@ def median(rounds, key):
 
 
 def ratios(rounds, mine, others):
-    """Of the best of the others to ours, in each round that has both."""
+    """Returns the ratio of the best other library to ours, for each round that has both."""
     best = [
         (min(found[key] for key in others if key in found), found[mine])
         for found in rounds
@@ -94,13 +94,13 @@ def summary(verdicts):
 
 
 def rounding(ranks):
-    blocks = " Operations on blocks send an element to each rank at least: {} B instead of 8 B."
+    blocks = " Operations on blocks have at least one element per rank: {} B instead of 8 B."
     return blocks.format(4 * ranks) if ranks > 2 else ""
 
 
 def failures(libraries, failed):
     if failed:
-        yield "\nFailed, and not tried again:\n"
+        yield "\nFailed, and not repeated:\n"
     for (ranks, operation, key), why in failed.items():
         yield f"- {libraries[key].name}, {operation} of {ranks} ranks: {why}"
 
@@ -110,7 +110,7 @@ def row(cells):
 
 
 def figure(value):
-    """Three digits that say something, or as many as a small one has."""
+    """Formats with three significant digits; small values with five decimals."""
     if value < 0.001:
         return f"{value:.5f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How much memory the ranks of one host share, while they all-reduce, broadcast and exchange large buffers.
+"""Measures the memory that ranks of one host share in collectives with large buffers.
 
-    bench/shared_memory.py [RANKS...]        8 and 32 by default; after make bench has built its programs
+    bench/shared_memory.py [RANKS...]    # default 8 and 32; needs the programs of make bench
 
-Counts what the system says of memory named nexar-*, each page once: in all, and for each pair of ranks.
+Counts the resident pages of memory named nexar-*, each once: in total, and per pair of ranks.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ def ranks_of(launcher):
 
 
 def shared_kib(process):
-    """By kind of memory, a page that n processes have counts 1/n in each."""
+    """Returns KiB by kind of memory. A page of n processes counts 1/n in each."""
     kinds, kind = {}, None
     for line in Path(f"/proc/{process}/smaps").read_text().splitlines():
         words = line.split()
@@ -46,7 +46,7 @@ def measure(size, operation):
                     for kind, kib in shared_kib(rank).items():
                         total[kind] = total.get(kind, 0) + kib
                 except (FileNotFoundError, ProcessLookupError):
-                    break  # it has ended
+                    break  # the rank has ended
             else:
                 if sum(total.values()) > sum(most.values()):
                     most = total
@@ -60,7 +60,8 @@ def main():
             total = sum(kinds.values())
             pairs = size * (size - 1) // 2
             parts = ", ".join(f"{kind} {kib} KiB" for kind, kib in sorted(kinds.items()))
-            print(f"{size} ranks, {operation}: {total} KiB ({parts}), {total / pairs:.0f} KiB a pair", flush=True)
+            figures = f"{total} KiB ({parts}), {total / pairs:.0f} KiB per pair"
+            print(f"{size} ranks, {operation}: {figures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 /*
- * What ncclAllReduce of the stand-in costs over nexarAllReduce: both libraries in one process, each with
- * a communicator, taking turns.
+ * The overhead of the stand-in's ncclAllReduce over nexarAllReduce: both libraries in one process,
+ * each with a communicator, take turns.
  *
  *     standin
  *
- * Of ranks that nexar-run has started. Rank 0 prints medians and the median of the ratios of all turns.
+ * Runs with or without nexar-run. Rank 0 prints medians and the median of the ratios of all turns.
  */
 #include "measure.h"
 
@@ -53,7 +53,7 @@ int main(void) {
   CHECK(nexarCommInitRank(&native, size, native_id, rank));
   CHECK(ncclCommInitRank(&standin, size, id, rank));
   for (int i = -5; i < TURNS; i++) {
-    /* Who comes first alternates too. */
+    /* The order of the two alternates too. */
     double first = turn(i % 2 ? call_standin : call_native);
     double second = turn(i % 2 ? call_native : call_standin);
     if (i < 0) continue;

@@ -16,7 +16,7 @@ static inline int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Of values that it puts in order. */
+/* Returns the median of the values, which it sorts. */
 static inline double median(double *values, size_t count) {
   qsort(values, count, sizeof *values, by_value);
   return values[count / 2];

@@ -1,18 +1,18 @@
-"""What the project wants of its speed on one host: peer / ours at least this, or None.
+"""The project's targets on one host: the least ratio peer / ours, or None.
 
-A size is the nominal one: blocks of a few bytes are rounded up to whole elements of all ranks.
+Sizes are nominal: blocks of a few bytes are rounded up to whole elements of all ranks.
 """
 
 KIB, MIB = 1 << 10, 1 << 20
 
 ALL_REDUCE = {8: 1.0, 64 * KIB: 1.5, MIB: 2.0, 16 * MIB: 1.8, 128 * MIB: 2.5}
 MEMALLOC = {16 * MIB: 3.0, 128 * MIB: 5.0}
-FOLDING = ("reducescatter", "scan")
-COPYING = ("allgather", "broadcast", "alltoall")
+REDUCTIONS = ("reducescatter", "scan")
+COPIES = ("allgather", "broadcast", "alltoall")
 
 
 def of_mpi(ranks, operation, size, memalloc):
-    """Against the best MPI with 2 ranks, against Open MPI with more."""
+    """The target against the best MPI with 2 ranks, against Open MPI with more."""
     if ranks == 2:
         return of_mpi_in_pairs(operation, size, memalloc)
     if memalloc:
@@ -31,15 +31,15 @@ def of_mpi_in_pairs(operation, size, memalloc):
         return 0.8
     if size < 64 * KIB:
         return None
-    return 1.5 if operation in FOLDING else 1.0
+    return 1.5 if operation in REDUCTIONS else 1.0
 
 
 def of_others(ranks, operation, size, memalloc):
-    """Against the best of Gloo and nexar 0.2.0."""
+    """The target against the best of Gloo and nexar 0.2.0."""
     if ranks != 2 or memalloc:
         return None
     if size <= 64 * KIB:
         return 10.0
-    if operation == "allreduce" or operation in FOLDING:
+    if operation == "allreduce" or operation in REDUCTIONS:
         return 3.0
-    return 1.2 if operation in COPYING and size >= 16 * MIB else None
+    return 1.2 if operation in COPIES and size >= 16 * MIB else None

@@ -1,11 +1,11 @@
-//! How fast arrays are folded, beside the machine's limit: `cargo bench --bench reduce`.
+//! Speed of the reduction kernels, relative to the machine's limit: `cargo bench --bench reduce`.
 //!
 //! The limit is the plain `into[i] += from[i]` on f32, compiled for AVX2 where the CPU has it. Each
-//! kernel and the limit take turns on the same arrays, in the first cache, in the second and in
-//! memory, so that other work of the machine slows both. Rates are bytes of `into` per second, the
+//! kernel and the limit take turns on the same arrays, in the L1 cache, in the L2 cache and in
+//! memory, so that other work on the machine slows both. Rates are bytes of `into` per second, the
 //! best of criterion's samples; the share of the limit is the median of all turns.
 //!
-//! A second table is of results that are written apart from their operands. Its limit is the plain
+//! A second table has kernels that write their result to a third array. Its limit is the plain
 //! `into[i] = left[i] + right[i]`, and memcpy for a copy.
 #![expect(unsafe_code, reason = "the limit is compiled for AVX2 once the CPU was asked for it")]
 
@@ -19,9 +19,9 @@ use nexar::dtype::DataType;
 use nexar::op::{Fold, RedOp, Reducer};
 use nexar::reduce::{self, Side, Stores};
 
-const PLACES: [(&str, usize); 3] = [("L1", 16 << 10), ("L2", 256 << 10), ("memory", 64 << 20)];
+const SIZES: [(&str, usize); 3] = [("L1", 16 << 10), ("L2", 256 << 10), ("memory", 64 << 20)];
 
-const PLACES_APART: [(&str, usize); 3] =
+const SIZES_APART: [(&str, usize); 3] =
     [("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)];
 
 const FOLDS: [(DataType, RedOp); 20] = [
@@ -56,7 +56,8 @@ const FOLDS_APART: [(DataType, RedOp); 6] = [
     (DataType::Float32, RedOp::Max),
 ];
 
-/// Prepared and finished in place, as Avg over one rank, which changes no value.
+/// Types whose `prepare` and `finish` are measured in place, as Avg over one rank: no value
+/// changes.
 const PREPARED: [DataType; 3] = [DataType::Float32, DataType::Float16, DataType::Bfloat16];
 const FINISHED: [DataType; 3] = [DataType::Int8, DataType::Int32, DataType::Int64];
 
@@ -66,14 +67,14 @@ fn main() {
         .warm_up_time(Duration::from_millis(100))
         .measurement_time(Duration::from_millis(500))
         .configure_from_args();
-    let tables = PLACES.map(|(place, bytes)| table(&mut criterion, place, bytes));
-    let apart = PLACES_APART.map(|(place, bytes)| table_apart(&mut criterion, place, bytes));
+    let tables = SIZES.map(|(label, bytes)| table(&mut criterion, label, bytes));
+    let apart = SIZES_APART.map(|(label, bytes)| table_apart(&mut criterion, label, bytes));
     criterion.final_summary();
-    print(&PLACES, &tables);
-    print(&PLACES_APART, &apart);
+    print(&SIZES, &tables);
+    print(&SIZES_APART, &apart);
 }
 
-/// What was measured at one place.
+/// The rows of one array size.
 type Table = Vec<Row>;
 
 struct Row {
@@ -84,8 +85,8 @@ struct Row {
     share: f64,
 }
 
-fn table(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
-    let mut group = criterion.benchmark_group(place);
+fn table(criterion: &mut Criterion, label: &str, bytes: usize) -> Table {
+    let mut group = criterion.benchmark_group(label);
     group.throughput(Throughput::Bytes(bytes as u64));
     let mut rows = Table::new();
     let mut arrays = [Array::new(bytes), Array::new(bytes)];
@@ -114,11 +115,11 @@ fn table(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
     rows
 }
 
-/// Makes a result of two operands.
+/// Writes the result of two operands to a third array.
 type Work<'a> = &'a dyn Fn(&mut [u8], &[u8], &[u8]);
 
-fn table_apart(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
-    let mut group = criterion.benchmark_group(place);
+fn table_apart(criterion: &mut Criterion, label: &str, bytes: usize) -> Table {
+    let mut group = criterion.benchmark_group(label);
     group.throughput(Throughput::Bytes(bytes as u64));
     let mut rows = Table::new();
     let mut arrays = [(); 3].map(|()| Array::new(bytes));
@@ -152,7 +153,7 @@ fn table_apart(criterion: &mut Criterion, place: &str, bytes: usize) -> Table {
     rows
 }
 
-/// Measures by turns, which take how long the limit and the kernel need for that many times.
+/// Measures one row. `turn` returns the times of the limit and of the kernel for that many calls.
 fn turns(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: String,
@@ -180,14 +181,14 @@ fn time(times: u64, mut work: impl FnMut()) -> Duration {
     start.elapsed()
 }
 
-/// Values that neither the fold nor the limit drives to subnormals, which some CPUs are slow with.
+/// Writes values of which neither kernel nor limit makes subnormals, which are slow on some CPUs.
 fn fill(fold: Fold, into: &mut [u8], from: &mut [u8]) {
     into.fill(0x3f);
     let redop = if fold.redop() == RedOp::Avg { RedOp::Sum } else { fold.redop() };
     reduce::identity(Fold::new(fold.dtype(), redop).unwrap(), from);
 }
 
-/// Memory that begins at a cache line.
+/// Memory aligned to a cache line.
 struct Array {
     memory: Vec<u8>,
     start: usize,
@@ -196,7 +197,7 @@ struct Array {
 
 impl Array {
     fn new(bytes: usize) -> Self {
-        // Not zeros, which the system would map to one page for all.
+        // Not zeros, because the system would map them all to one page.
         let memory = vec![1; bytes + 64];
         let start = memory.as_ptr().align_offset(64);
         Self { memory, start, bytes }
@@ -247,9 +248,9 @@ fn add_apart(into: &mut [f32], left: &[f32], right: &[f32]) {
     }
 }
 
-fn print(places: &[(&str, usize)], tables: &[Table]) {
+fn print(sizes: &[(&str, usize)], tables: &[Table]) {
     print!("\n{:<26}", "GB/s (of the limit)");
-    places.iter().for_each(|(place, _)| print!("{place:>17}"));
+    sizes.iter().for_each(|(label, _)| print!("{label:>17}"));
     println!();
     for (index, row) in tables[0].iter().enumerate() {
         print!("{:<26}", row.name);

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Prints the path of a build tool: one that works already, else one that apt-get (as root) or pip
-# (into build/tools, touching nothing else) installs. Installers talk on stderr, so that stdout is
-# the path alone. A library to compile against is known by its header.
+# Prints the path of a build tool: an installed one that works, else one that apt-get (as root) or
+# pip (into build/tools only) installs. Installers print to stderr, so that stdout has only the
+# path. A library is found by its header.
 set -eu
 
 tool=$1
@@ -18,7 +18,7 @@ gloo) package=libgloo-dev wheel= header=/usr/include/gloo/allreduce.h ;;
 *) package=$tool wheel= ;;
 esac
 
-# Being on PATH is not enough: a Python version manager leaves stubs there that only complain.
+# Runs the tool, because a Python version manager may leave stubs on PATH that only fail.
 working() {
     if [ -n "$header" ]; then
         [ -e "$header" ] && echo "$header"
@@ -37,7 +37,7 @@ by_apt() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
     echo "Installing $package with apt-get" >&2
     export DEBIAN_FRONTEND=noninteractive
-    # A stale package list may still do, so only the installation decides.
+    # The installation may succeed with a stale package list.
     apt-get update -qq >&2 || true
     # shellcheck disable=SC2086 # it may be several packages
     apt-get install -qq --no-install-recommends $package >&2
@@ -50,6 +50,6 @@ by_pip() {
 }
 
 working || { by_apt && working; } || { by_pip && working; } || {
-    echo "nexar needs $tool, and it could not be installed here: please install the package $package." >&2
+    echo "nexar needs $tool, which could not be installed: please install the package $package." >&2
     exit 1
 }

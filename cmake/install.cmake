@@ -1,5 +1,4 @@
-# What `cmake --install` puts below the prefix. Nothing in it names the prefix, so that the
-# installed tree can be moved.
+# `cmake --install`. No installed file contains the prefix, so the installed tree can be moved.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -10,11 +9,13 @@ install(
     ${nexar_lib}/${nexar_soname}
     ${nexar_lib}/libnexar.so
   DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+    WORLD_READ WORLD_EXECUTE)
 install(
   FILES ${nccl_directory}/libnccl.so.2 ${nccl_directory}/libnccl.so
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/nexar
-  PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+    WORLD_READ WORLD_EXECUTE)
 install(FILES ${nexar_lib}/libnexar.a DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(PROGRAMS ${nexar_run} DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES include/nexar.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -25,7 +26,7 @@ string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${pc_directory})
 configure_file(cmake/nexar.pc.in nexar.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/nexar.pc DESTINATION ${pc_directory})
 
-# find_package(nexar). Before 1.0 every minor version may break its users.
+# find_package(nexar). Before 1.0 every minor version may break compatibility.
 set(config_directory ${CMAKE_INSTALL_LIBDIR}/cmake/nexar)
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(compatibility SameMinorVersion)

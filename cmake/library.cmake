@@ -1,5 +1,5 @@
-# Runs Cargo, lays the library below lib/ of the build tree, and offers it as nexar::nexar, the name
-# that find_package(nexar) gives to users of an installed one.
+# Builds the library with Cargo, copies it to lib/ of the build tree, and defines the target
+# nexar::nexar, which find_package(nexar) defines for an installed library.
 
 find_program(CARGO cargo HINTS "$ENV{HOME}/.cargo/bin")
 if(NOT CARGO)
@@ -12,7 +12,7 @@ set(nexar_lib ${PROJECT_BINARY_DIR}/lib)
 set(nexar_soname libnexar.so.${PROJECT_VERSION_MAJOR})
 set(nexar_file libnexar.so.${PROJECT_VERSION})
 
-# Cargo knows best what is out of date, so it is asked each time.
+# Runs Cargo in every build, because Cargo tracks the dependencies.
 add_custom_target(nexar_library ALL
   COMMAND ${CARGO} build --release --lib --locked --target-dir ${cargo_target}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${nexar_lib}
@@ -35,6 +35,6 @@ set_target_properties(nexar::nexar PROPERTIES
   IMPORTED_SONAME ${nexar_soname}
   INTERFACE_INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/include)
 
-# What libnexar.a needs, as `cargo rustc --lib --crate-type staticlib -- --print native-static-libs`
-# says; the test package.native-libs compares.
+# The system libraries of libnexar.a, from `cargo rustc --lib --crate-type staticlib -- --print
+# native-static-libs`. The test package.native-libs compares them.
 set(native_libs "-ldl -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc")

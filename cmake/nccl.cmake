@@ -1,13 +1,13 @@
-# libnccl.so.2, the stand-in for NCCL: nexar and NCCL's names in one file, laid below lib/nexar of the
-# build tree and of the prefix, where no program finds it by chance.
+# libnccl.so.2, the stand-in for NCCL: nexar and NCCL's functions in one file. It is in lib/nexar of
+# the build tree and of the prefix, where no program finds it by accident.
 
 set(nccl_directory ${nexar_lib}/nexar)
 set(nccl_file ${nccl_directory}/libnccl.so.2)
 set(nccl_archive ${cargo_target}/release/libnexar_nccl.a)
 set(nccl_symbols ${PROJECT_SOURCE_DIR}/standins/nccl/symbols.txt)
 
-# NCCL has every function once more as pnccl*, for tools that put themselves in between; only what
-# resets its own log is for itself. Nothing else is exported, so that nexar may be in the same process.
+# NCCL has every function also as pnccl*, for profilers that interpose, except for one that resets
+# its log. Nothing else is exported, so libnexar.so can be loaded in the same process.
 file(STRINGS ${nccl_symbols} names)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${nccl_symbols})
 set(aliases "")
@@ -20,10 +20,11 @@ foreach(name IN LISTS names)
   endif()
 endforeach()
 file(CONFIGURE OUTPUT nccl-aliases.ld CONTENT "${aliases}" @ONLY)
-file(CONFIGURE OUTPUT nccl-exports.map CONTENT "{\n  global:\n${exports}  local:\n    *;\n};\n" @ONLY)
+file(CONFIGURE OUTPUT nccl-exports.map
+  CONTENT "{\n  global:\n${exports}  local:\n    *;\n};\n" @ONLY)
 
-# The linker that rustc brings and links libnexar.so with, where there is one: what it lays out is some
-# percent faster in calls of a few bytes.
+# rustc's own linker, which links libnexar.so too, if it exists: its code layout makes calls of a
+# few bytes some percent faster.
 get_filename_component(cargo_bin ${CARGO} DIRECTORY)
 execute_process(COMMAND ${cargo_bin}/rustc --print target-libdir
   OUTPUT_VARIABLE rust_libdir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
@@ -49,5 +50,5 @@ add_custom_target(nexar_nccl ALL
   COMMENT "Building libnccl.so.2"
   USES_TERMINAL
   VERBATIM)
-# Two Cargos would wait for each other.
+# Runs one Cargo at a time, because they would wait for each other's lock.
 add_dependencies(nexar_nccl nexar_tools)

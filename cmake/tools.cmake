@@ -1,5 +1,5 @@
-# The programs of tools/: built by Cargo, laid below bin/ of the build tree, offered to the tests as
-# nexar::run.
+# Builds the programs of tools/ with Cargo, copies them to bin/ of the build tree, and defines the
+# target nexar::run for the tests.
 
 set(nexar_run ${PROJECT_BINARY_DIR}/bin/nexar-run)
 
@@ -12,7 +12,7 @@ add_custom_target(nexar_tools ALL
   COMMENT "Building nexar-run"
   USES_TERMINAL
   VERBATIM)
-# Two Cargos would wait for each other.
+# Runs one Cargo at a time, because they would wait for each other's lock.
 add_dependencies(nexar_tools nexar_library)
 
 add_executable(nexar::run IMPORTED GLOBAL)

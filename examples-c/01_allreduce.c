@@ -1,8 +1,8 @@
 /*
- * Four ranks add up their numbers, and every one of them gets the sums.
+ * Four ranks add up their numbers, and every rank gets the sums.
  *
- * A rank is a participant of a communicator. Here each is a thread of this process:
- * nexarCommInitAll makes the communicator and gives one handle per rank.
+ * A rank is a participant of a communicator. Here each rank is a thread of this process:
+ * nexarCommInitAll creates the communicator and returns one handle per rank.
  *
  *     cc 01_allreduce.c -lnexar -lpthread && ./a.out
  */
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Every call returns nexarSuccess or a code; nexarGetLastError tells in full what happened. */
+/* Every call returns nexarSuccess or an error code; nexarGetLastError has the full error text. */
 #define CHECK(call)                                                                                \
   do {                                                                                             \
     if ((call) != nexarSuccess) {                                                                  \
@@ -28,10 +28,10 @@ static void *work(void *handle) {
   CHECK(nexarCommUserRank(comm, &rank));
   CHECK(nexarCommCount(comm, &nranks));
 
-  /* Each rank has data of its own: rank 2 has 2, 20, 200. */
+  /* Each rank has its own data: rank 2 has 2, 20, 200. */
   float mine[COUNT] = {(float)rank, 10.0f * (float)rank, 100.0f * (float)rank}, sums[COUNT];
 
-  /* All ranks make the same call, with the same count, type and operator. It returns when the
+  /* All ranks make the same call, with the same count, type and operator. When it returns, the
      result is in sums. */
   CHECK(nexarAllReduce(mine, sums, COUNT, nexarFloat32, nexarSum, comm, NULL));
 

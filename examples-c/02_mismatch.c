@@ -1,6 +1,6 @@
 /*
- * Two ranks make different calls: a bug that makes many libraries wait for ever, or add up rubbish.
- * nexar ends both calls and tells each rank what both of them did.
+ * Two ranks make different calls: with this bug in a program many libraries hang or return garbage.
+ * nexar fails both calls with an error text that has the calls of both ranks.
  *
  *     cc 02_mismatch.c -lnexar -lpthread && ./a.out
  */
@@ -31,7 +31,7 @@ static void *work(void *handle) {
 
   printf("rank %d got \"%s\":\n  %s\n", rank, nexarGetErrorString(result), nexarGetLastError(comm));
 
-  /* A communicator that has failed stays so, but can be destroyed. */
+  /* A failed communicator stays failed. It is destroyed as usual. */
   CHECK(nexarCommDestroy(comm));
   if (result != nexarInvalidUsage) {
     fprintf(stderr, "rank %d expected nexarInvalidUsage\n", rank);

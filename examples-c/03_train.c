@@ -2,13 +2,13 @@
  * Four processes train one neural network together: data-parallel SGD.
  *
  * Every process (rank) holds the same parameters. In each step it computes the gradient on its part
- * of the batch; nexarAllReduce adds up the gradients of all ranks; all take the same step, and so
- * the parameters stay the same everywhere, to the last bit.
+ * of the batch; nexarAllReduce adds up the gradients of all ranks; all ranks take the same step, so
+ * their parameters stay bitwise equal.
  *
  *     cc -O2 03_train.c -lnexar -lm && nexar-run -n 4 ./a.out
  *
- * The task: to read digits of seven segments, drawn at random places under noise. At the end, rank 0
- * trains once more alone on the same batches, and compares: the work was divided, not changed.
+ * The task: recognize seven-segment digits at random positions under noise. At the end, rank 0
+ * trains alone on the same batches and compares the parameters: the work was divided, not changed.
  */
 #define _POSIX_C_SOURCE 199309L
 #include <math.h>
@@ -29,10 +29,10 @@
 
 enum { SIDE = 16, PIXELS = SIDE * SIDE, HIDDEN = 1024, DIGITS = 10, BATCH = 64, STEPS = 200 };
 static const float LEARNING_RATE = 0.3f;
-/* The order of additions differs between one process and several, and each rounds. */
+/* The order of additions, and so their rounding, differs between one process and several. */
 static const float TOLERANCE = 1e-5f;
 
-/* One flat buffer, so that one call reduces it all: 273 thousand floats, 1.1 MB. */
+/* One flat buffer, so that one call reduces all of it: 273 thousand floats, 1.1 MB. */
 struct network {
   float w1[PIXELS][HIDDEN], b1[HIDDEN], w2[HIDDEN][DIGITS], b2[DIGITS];
 };
@@ -44,7 +44,7 @@ static double seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* ---- Random numbers that depend on nothing but the seed: all ranks draw the same (splitmix64). */
+/* ---- Pseudorandom numbers (splitmix64): all ranks draw the same from the same seed. */
 
 static uint64_t draw(uint64_t *seed) {
   uint64_t x = *seed += UINT64_C(0x9e3779b97f4a7c15);
@@ -56,10 +56,10 @@ static uint64_t draw(uint64_t *seed) {
 /* From -1 to 1. */
 static float uniform(uint64_t *seed) { return (float)(draw(seed) >> 40) * 0x1p-23f - 1; }
 
-/* ---- The data: image number i of an endless set. Returns the digit that is on it. */
+/* ---- The data: draws image number i of an endless set. Returns its digit. */
 
 static int draw_image(uint64_t i, float image[PIXELS]) {
-  /* x, y, is it vertical, of the segments a to g; and the segments of each digit. */
+  /* Of the segments a to g: x, y, whether it is vertical. Then the segments of each digit. */
   static const int segments[7][3] = {{0, 0, 0}, {5, 0, 1}, {5, 5, 1}, {0, 10, 0},
                                      {0, 5, 1}, {0, 0, 1}, {0, 5, 0}};
   static const int lit[DIGITS] = {0x3f, 0x06, 0x5b, 0x4f, 0x66, 0x6d, 0x7d, 0x07, 0x7f, 0x6f};
@@ -131,12 +131,12 @@ static float backward(const struct network *net, uint64_t image_number, struct n
 
 struct report {
   float first_loss, last_loss;
-  double seconds, communication; /* in all, and in nexarAllReduce */
+  double seconds, communication; /* in total, and in nexarAllReduce */
 };
 
 /* Trains as one of n ranks; comm may be NULL if n is 1. */
 static struct report train(struct network *net, int rank, int n, nexarComm_t comm, int verbose) {
-  /* The loss travels behind the gradient: one number more costs nothing, another call would. */
+  /* The loss is sent behind the gradient, which is cheaper than another call. */
   struct { struct network gradient; float loss; } *mine = malloc(sizeof *mine);
   if (!mine) exit(1);
   struct report report = {0};
@@ -167,8 +167,8 @@ static struct report train(struct network *net, int rank, int n, nexarComm_t com
   return report;
 }
 
-/* On images that were in no batch, in percent. */
-static double share_read_right(const struct network *net) {
+/* Returns the accuracy on images that were in no batch, in percent. */
+static double accuracy(const struct network *net) {
   enum { IMAGES = 1000 };
   float image[PIXELS], hidden[HIDDEN], probability[DIGITS];
   int right = 0;
@@ -183,7 +183,7 @@ static double share_read_right(const struct network *net) {
 
 /* ---- The checks. */
 
-/* Whether the parameters of all ranks have the same bits: each rank shows a hash (FNV-1a). */
+/* Whether the parameters of all ranks are bitwise equal: compares hashes (FNV-1a). */
 static int equal_on_all_ranks(const struct network *net, int n, nexarComm_t comm) {
   uint64_t hash = UINT64_C(0xcbf29ce484222325), *hashes = malloc((size_t)n * sizeof *hashes);
   if (!hashes) exit(1);
@@ -209,13 +209,13 @@ static int passed(int good, const char *what) {
 }
 
 int main(void) {
-  /* Who we are and where the others are: from the environment that nexar-run has set. */
+  /* Rank, size and addresses are in the environment, which nexar-run has set. */
   nexarComm_t comm;
   int rank, n;
   CHECK(nexarCommInitFromEnv(&comm));
   CHECK(nexarCommUserRank(comm, &rank));
   CHECK(nexarCommCount(comm, &n));
-  setvbuf(stdout, NULL, _IOLBF, 0); /* lines come out as they are printed */
+  setvbuf(stdout, NULL, _IOLBF, 0); /* every line appears at once */
 
   struct network *net = malloc(sizeof *net), *alone = malloc(sizeof *alone);
   if (!net || !alone) return 1;
@@ -227,11 +227,11 @@ int main(void) {
   if (rank != 0) return !good;
 
   double bytes = (double)STEPS * (PARAMETERS + 1) * sizeof(float);
-  printf("digits read right: %.1f%% of 1000 new ones\n", share_read_right(net));
+  printf("accuracy: %.1f%% of 1000 new digits\n", accuracy(net));
   printf("%.1f s, %.0f%% of it in nexarAllReduce (waiting for slower ranks included): %.0f MB/s\n",
          report.seconds, 100 * report.communication / report.seconds,
          bytes / report.communication / 1e6);
-  if (good) printf("parameters: the same bits on all %d ranks\n", n);
+  if (good) printf("parameters: bitwise equal on all %d ranks\n", n);
 
   struct report single = train(alone, 0, 1, NULL, 0);
   float difference = largest_difference(net, alone);
@@ -239,7 +239,7 @@ int main(void) {
          single.seconds, single.last_loss, difference);
   good &= passed(difference <= TOLERANCE, "the parameters differ from those of one process");
   good &= passed(report.last_loss < report.first_loss / 4, "the loss did not fall");
-  if (good) printf("passed: %d ranks learnt what one process learns, within %g\n", n, TOLERANCE);
+  if (good) printf("passed: %d ranks learn the same as one process, within %g\n", n, TOLERANCE);
   free(net);
   free(alone);
   return !good;

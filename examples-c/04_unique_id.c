@@ -1,8 +1,9 @@
 /*
- * Processes that no launcher of nexar's has started find each other by a unique id, as in NCCL.
+ * Processes without nexar-run join a communicator by a unique id, as in NCCL.
  *
- * Rank 0 makes the id, 128 bytes, and hands it to the others by whatever they share: a file here;
- * MPI, a key-value store or ssh elsewhere. Who has the id may join, so it is kept from strangers.
+ * Rank 0 creates the id, 128 bytes, and sends it to the others: here through a file; in other
+ * programs through MPI, a key-value store or ssh. Every process that has the id can join, so keep
+ * it secret.
  *
  *     cc 04_unique_id.c -lnexar
  *     ./a.out 0 2 /tmp/id &  ./a.out 1 2 /tmp/id
@@ -29,7 +30,8 @@ static void fail(const char *what) {
   exit(1);
 }
 
-/* Readable by its owner alone; renamed when complete, so that nobody reads half of it. */
+/* Only the owner can read the file. It is renamed when complete, so that no rank reads half of
+   it. */
 static void write_id(const nexarUniqueId *id, const char *path) {
   char part[4096];
   snprintf(part, sizeof part, "%s.part", path);
@@ -38,7 +40,7 @@ static void write_id(const nexarUniqueId *id, const char *path) {
   if (rename(part, path) != 0) fail(path);
 }
 
-/* Waits up to a minute for the file to be there. */
+/* Waits up to a minute for the file. */
 static void read_id(nexarUniqueId *id, const char *path) {
   const struct timespec pause = {0, 10 * 1000 * 1000};
   int file = open(path, O_RDONLY);
@@ -66,14 +68,15 @@ int main(int argc, char **argv) {
     read_id(&id, path);
   }
 
-  /* Returns when all ranks have come. Then everybody has read the file, and an id serves once. */
+  /* Returns when all ranks have joined. Then all have read the file; an id can be used only
+     once. */
   nexarComm_t comm;
   CHECK(nexarCommInitRank(&comm, nranks, id, rank));
   if (rank == 0) remove(path);
 
   int number = 1 << rank, sum;
   CHECK(nexarAllReduce(&number, &sum, 1, nexarInt32, nexarSum, comm, NULL));
-  printf("rank %d of %d gave %d, and the sum is %d\n", rank, nranks, number, sum);
+  printf("rank %d of %d has %d, and the sum is %d\n", rank, nranks, number, sum);
   CHECK(nexarCommDestroy(comm));
   return sum != (1 << nranks) - 1;
 }

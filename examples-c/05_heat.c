@@ -3,9 +3,9 @@
  * and a split.
  *
  * In every step a rank sends its first and last row to its neighbours and receives theirs, in one
- * group, so that nobody waits before all has begun. Every so often all ranks find out how much still
- * changes, on a stream: the next steps are computed meanwhile. In the end the even ranks add up their
- * heat, and the odd ranks theirs, each on a communicator of their own.
+ * group, so that all messages start before the rank waits. Every 50 steps all ranks compute their
+ * largest change on a stream, while the next steps are computed. At the end the even ranks add up
+ * their heat, and the odd ranks theirs, each on their own communicator.
  *
  *     cc 05_heat.c -lnexar -lm && nexar-run -n 4 ./a.out
  */
@@ -23,7 +23,7 @@
     }                                                                                              \
   } while (0)
 
-enum { ROWS = 240, COLUMNS = 200, STEPS = 400, STEPS_BETWEEN_LOOKS = 50 };
+enum { ROWS = 240, COLUMNS = 200, STEPS = 400, STEPS_BETWEEN_CHECKS = 50 };
 
 typedef double row[COLUMNS];
 
@@ -38,7 +38,7 @@ static void heat(row *plate) {
   for (int x = 0; x < COLUMNS; x++) plate[0][x] = 100;
 }
 
-/* Rows 1 to count from those around them. Returns the largest change. */
+/* Computes rows 1 to count from the rows around them. Returns the largest change. */
 static double step(row *from, row *to, int count) {
   double change = 0;
   for (int y = 1; y <= count; y++) {
@@ -52,7 +52,7 @@ static double step(row *from, row *to, int count) {
   return change;
 }
 
-/* A strip has a row of each neighbour at its ends. */
+/* Rows 0 and count + 1 of a strip are copies of the neighbours' rows. */
 static void exchange_edges(row *strip, int count, int rank, int nranks, nexarComm_t comm) {
   CHECK(nexarGroupStart());
   if (rank > 0) {
@@ -66,7 +66,7 @@ static void exchange_edges(row *strip, int count, int rank, int nranks, nexarCom
   CHECK(nexarGroupEnd());
 }
 
-/* The whole plate, computed by this process alone. */
+/* Computes the whole plate in this process. */
 static row *alone(void) {
   row *from = rows(ROWS + 2), *to = rows(ROWS + 2);
   heat(from);
@@ -96,9 +96,9 @@ int main(void) {
   if (rank == 0) heat(to);
 
   /* The streams of one communicator run one after another, and calls on stream NULL wait for them.
-     What may overlap is on a communicator of its own. */
-  nexarComm_t looking;
-  CHECK(nexarCommSplit(comm, 0, rank, &looking, NULL));
+     Calls that may overlap need another communicator. */
+  nexarComm_t checks;
+  CHECK(nexarCommSplit(comm, 0, rank, &checks, NULL));
   double change = 0, largest = 0;
   for (int i = 0; i < STEPS; i++) {
     exchange_edges(from, count, rank, nranks, comm);
@@ -106,17 +106,17 @@ int main(void) {
     row *other = from;
     from = to;
     to = other;
-    if (i % STEPS_BETWEEN_LOOKS == 0) {
-      CHECK(nexarStreamSynchronize(stream)); /* the look before this one */
+    if (i % STEPS_BETWEEN_CHECKS == 0) {
+      CHECK(nexarStreamSynchronize(stream)); /* the previous reduction */
       if (rank == 0 && i > 0)
-        printf("step %3d   largest change %.4f\n", i - STEPS_BETWEEN_LOOKS, largest);
+        printf("step %3d   largest change %.4f\n", i - STEPS_BETWEEN_CHECKS, largest);
       change = here;
-      CHECK(nexarAllReduce(&change, &largest, 1, nexarFloat64, nexarMax, looking, stream));
+      CHECK(nexarAllReduce(&change, &largest, 1, nexarFloat64, nexarMax, checks, stream));
     }
   }
   CHECK(nexarStreamSynchronize(stream));
 
-  /* Even and odd ranks part. */
+  /* One communicator of the even ranks, one of the odd ranks. */
   nexarComm_t part;
   CHECK(nexarCommSplit(comm, rank % 2, rank, &part, NULL));
   double sum = 0, of_part = 0;
@@ -127,18 +127,18 @@ int main(void) {
 
   row *whole = alone();
   if (memcmp(from + 1, whole + first + 1, (size_t)count * sizeof(row)) != 0) {
-    fprintf(stderr, "rank %d has another plate than one process alone\n", rank);
+    fprintf(stderr, "rank %d differs from the result of one process\n", rank);
     return 1;
   }
   CHECK(nexarBarrier(comm, NULL));
-  if (rank == 0) printf("passed: %d ranks have the bits of one process alone\n", nranks);
+  if (rank == 0) printf("passed: %d ranks are bitwise equal to one process\n", nranks);
 
   free(whole);
   free(from);
   free(to);
   CHECK(nexarStreamDestroy(stream));
   CHECK(nexarCommDestroy(part));
-  CHECK(nexarCommDestroy(looking));
+  CHECK(nexarCommDestroy(checks));
   CHECK(nexarCommDestroy(comm));
   return 0;
 }

@@ -1,10 +1,10 @@
 /*
- * A rank of Gloo for faults.py, which says what a rank prints:
+ * A rank of Gloo for faults.py, which describes the output:
  *
  *     gloo CASE COUNT leave|stay
  *
- * TCP on loopback; the ranks meet in the directory FAULTS_STORE. Nothing else is set. SIGPIPE is
- * ignored, as it is in Python, from where Gloo is mostly used: without that it ends some survivors.
+ * TCP on loopback; the rendezvous is the directory FAULTS_STORE. Nothing else is set. SIGPIPE is
+ * ignored, as in Python, from which Gloo is mostly used: it would end some survivors.
  */
 #include <algorithm>
 #include <chrono>
@@ -40,7 +40,7 @@ static void end(int code, std::string text, bool stay) {
   if (stay) std::this_thread::sleep_for(std::chrono::minutes(10));
 }
 
-/* Gloo knows no types: a rank's type is the function it folds with. */
+/* Gloo has no types: a rank's type is its reduce function. */
 static void all_reduce(const Context &context, std::vector<int> &sent, std::vector<int> &received,
                        size_t count, Fold fold) {
   gloo::AllreduceOptions options(context);

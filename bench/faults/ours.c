@@ -1,5 +1,5 @@
 /*
- * A rank of this library for faults.py, which says what a rank prints:
+ * A rank of nexar for faults.py, which describes the output:
  *
  *     ours CASE COUNT leave|stay
  */

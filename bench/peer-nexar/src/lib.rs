@@ -1,4 +1,4 @@
-//! How the programs of this package start.
+//! The initialization shared by the programs of this package.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nexar::{ClusterConfig, CpuAdapter, NexarClient, NexarConfig};
 
-/// A rank of a world on loopback. Rank 0 listens at `seed`.
+/// Connects a rank of a world on loopback. Rank 0 listens at `seed`.
 pub async fn connect(
     rank: u32,
     ranks: u32,

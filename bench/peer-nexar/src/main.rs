@@ -1,15 +1,16 @@
-//! Measures the collectives of the crate nexar 0.2.0 as `collectives.h` says: the same operations,
-//! sizes, checks and batches.
+//! Measures the collectives of the crate nexar 0.2.0 as `collectives.h` describes: the same
+//! operations, sizes, checks and batches.
 //!
 //! ```text
 //! peer-nexar OPERATION SECONDS BYTES...
 //! ```
 //!
-//! Its place is in NEXAR_RANK, NEXAR_NRANKS and NEXAR_COMM_ID, as nexar-run sets them. Everything else
-//! is the crate's default, and it is called from a task of its runtime: its best case.
+//! Rank, size and address come from NEXAR_RANK, NEXAR_NRANKS and NEXAR_COMM_ID, which nexar-run
+//! sets. Everything else is the crate's default. Calls are made from a task of its runtime, its
+//! best case.
 //!
-//! Where the crate works in place only (all-reduce, reduce, broadcast, scan), it works on the buffer
-//! of the results. Its reduce-scatter gives a rank the block of the next one; that is what is checked.
+//! The crate's all-reduce, reduce, broadcast and scan work in place only, on the buffer of the
+//! results. Its reduce-scatter gives a rank the block of the next one, and that is checked.
 
 use std::time::Instant;
 
@@ -35,37 +36,37 @@ async fn measure(operation: String, budget: f64, sizes: Vec<usize>) -> Result<()
     let ranks: u32 = std::env::var("NEXAR_NRANKS")?.parse()?;
     let seed = std::env::var("NEXAR_COMM_ID")?.parse()?;
     let client = peer_nexar::connect(rank, ranks, seed, NexarConfig::default()).await?;
-    let mut place = Place { client, rank: rank as usize, ranks: ranks as usize };
+    let mut benchmark = Benchmark { client, rank: rank as usize, ranks: ranks as usize };
     for bytes in sizes {
         let count = bytes / size_of::<f32>();
         let (mut sent, mut results) = (vec![0_f32; count], vec![0_f32; count]);
-        place.check(&operation, &mut sent, &mut results).await?;
-        let took = place.time(&operation, &mut sent, &mut results, budget).await?;
+        benchmark.check(&operation, &mut sent, &mut results).await?;
+        let took = benchmark.time(&operation, &mut sent, &mut results, budget).await?;
         if rank == 0 {
             println!("{operation},{bytes},{:.3}", took * 1e6);
         }
     }
-    place.client.shutdown().await?;
+    benchmark.client.shutdown().await?;
     Ok(())
 }
 
-/// What a rank sends: whole numbers so small that no sum of them is rounded.
+/// An element of a rank's input: a small integer, so that no sum is rounded.
 fn sent_by(rank: usize, index: usize) -> f32 {
     (index % 97 + rank) as f32
 }
 
-/// The sum of what the first so many ranks send.
+/// The sum of an element over the first `ranks` ranks.
 fn sum_of(ranks: usize, index: usize) -> f32 {
     (0..ranks).map(|rank| sent_by(rank, index)).sum()
 }
 
-struct Place {
+struct Benchmark {
     client: NexarClient,
     rank: usize,
     ranks: usize,
 }
 
-impl Place {
+impl Benchmark {
     async fn call(&self, operation: &str, sent: &[f32], results: &mut [f32]) -> Result<(), Error> {
         let (from, to) = (sent.as_ptr() as u64, results.as_mut_ptr() as u64);
         let (count, block) = (results.len(), results.len() / self.ranks);
@@ -81,7 +82,7 @@ impl Place {
                 "alltoall" => client.all_to_all(from, to, block, of).await,
                 "scan" => client.scan(to, count, of, op).await,
                 "barrier" => client.barrier().await,
-                other => return Err(format!("no such operation: {other}").into()),
+                other => return Err(format!("unknown operation: {other}").into()),
             }
         }?;
         Ok(())
@@ -126,12 +127,12 @@ impl Place {
                 return Err("a result is wrong".into());
             }
         }
-        // Zeros stay zeros, however often they are added up in place.
+        // Sums of zeros in place stay zero in any number of calls.
         results.fill(0.0);
         Ok(())
     }
 
-    /// Seconds a call, of the slowest rank: the same number on every rank.
+    /// Returns the seconds per call of the slowest rank, on every rank.
     async fn batch(
         &mut self,
         operation: &str,

@@ -1,10 +1,10 @@
-//! A rank of the crate nexar 0.2.0 for faults.py, which says what a rank prints.
+//! A rank of the crate nexar 0.2.0 for faults.py, which describes the output.
 //!
 //! ```text
 //! faults CASE COUNT leave|stay
 //! ```
 //!
-//! The crate's own default settings. It is called from a task of its runtime, its best case.
+//! Uses the crate's default settings. Calls are made from a task of its runtime, its best case.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// One call in which the ranks disagree: whether it gave what this rank asked for. Never returns
-/// without a fault.
+/// Makes one call in which the ranks disagree. Returns whether the result is right for this rank's
+/// call. Without a fault it never returns.
 async fn run(
     client: &NexarClient,
     rank: u32,
@@ -105,10 +105,10 @@ fn end(code: i32, text: &str, stay: bool) {
     }
 }
 
-/// CLOCK_MONOTONIC, which `std::time::Instant` keeps to itself.
+/// Nanoseconds of CLOCK_MONOTONIC, which `std::time::Instant` does not expose.
 fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
+    // SAFETY: `time` is valid for writes.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
