@@ -8,7 +8,7 @@ fn main() -> Result<()> {
     let (rank, size) = (client.rank(), client.world_size());
     let mut data = vec![f64::from(rank); 1000];
     let ptr = data.as_mut_ptr() as u64;
-    // SAFETY: there are as many elements as the call is told.
+    // SAFETY: `data` has that many elements.
     unsafe { client.all_reduce(ptr, data.len(), DataType::F64, ReduceOp::Sum) }?;
     println!("rank {rank} of {size}: the sum of all ranks is {}", data[0]);
     client.barrier()

@@ -1,7 +1,7 @@
 //! The client of one rank: the calls of the published crate's `SyncClient` that take addresses.
 //!
-//! Leaves algorithms, deadlines and errors to libnexar. Invariants: the handle is live until
-//! `drop`; no call panics; what a call writes is in the caller's memory when it returns `Ok`.
+//! Leaves algorithms, deadlines and errors to libnexar. Invariants: the handle is valid until
+//! `drop`; no call panics; when a call returns `Ok`, its result is in the caller's memory.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -27,8 +27,8 @@ use crate::error::{NexarError, Result, answer};
 use crate::outbox::Outbox;
 use crate::types::{DataType, Rank, ReduceOp};
 
-/// How long a client that is dropped waits for its messages to meet their receives.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long `drop` waits for the client's messages to be received.
+const DROP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A `nexarComm_t` as a number, which threads may share: libnexar never dereferences it.
 #[derive(Clone, Copy)]
@@ -44,10 +44,10 @@ impl Handle {
     }
 }
 
-/// One rank of a communicator. Calls return when their result is there.
+/// One rank of a communicator. Calls return when their result is complete.
 ///
-/// Every rank makes the same collective calls in the same order. A rank that does not, one that is
-/// lost and one that does not answer are errors on all ranks, and the communicator has failed.
+/// Every rank makes the same collective calls in the same order. If a rank does not, is lost or
+/// does not answer, all ranks get an error, and the communicator has failed.
 pub struct SyncClient {
     comm: Handle,
     rank: Rank,
@@ -56,65 +56,64 @@ pub struct SyncClient {
     outbox: Outbox,
 }
 
-/// How a client is created.
+/// Creation.
 impl SyncClient {
-    /// Creates a communicator of `world_size` ranks, 256 at most, that all live in this process.
-    /// Each is to be used by a thread of its own.
+    /// Creates a communicator of `world_size` ranks, 256 at most, all in this process. Use each
+    /// client in a thread of its own.
     pub fn bootstrap_local(world_size: u32, adapter: Arc<dyn DeviceAdapter>) -> Result<Vec<Self>> {
         let size = c_int::try_from(world_size).unwrap_or(c_int::MAX);
         let mut comms = vec![null_mut(); usize::try_from(size.min(256)).unwrap_or_default()];
-        // SAFETY: there is a place for each handle of a size that the call accepts.
+        // SAFETY: `comms` has `size` elements for every size that the call accepts.
         let created =
             answer(unsafe { nexarCommInitAll(comms.as_mut_ptr(), size, std::ptr::null()) });
         created.map_err(NexarError::transport)?;
         comms.into_iter().map(|comm| Self::new(comm, Arc::clone(&adapter))).collect()
     }
 
-    /// Joins the communicator that a launcher such as nexar-run has described in the environment:
-    /// NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, a world
-    /// of one rank. Buffers are host memory.
+    /// Joins the communicator that a launcher such as nexar-run describes in the environment:
+    /// NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID and NEXAR_COMM_SECRET. Without any of them, creates
+    /// a communicator of one rank. Buffers are host memory.
     pub fn from_env() -> Result<Self> {
         let mut comm = null_mut();
-        // SAFETY: there is a place for the handle.
+        // SAFETY: a pointer to a local variable.
         answer(unsafe { nexarCommInitFromEnv(&raw mut comm) }).map_err(NexarError::transport)?;
         Self::new(comm, Arc::new(CpuAdapter::new()))
     }
 
     fn new(comm: nexarComm_t, adapter: Arc<dyn DeviceAdapter>) -> Result<Self> {
         let (mut rank, mut size) = (0, 0);
-        // SAFETY: there is a place for the number.
-        let asked = answer(unsafe { nexarCommUserRank(comm, &raw mut rank) });
+        // SAFETY: a pointer to a local variable.
+        let queried = answer(unsafe { nexarCommUserRank(comm, &raw mut rank) });
         // SAFETY: as above.
-        let asked = asked.and_then(|()| answer(unsafe { nexarCommCount(comm, &raw mut size) }));
+        let queried = queried.and_then(|()| answer(unsafe { nexarCommCount(comm, &raw mut size) }));
         let comm = Handle::new(comm);
         let (rank, world_size) = (rank.cast_unsigned(), size.cast_unsigned());
         let client = Self { comm, rank, world_size, adapter, outbox: Outbox::new(comm) };
-        asked.map(|()| client).map_err(NexarError::transport)
+        queried.map(|()| client).map_err(NexarError::transport)
     }
 
-    /// Creates a communicator of the ranks that pass the same `color`, ordered by `key`, and by
-    /// their rank here where keys are equal. Every rank must call it. The two communicators are
-    /// independent.
+    /// Creates a communicator of the ranks that pass the same `color`, ordered by `key`; ranks with
+    /// equal keys keep their order. Every rank must call it. The two communicators are independent.
     pub fn split(&self, color: u32, key: u32) -> Result<Self> {
         const NAME: &str = "split";
         let (own, count) = ([color, key], self.world_size as usize);
         let mut all = vec![[0u32; 2]; count];
         let (dtype, comm) = (DataType::U32.code(), self.comm.get());
         let (send, recv) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
-        // SAFETY: two elements are sent, and there is a place for those of each rank.
-        self.ended(NAME, unsafe { nexarAllGather(send, recv, 2, dtype, comm, null_mut()) })?;
-        // libnexar takes colors and keys of 31 bits. All ranks number those passed in the same way.
-        let smaller = |index: usize, own: u32| {
+        // SAFETY: `own` has two elements, and `all` two for each rank.
+        self.check(NAME, unsafe { nexarAllGather(send, recv, 2, dtype, comm, null_mut()) })?;
+        // libnexar accepts colors and keys of 31 bits, so each is replaced by its index in the
+        // sorted list of all values, which is the same on every rank.
+        let index_of = |index: usize, own: u32| {
             let mut values: Vec<_> = all.iter().map(|pair| pair[index]).collect();
             values.sort_unstable();
             values.dedup();
             values.partition_point(|value| *value < own) as c_int
         };
-        let (color, key, mut split) = (smaller(0, color), smaller(1, key), null_mut());
-        // SAFETY: there is a place for the handle; NULL stands for the settings of this
-        // communicator.
+        let (color, key, mut split) = (index_of(0, color), index_of(1, key), null_mut());
+        // SAFETY: a pointer to a local variable; NULL means the settings of this communicator.
         let code = unsafe { nexarCommSplit(comm, color, key, &raw mut split, std::ptr::null()) };
-        self.ended(NAME, code)?;
+        self.check(NAME, code)?;
         Self::new(split, Arc::clone(&self.adapter))
     }
 
@@ -129,10 +128,10 @@ impl SyncClient {
 
 /// Collectives. `count` counts elements; `ptr` and the like are addresses in the adapter's memory.
 impl SyncClient {
-    /// Reduces the elements of all ranks at `ptr`. Every rank gets the result there.
+    /// Reduces the elements of all ranks at `ptr` and writes the result to `ptr` on every rank.
     ///
     /// # Safety
-    /// `ptr` is the address of `count` elements, which no other code touches meanwhile.
+    /// `ptr` is the address of `count` elements, which no other code accesses meanwhile.
     pub unsafe fn all_reduce(
         &self,
         ptr: u64,
@@ -187,10 +186,10 @@ impl SyncClient {
         let counts: Vec<_> = entries.iter().map(|(_, count)| *count).collect();
         let (code, op, comm) = (dtype.code(), op.code(), self.comm.get());
         let (buffs, counts, number) = (addresses.as_ptr(), counts.as_ptr(), entries.len());
-        // SAFETY: there are as many addresses as counts, each of as many elements.
+        // SAFETY: there are as many addresses as counts, and each buffer has its count of elements.
         let code =
             unsafe { nexarAllReduceBucketed(buffs, counts, number, code, op, comm, null_mut()) };
-        self.ended(NAME, code)?;
+        self.check(NAME, code)?;
         for (bucket, (ptr, _)) in buckets.into_iter().zip(entries) {
             // SAFETY: as the caller vouches.
             unsafe { bucket.deliver(&*self.adapter, *ptr) }?;
@@ -218,7 +217,8 @@ impl SyncClient {
         }
     }
 
-    /// As `all_reduce`, but only rank `root` gets the result; the elements of the others stay.
+    /// As `all_reduce`, but only rank `root` gets the result; the other ranks' elements do not
+    /// change.
     ///
     /// # Safety
     /// As for `all_reduce`.
@@ -287,10 +287,10 @@ impl SyncClient {
         count: usize,
         dtype: DataType,
     ) -> Result<()> {
-        let sides = Sides { send: (send_ptr, 1), recv: (recv_ptr, self.world_size) };
+        let buffers = SendRecv { send: (send_ptr, 1), recv: (recv_ptr, self.world_size) };
         // SAFETY: as the caller vouches.
         unsafe {
-            self.between("all_gather", sides, count, dtype, |send, recv| {
+            self.between("all_gather", buffers, count, dtype, |send, recv| {
                 nexarAllGather(send, recv, count, dtype.code(), self.comm.get(), null_mut())
             })
         }
@@ -309,10 +309,10 @@ impl SyncClient {
         dtype: DataType,
         op: ReduceOp,
     ) -> Result<()> {
-        let sides = Sides { send: (send_ptr, self.world_size), recv: (recv_ptr, 1) };
+        let buffers = SendRecv { send: (send_ptr, self.world_size), recv: (recv_ptr, 1) };
         // SAFETY: as the caller vouches.
         unsafe {
-            self.between("reduce_scatter", sides, count, dtype, |send, recv| {
+            self.between("reduce_scatter", buffers, count, dtype, |send, recv| {
                 let (code, op) = (dtype.code(), op.code());
                 nexarReduceScatter(send, recv, count, code, op, self.comm.get(), null_mut())
             })
@@ -332,20 +332,20 @@ impl SyncClient {
         dtype: DataType,
     ) -> Result<()> {
         let size = self.world_size;
-        let sides = Sides { send: (send_ptr, size), recv: (recv_ptr, size) };
+        let buffers = SendRecv { send: (send_ptr, size), recv: (recv_ptr, size) };
         // SAFETY: as the caller vouches.
         unsafe {
-            self.between("all_to_all", sides, count, dtype, |send, recv| {
+            self.between("all_to_all", buffers, count, dtype, |send, recv| {
                 nexarAllToAll(send, recv, count, dtype.code(), self.comm.get(), null_mut())
             })
         }
     }
 
-    /// Gathers `count` elements of every rank at `recv_ptr` of rank `root`, in rank order.
-    /// Elsewhere `recv_ptr` is ignored.
+    /// Gathers `count` elements of every rank at `recv_ptr` of rank `root`, in rank order. Other
+    /// ranks ignore `recv_ptr`.
     ///
     /// # Safety
-    /// As for `all_gather`; elsewhere than on `root` `recv_ptr` may be anything.
+    /// As for `all_gather`; on ranks other than `root`, `recv_ptr` may have any value.
     pub unsafe fn gather(
         &self,
         send_ptr: u64,
@@ -355,21 +355,21 @@ impl SyncClient {
         root: Rank,
     ) -> Result<()> {
         let blocks = if root == self.rank { self.world_size } else { 0 };
-        let sides = Sides { send: (send_ptr, 1), recv: (recv_ptr, blocks) };
+        let buffers = SendRecv { send: (send_ptr, 1), recv: (recv_ptr, blocks) };
         let root = self.member(root)?;
         // SAFETY: as the caller vouches.
         unsafe {
-            self.between("gather", sides, count, dtype, |send, recv| {
+            self.between("gather", buffers, count, dtype, |send, recv| {
                 nexarGather(send, recv, count, dtype.code(), root, self.comm.get(), null_mut())
             })
         }
     }
 
-    /// Sends block i at `send_ptr` of rank `root`, `count` elements, to `recv_ptr` of rank i.
-    /// Elsewhere `send_ptr` is ignored.
+    /// Sends block i at `send_ptr` of rank `root`, `count` elements, to `recv_ptr` of rank i. Other
+    /// ranks ignore `send_ptr`.
     ///
     /// # Safety
-    /// As for `reduce_scatter`; elsewhere than on `root` `send_ptr` may be anything.
+    /// As for `reduce_scatter`; on ranks other than `root`, `send_ptr` may have any value.
     pub unsafe fn scatter(
         &self,
         send_ptr: u64,
@@ -379,11 +379,11 @@ impl SyncClient {
         root: Rank,
     ) -> Result<()> {
         let blocks = if root == self.rank { self.world_size } else { 0 };
-        let sides = Sides { send: (send_ptr, blocks), recv: (recv_ptr, 1) };
+        let buffers = SendRecv { send: (send_ptr, blocks), recv: (recv_ptr, 1) };
         let root = self.member(root)?;
         // SAFETY: as the caller vouches.
         unsafe {
-            self.between("scatter", sides, count, dtype, |send, recv| {
+            self.between("scatter", buffers, count, dtype, |send, recv| {
                 nexarScatter(send, recv, count, dtype.code(), root, self.comm.get(), null_mut())
             })
         }
@@ -391,13 +391,13 @@ impl SyncClient {
 
     /// Returns when all ranks have called it.
     pub fn barrier(&self) -> Result<()> {
-        // SAFETY: it takes no memory.
-        self.ended("barrier", unsafe { nexarBarrier(self.comm.get(), null_mut()) })
+        // SAFETY: the call has no buffers.
+        self.check("barrier", unsafe { nexarBarrier(self.comm.get(), null_mut()) })
     }
 }
 
-/// Messages. A receive takes the first message of its source with its tag, in the order sent; its
-/// size must be that of the message. Tags go up to 2^31 - 1.
+/// Messages. A receive takes the first message from its source with its tag; their sizes must be
+/// equal. Tags go up to 2^31 - 1.
 impl SyncClient {
     /// Sends `size` bytes to rank `dest`. Returns when they are copied, before they are received.
     ///
@@ -418,7 +418,7 @@ impl SyncClient {
     /// Receives `size` bytes from rank `src`.
     ///
     /// # Safety
-    /// `ptr` is the address of `size` bytes, which no other code touches meanwhile.
+    /// `ptr` is the address of `size` bytes, which no other code accesses meanwhile.
     pub unsafe fn recv(&self, ptr: u64, size: usize, src: Rank, tag: u32) -> Result<()> {
         const NAME: &str = "recv";
         let (peer, tag) = (self.peer(src)?, self.tag(NAME, tag)?);
@@ -426,23 +426,22 @@ impl SyncClient {
         let (address, code, comm) = (memory.address().cast(), DataType::U8.code(), self.comm.get());
         // SAFETY: as the caller vouches.
         let code = unsafe { nexarRecvTag(address, size, code, peer, tag, comm, null_mut()) };
-        self.ended(NAME, code)?;
+        self.check(NAME, code)?;
         // SAFETY: as the caller vouches.
         unsafe { memory.deliver(&*self.adapter, ptr) }
     }
 }
 
-/// Addresses of a call that reads one buffer and writes another, with the blocks that each of them
-/// has.
-struct Sides {
+/// Address and number of blocks of the buffer that a call reads, and of the one that it writes.
+struct SendRecv {
     send: (u64, u32),
     recv: (u64, u32),
 }
 
 impl SyncClient {
     /// # Safety
-    /// `ptr` is the address of `count` elements, which no other code touches meanwhile,
-    /// and `call` touches no other memory.
+    /// `ptr` is the address of `count` elements, which no other code accesses meanwhile,
+    /// and `call` accesses no other memory.
     unsafe fn in_place(
         &self,
         name: &'static str,
@@ -454,30 +453,30 @@ impl SyncClient {
         let bytes = self.bytes(name, count, dtype, 1)?;
         // SAFETY: as the caller vouches.
         let mut memory = unsafe { Memory::in_place(&*self.adapter, ptr, bytes) }?;
-        self.ended(name, call(memory.address().cast()))?;
+        self.check(name, call(memory.address().cast()))?;
         // SAFETY: as the caller vouches.
         unsafe { memory.deliver(&*self.adapter, ptr) }
     }
 
     /// # Safety
-    /// Each address of `sides` has its number of blocks of `count` elements, which no
-    /// other code touches meanwhile, and `call` touches no other memory.
+    /// Each address of `buffers` has its number of blocks of `count` elements, which no other code
+    /// accesses meanwhile, and `call` accesses no other memory.
     unsafe fn between(
         &self,
         name: &'static str,
-        sides: Sides,
+        buffers: SendRecv,
         count: usize,
         dtype: DataType,
         call: impl FnOnce(*const c_void, *mut c_void) -> Code,
     ) -> Result<()> {
-        let Sides { send: (send, sent), recv: (recv, received) } = sides;
+        let SendRecv { send: (send, sent), recv: (recv, received) } = buffers;
         let sent = self.bytes(name, count, dtype, sent)?;
         let received = self.bytes(name, count, dtype, received)?;
         let adapter = &*self.adapter;
         // SAFETY: as the caller vouches.
         let mut input = unsafe { Memory::to_read(adapter, send, sent, (recv, received)) }?;
         let mut output = Memory::to_write(adapter, recv, received)?;
-        self.ended(name, call(input.address().cast(), output.address().cast()))?;
+        self.check(name, call(input.address().cast(), output.address().cast()))?;
         // SAFETY: as the caller vouches.
         unsafe { output.deliver(adapter, recv) }
     }
@@ -493,7 +492,7 @@ impl SyncClient {
         let all = block.and_then(|block| block.checked_mul(blocks as usize));
         all.filter(|all| isize::try_from(*all).is_ok()).ok_or_else(|| {
             let what =
-                format!("{blocks} blocks of {count} elements of {dtype} do not fit into memory");
+                format!("{blocks} blocks of {count} elements of {dtype} exceed the host's memory");
             self.failed(name, what)
         })
     }
@@ -514,12 +513,12 @@ impl SyncClient {
 
     fn tag(&self, name: &'static str, tag: u32) -> Result<c_int> {
         c_int::try_from(tag).map_err(|_| {
-            let what = format!("tag {tag} is larger than {}, the largest of libnexar", c_int::MAX);
+            let what = format!("tag {tag} is larger than the largest allowed, {}", c_int::MAX);
             self.failed(name, what)
         })
     }
 
-    fn ended(&self, operation: &'static str, code: Code) -> Result<()> {
+    fn check(&self, operation: &'static str, code: Code) -> Result<()> {
         answer(code).map_err(|reason| self.failed(operation, reason))
     }
 
@@ -529,10 +528,11 @@ impl SyncClient {
 }
 
 impl Drop for SyncClient {
-    /// Waits until the messages that were sent have met their receives, up to `PATIENCE`. Messages
-    /// that have not are given up with the communicator, and its other ranks get an error.
+    /// Waits until the sent messages are received, at most `DROP_TIMEOUT`. If some are not, aborts
+    /// the communicator, and its other ranks get an error.
     fn drop(&mut self) {
-        let limit = config::get().map_or(PATIENCE, |config| config.op_timeout.min(PATIENCE));
+        let limit =
+            config::get().map_or(DROP_TIMEOUT, |config| config.op_timeout.min(DROP_TIMEOUT));
         let comm = self.comm.get();
         if self.outbox.drain(limit) {
             self.outbox.close();

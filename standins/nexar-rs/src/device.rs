@@ -1,4 +1,4 @@
-//! Adapters: how the memory that a program names by address is reached.
+//! Adapters: access to memory that a program passes by address.
 //!
 //! Memory of an adapter with `supports_host_offload` is host memory, which libnexar reads and
 //! writes in place. All other memory is copied to the host before a call and back after it.
@@ -11,7 +11,7 @@ use crate::types::{DataType, IoVec, ReduceOp};
 
 /// Moves data between a device and the host.
 pub trait DeviceAdapter: Send + Sync {
-    /// Whether addresses are those of host memory.
+    /// Whether addresses are of host memory.
     fn supports_host_offload(&self) -> bool {
         false
     }
@@ -42,7 +42,7 @@ pub trait DeviceAdapter: Send + Sync {
         op: ReduceOp,
     ) -> Result<()>;
 
-    /// Copies several regions of the device to the host, one behind the other.
+    /// Copies several regions of the device to contiguous host memory.
     ///
     /// # Safety
     /// As for `stage_for_send`, for each region.
@@ -83,7 +83,8 @@ pub trait DeviceAdapter: Send + Sync {
         unsafe { self.receive_to_device(data, dst_ptr) }
     }
 
-    /// Copies host memory to several regions of the device, which have its length together.
+    /// Copies host memory to several regions of the device. Fails if their lengths do not add up to
+    /// that of `data`.
     ///
     /// # Safety
     /// As for `receive_to_device`, for each region.
@@ -94,10 +95,10 @@ pub trait DeviceAdapter: Send + Sync {
         }
         let mut rest = data;
         for region in regions {
-            let (part, behind) = rest.split_at(region.len);
+            let (part, remaining) = rest.split_at(region.len);
             // SAFETY: the caller vouches for each region.
             unsafe { self.receive_to_device(part, region.ptr) }?;
-            rest = behind;
+            rest = remaining;
         }
         Ok(())
     }
@@ -157,7 +158,7 @@ impl DeviceAdapter for CpuAdapter {
 }
 
 /// # Safety
-/// `ptr` is the address of `bytes` bytes that stay as they are for `'a`.
+/// `ptr` is the address of `bytes` bytes that do not change for `'a`.
 unsafe fn slice<'a>(ptr: u64, bytes: usize) -> &'a [u8] {
     match bytes {
         0 => &[],
@@ -172,19 +173,19 @@ fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(copy)
 }
 
-/// Memory that cannot be had is an error of the call, not the end of the process.
+/// Fails if no memory is available, instead of aborting the process.
 fn with_capacity(bytes: usize) -> Result<Vec<u8>> {
     let mut memory = Vec::new();
     let reserved = memory.try_reserve_exact(bytes);
-    reserved.map_err(|_| NexarError::device(format!("no host memory for {bytes} bytes")))?;
+    reserved.map_err(|_| NexarError::device(format!("out of host memory: {bytes} bytes")))?;
     Ok(memory)
 }
 
-/// Where a call of libnexar finds the memory that the program named.
+/// The host memory that a call of libnexar uses for memory of the program.
 pub(crate) enum Memory {
-    /// At its own address.
-    There(u64),
-    /// In a copy on the host.
+    /// The program's own, at this address.
+    InPlace(u64),
+    /// A copy on the host.
     Copy(Vec<u8>),
 }
 
@@ -202,9 +203,9 @@ impl Memory {
     ) -> Result<Self> {
         let end = |(start, bytes): (u64, usize)| start.saturating_add(bytes as u64);
         let overlaps = ptr < end(written) && written.0 < end((ptr, bytes));
-        // libnexar refuses NULL by itself.
+        // NULL is passed on: libnexar refuses it.
         if bytes == 0 || ptr == 0 || (adapter.supports_host_offload() && !overlaps) {
-            return Ok(Self::There(ptr));
+            return Ok(Self::InPlace(ptr));
         }
         // SAFETY: as the caller vouches.
         unsafe { staged(adapter, ptr, bytes) }.map(Self::Copy)
@@ -213,7 +214,7 @@ impl Memory {
     /// For a call that only writes.
     pub(crate) fn to_write(adapter: &dyn DeviceAdapter, ptr: u64, bytes: usize) -> Result<Self> {
         if bytes == 0 || ptr == 0 || adapter.supports_host_offload() {
-            return Ok(Self::There(ptr));
+            return Ok(Self::InPlace(ptr));
         }
         let mut memory = with_capacity(bytes)?;
         memory.resize(bytes, 0);
@@ -235,25 +236,25 @@ impl Memory {
 
     pub(crate) fn address(&mut self) -> *mut u8 {
         match self {
-            Self::There(ptr) => *ptr as *mut u8,
+            Self::InPlace(ptr) => *ptr as *mut u8,
             Self::Copy(copy) => copy.as_mut_ptr(),
         }
     }
 
-    /// Puts what a call has written where the program wants it.
+    /// Copies the result of a call to the program's memory, if the call used a copy.
     ///
     /// # Safety
-    /// `ptr` is the address of as many bytes of the adapter's device as a copy has.
+    /// `ptr` is the address of device memory that is as long as the copy.
     pub(crate) unsafe fn deliver(self, adapter: &dyn DeviceAdapter, ptr: u64) -> Result<()> {
         match self {
-            Self::There(_) => Ok(()),
+            Self::InPlace(_) => Ok(()),
             // SAFETY: as the caller vouches.
             Self::Copy(copy) => unsafe { adapter.receive_to_device(&copy, ptr) },
         }
     }
 }
 
-/// A copy of `bytes` bytes at `ptr`.
+/// A host copy of `bytes` bytes at `ptr`. Fails if the adapter returns another number of bytes.
 ///
 /// # Safety
 /// `ptr` is the address of `bytes` bytes of the adapter's device.

@@ -1,5 +1,5 @@
-//! What a call returns when it fails. The variants are those of the published crate that this one
-//! can return; the text of libnexar is in `reason` or `message`.
+//! Errors. The variants are those of the published crate that this one can return; `reason` or
+//! `message` has the text of libnexar.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -18,7 +18,7 @@ type Source = Option<Box<dyn std::error::Error + Send + Sync>>;
 pub enum NexarError {
     /// The peer of a message is this rank itself.
     UnknownPeer { rank: Rank },
-    /// A buffer is shorter than the call needs, or an adapter returned another length.
+    /// A buffer or the result of an adapter does not have the length that the call needs.
     BufferSizeMismatch { expected: usize, actual: usize },
     /// A peer or root is not a rank of the communicator.
     InvalidRank { rank: Rank, world_size: u32 },
@@ -86,13 +86,13 @@ impl std::error::Error for NexarError {
     }
 }
 
-/// What a call of libnexar returned: its text, if it failed.
+/// The result of a function of libnexar, with the error's text.
 pub(crate) fn answer(code: Code) -> std::result::Result<(), String> {
     if code == Code::Success {
         return Ok(());
     }
-    // SAFETY: libnexar returns a string that lives until this thread asks again.
+    // SAFETY: libnexar returns a string that lives until this thread's next call of the function.
     let text = unsafe { CStr::from_ptr(nexarGetLastError(null_mut())) }.to_string_lossy();
-    // It begins with the C function, which a program of this crate has never called.
+    // It begins with the name of the C function, which the program has not called.
     Err(text.split_once(": ").map_or(&*text, |(_, what)| what).to_owned())
 }

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![expect(
     unsafe_code,
-    reason = "buffers of the API are addresses, and the calls of libnexar are C's"
+    reason = "buffers of the API are addresses, and the functions of libnexar are C functions"
 )]
 
 mod client;

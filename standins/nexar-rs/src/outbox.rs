@@ -1,4 +1,4 @@
-//! Messages that were sent and may not have met their receive yet.
+//! Buffered sends: messages that were accepted and are not sent yet.
 //!
 //! In the API of the crate a send copies its bytes and returns; a send of libnexar waits for its
 //! receive unless it is short. So each message is copied into a queue, and threads of this file
@@ -19,10 +19,10 @@ use crate::client::Handle;
 use crate::error::answer;
 use crate::types::DataType;
 
-/// Messages of one client that may wait for their receives. A further send waits for one of them.
-const MOST_WAITING: usize = 256;
+/// The largest number of waiting messages of a client. A further send waits for one of them.
+const MAX_WAITING: usize = 256;
 
-/// Messages to this peer with this tag.
+/// The peer and the tag of a queue.
 type Key = (c_int, c_int);
 
 pub(crate) struct Outbox {
@@ -34,38 +34,38 @@ struct Shared {
     state: Mutex<State>,
     /// A key has become ready, or the outbox is closed.
     ready: Condvar,
-    /// A message has gone.
-    gone: Condvar,
+    /// A message was sent or has failed.
+    completed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// A key is here while it has messages or a thread.
+    /// A key has an entry while it has messages or a thread.
     queues: HashMap<Key, VecDeque<Vec<u8>>>,
     /// Keys that have messages and no thread.
     ready: VecDeque<Key>,
-    /// Messages that were accepted and have not gone.
+    /// The number of messages that were accepted and have not completed.
     waiting: usize,
-    /// Threads that wait for a key.
+    /// The number of threads that wait for a key.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
-    /// What the first message that could not be sent failed with. Its communicator has failed too.
+    /// The error of the first message that failed. Its communicator has failed too.
     failed: Option<String>,
     closed: bool,
 }
 
 impl Outbox {
     pub(crate) fn new(comm: Handle) -> Self {
-        let (ready, gone) = (Condvar::new(), Condvar::new());
-        Self { shared: Arc::new(Shared { comm, state: Mutex::default(), ready, gone }) }
+        let (ready, completed) = (Condvar::new(), Condvar::new());
+        Self { shared: Arc::new(Shared { comm, state: Mutex::default(), ready, completed }) }
     }
 
-    /// Accepts a message. Waits while `MOST_WAITING` wait for their receives; each of those ends by
-    /// the deadline of its operation. Fails if one before it has failed, or if no thread can be
+    /// Accepts a message. Waits while `MAX_WAITING` messages wait, each of which completes by the
+    /// deadline of its operation. Fails if an earlier message has failed, or if no thread can be
     /// started.
     pub(crate) fn send(&self, to: c_int, tag: c_int, bytes: Vec<u8>) -> Result<(), String> {
-        let full = |state: &mut State| state.waiting >= MOST_WAITING;
-        let state = self.shared.gone.wait_while(self.shared.lock(), full);
+        let full = |state: &mut State| state.waiting >= MAX_WAITING;
+        let state = self.shared.completed.wait_while(self.shared.lock(), full);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = &state.failed {
             return Err(why.clone());
@@ -93,15 +93,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether all messages have gone, waiting for them up to `patience`.
-    pub(crate) fn drain(&self, patience: Duration) -> bool {
+    /// Waits until all messages have completed, at most `timeout`. Returns whether they have.
+    pub(crate) fn drain(&self, timeout: Duration) -> bool {
         let some = |state: &mut State| state.waiting > 0;
-        let waited = self.shared.gone.wait_timeout_while(self.shared.lock(), patience, some);
+        let waited = self.shared.completed.wait_timeout_while(self.shared.lock(), timeout, some);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.waiting == 0
     }
 
-    /// Ends the threads. Messages that still wait are sent or, if the communicator is gone, fail at
+    /// Ends the threads. Waiting messages are sent or, if the communicator was aborted, fail at
     /// once.
     pub(crate) fn close(&self) {
         let mut state = self.shared.lock();
@@ -110,7 +110,7 @@ impl Outbox {
         drop(state);
         self.shared.ready.notify_all();
         for thread in threads {
-            // It cannot panic, and has nothing to tell.
+            // It cannot panic and returns nothing.
             let _ = thread.join();
         }
     }
@@ -121,7 +121,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The work of a thread: keys, one after another.
+    /// The body of a thread: sends the messages of one key after another.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -137,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Sends the messages of a key until it has none.
+    /// Sends the messages of a key until it has none, and removes it.
     fn send_all<'a>(&'a self, mut state: MutexGuard<'a, State>, key: Key) -> MutexGuard<'a, State> {
         while let Some(bytes) = state.queues.get_mut(&key).and_then(VecDeque::pop_front) {
             drop(state);
@@ -154,7 +154,7 @@ impl Shared {
                 state.failed.get_or_insert(why);
             }
             state.waiting -= 1;
-            self.gone.notify_all();
+            self.completed.notify_all();
         }
         state.queues.remove(&key);
         state

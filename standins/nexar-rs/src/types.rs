@@ -26,7 +26,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// Bytes of one element.
+    /// The size of an element in bytes.
     pub const fn size_in_bytes(self) -> usize {
         match self {
             Self::I8 | Self::U8 => 1,
@@ -36,7 +36,7 @@ impl DataType {
         }
     }
 
-    /// The type as Rust writes it.
+    /// The name of the type in Rust.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",

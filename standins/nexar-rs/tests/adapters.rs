@@ -1,5 +1,4 @@
-//! Memory that is not the host's: every call goes through the adapter, and none touches its
-//! addresses.
+//! Memory of a device: every call copies it with the adapter, and none accesses its addresses.
 #![expect(unsafe_code, reason = "buffers of the API are addresses")]
 
 mod ranks;
@@ -11,7 +10,7 @@ use nexar::{CpuAdapter, DataType, DeviceAdapter, IoVec, NexarError, ReduceOp, Re
 
 use ranks::{address_mut, run_on};
 
-/// A device whose memory is a map; an address in it means nothing to the processor.
+/// A device whose memory is a map. Its addresses are not valid on the host.
 #[derive(Default)]
 struct Card(Mutex<HashMap<u64, Vec<u8>>>);
 
@@ -50,7 +49,7 @@ impl DeviceAdapter for Card {
 }
 
 #[test]
-fn memory_of_a_device_goes_through_its_adapter() {
+fn memory_of_a_device_is_copied_by_its_adapter() {
     let card = Arc::new(Card::default());
     let shared = Arc::clone(&card);
     run_on(card, 2, move |client| {
@@ -58,7 +57,7 @@ fn memory_of_a_device_goes_through_its_adapter() {
         // Each rank has addresses of its own, the same in every run.
         let at = |number: u64| 16 * (u64::from(rank) + 1) + number;
         card.put(at(0), &[rank + 1; 4]);
-        // SAFETY: the card has as many bytes at these addresses, here and below.
+        // SAFETY: the card has the bytes of the call at these addresses, here and below.
         unsafe { client.all_reduce(at(0), 4, DataType::U8, ReduceOp::Sum) }.unwrap();
         assert_eq!(card.get(at(0)), [3; 4]);
         card.put(at(1), &[rank; 2]);
@@ -80,8 +79,8 @@ fn memory_of_a_device_goes_through_its_adapter() {
         // SAFETY: as above.
         let all = unsafe { card.stage_for_send_iov(&[one, other]) }.unwrap();
         assert_eq!(all, [3, 3, 1 - rank, 1 - rank]);
-        // What an adapter does not have is an error of the call.
-        // SAFETY: the length is compared before anything is used.
+        // A copy that is too short is an error of the call.
+        // SAFETY: the length is checked before the memory is used.
         let short = unsafe { client.send(at(3), 8, peer, 1) }.unwrap_err();
         let expected = NexarError::BufferSizeMismatch { expected: 8, actual: 7 };
         assert_eq!(short.to_string(), expected.to_string());
@@ -99,7 +98,7 @@ fn host_memory_is_copied_and_reduced_in_place() {
     // SAFETY: as above.
     unsafe { cpu.reduce_inplace(ptr, &copy, 3, DataType::F32, ReduceOp::Prod) }.unwrap();
     assert_eq!(data, [1.0, 4.0, 9.0]);
-    // SAFETY: the length is compared before anything is used.
+    // SAFETY: the length is checked before the memory is used.
     let short = unsafe { cpu.reduce_inplace(ptr, &copy, 4, DataType::F32, ReduceOp::Prod) };
     let expected =
         matches!(short, Err(NexarError::BufferSizeMismatch { expected: 16, actual: 12 }));

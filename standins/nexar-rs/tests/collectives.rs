@@ -1,4 +1,4 @@
-//! Collectives of ranks that are threads, each compared with what its definition gives.
+//! Collectives between threads. Each result is compared with the definition of the collective.
 #![expect(unsafe_code, reason = "buffers of the API are addresses")]
 
 mod ranks;
@@ -55,7 +55,7 @@ fn every_type_is_reduced_with_every_operator() {
 }
 
 #[test]
-fn signs_count_where_the_type_has_them() {
+fn signed_and_unsigned_types_are_compared_differently() {
     run(2, |client| {
         let of_rank = |one: [u8; 1], other: [u8; 1]| if client.rank() == 0 { one } else { other };
         for (dtype, smaller) in [(I8, 0xff), (U8, 1)] {
@@ -82,7 +82,7 @@ fn no_element_of_a_large_all_reduce_is_lost() {
 }
 
 #[test]
-fn the_other_forms_of_all_reduce_do_the_same() {
+fn the_other_forms_of_all_reduce_give_the_same_result() {
     run(3, |client| {
         let rank = i64::from(client.rank());
         let mut data: Vec<_> = (0..100).map(|index| index * rank).collect();
@@ -92,7 +92,7 @@ fn the_other_forms_of_all_reduce_do_the_same() {
 
         let mut buckets = [vec![rank; 5], vec![], vec![rank + 1; 3]];
         let entries = buckets.each_mut().map(|bucket| (address_mut(bucket), bucket.len()));
-        // SAFETY: each bucket has as many elements as its entry says.
+        // SAFETY: each bucket has the number of elements of its entry.
         unsafe { client.all_reduce_bucketed(&entries, I64, Max) }.unwrap();
         assert_eq!(buckets, [vec![2; 5], vec![], vec![3; 3]]);
         // SAFETY: there is no bucket.
@@ -113,7 +113,7 @@ fn a_broadcast_copies_the_elements_of_each_root() {
 }
 
 #[test]
-fn a_reduction_to_a_root_leaves_the_other_ranks_alone() {
+fn a_reduction_to_a_root_does_not_change_the_other_ranks_elements() {
     run(3, |client| {
         for root in 0..3 {
             let mut data = [client.rank(); 7];
@@ -140,7 +140,7 @@ fn rank_r_gets_block_r_of_a_reduce_scatter() {
 }
 
 #[test]
-fn blocks_go_where_the_definition_says() {
+fn blocks_are_gathered_scattered_and_exchanged_in_rank_order() {
     run(3, |client| {
         let rank = client.rank();
         let own = [rank * 10, rank * 10 + 1];
@@ -173,7 +173,7 @@ fn blocks_go_where_the_definition_says() {
 }
 
 #[test]
-fn what_is_read_and_what_is_written_may_overlap() {
+fn input_and_output_may_overlap() {
     run(3, |client| {
         let rank = client.rank();
         for offset in 0..3 {
@@ -221,7 +221,7 @@ fn prefixes_are_reduced_in_rank_order_from_the_identity() {
 }
 
 #[test]
-fn one_rank_alone_needs_nobody() {
+fn a_communicator_of_one_rank_works() {
     run(1, |client| {
         assert_eq!((client.rank(), client.world_size()), (0, 1));
         let mut data = [2.5f64; 3];
@@ -237,9 +237,9 @@ fn one_rank_alone_needs_nobody() {
     });
 }
 
-/// Colors and keys use all 32 bits, of which libnexar's have 31.
+/// Colors and keys use all 32 bits; those of libnexar have 31.
 #[test]
-fn a_split_makes_a_communicator_of_each_color_ordered_by_key() {
+fn a_split_creates_a_communicator_for_each_color_ordered_by_key() {
     run(4, |client| {
         let rank = client.rank();
         let (color, key) = (u32::MAX - rank % 2, u32::MAX - rank);
@@ -249,7 +249,7 @@ fn a_split_makes_a_communicator_of_each_color_ordered_by_key() {
         // SAFETY: there is one element, and one for each rank.
         unsafe { half.all_gather(address(&[rank]), address_mut(&mut members), 1, U32) }.unwrap();
         assert_eq!(members, [2 + rank % 2, rank % 2]);
-        // What was split off works without the communicator that it came from.
+        // The new communicator works after the old one was dropped.
         drop(client);
         let same = half.split(7, 7).unwrap();
         drop(half);

@@ -1,4 +1,4 @@
-//! What is wrong is an error with a text that says so, on every rank it concerns, in bounded time.
+//! Every failure is an error with its cause, on every rank that it affects, in bounded time.
 #![expect(unsafe_code, reason = "buffers of the API are addresses")]
 
 mod ranks;
@@ -54,7 +54,7 @@ fn ranks_that_do_not_exist_are_named() {
             let error = call.unwrap_err();
             assert!(matches!(error, NexarError::UnknownPeer { rank } if rank == own), "{error:?}");
         }
-        // Nothing of that has harmed the communicator.
+        // The communicator still works.
         client.barrier().unwrap();
     });
 }
@@ -95,7 +95,7 @@ fn wrong_arguments_are_refused_and_the_communicator_still_works() {
 }
 
 #[test]
-fn calls_that_do_not_fit_together_are_named_on_every_rank() {
+fn calls_that_disagree_are_named_on_every_rank() {
     run(3, |client| {
         let mut data = [0f32; 8];
         let count = if client.rank() == 2 { 8 } else { 4 };
@@ -104,7 +104,7 @@ fn calls_that_do_not_fit_together_are_named_on_every_rank() {
         let called = unsafe { client.all_reduce(ptr, count, DataType::F32, ReduceOp::Sum) };
         let error = called.unwrap_err();
         has(&error, &["all_reduce failed on rank", "ranks disagree", "rank 2", "4 x", "8 x"]);
-        // From now on every call tells the same.
+        // From now on every call returns the same error.
         has(&client.barrier().unwrap_err(), &["ranks disagree"]);
     });
 }
@@ -126,7 +126,7 @@ fn a_message_of_another_size_than_its_receive_is_named() {
 }
 
 #[test]
-fn a_rank_that_is_gone_ends_the_calls_of_the_others() {
+fn a_rank_that_is_dropped_ends_the_calls_of_the_others() {
     run(3, |client| {
         if client.rank() == 1 {
             return;
@@ -136,7 +136,7 @@ fn a_rank_that_is_gone_ends_the_calls_of_the_others() {
 }
 
 #[test]
-fn a_rank_that_only_sends_learns_that_its_receiver_is_gone() {
+fn a_rank_that_only_sends_gets_an_error_when_its_receiver_is_dropped() {
     run(2, |client| {
         if client.rank() == 1 {
             return;
@@ -144,7 +144,7 @@ fn a_rank_that_only_sends_learns_that_its_receiver_is_gone() {
         let mut data = vec![0u8; 100_000];
         let ptr = address_mut(&mut data);
         let error = loop {
-            // SAFETY: there are as many bytes.
+            // SAFETY: `data` has that many bytes.
             if let Err(error) = unsafe { client.send(ptr, 100_000, 1, 0) } {
                 break error;
             }
@@ -154,7 +154,7 @@ fn a_rank_that_only_sends_learns_that_its_receiver_is_gone() {
 }
 
 #[test]
-fn a_receive_ends_when_its_sender_is_gone() {
+fn a_receive_ends_when_its_sender_is_dropped() {
     within_limit(|| {
         let adapter = Arc::new(CpuAdapter::new());
         let [zero, one] = <[_; 2]>::try_from(SyncClient::bootstrap_local(2, adapter).unwrap())

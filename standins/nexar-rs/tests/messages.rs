@@ -1,4 +1,4 @@
-//! Messages between ranks that are threads: a send returns before its receive, whatever the sizes.
+//! Messages between threads: a send of any size returns before its receive.
 #![expect(unsafe_code, reason = "buffers of the API are addresses")]
 
 mod ranks;
@@ -9,11 +9,11 @@ use std::thread;
 
 use ranks::{address, address_mut, run};
 
-/// Far more than libnexar sends before there is a receive.
+/// Much longer than the longest message that libnexar sends before its receive is posted.
 const LARGE: usize = 4 << 20;
 
 #[test]
-fn both_ranks_may_send_much_before_either_receives() {
+fn both_ranks_may_send_large_messages_before_either_receives() {
     run(2, |client| {
         let (rank, peer) = (client.rank(), 1 - client.rank());
         let sent = vec![rank as u8 + 1; LARGE];
@@ -29,7 +29,7 @@ fn both_ranks_may_send_much_before_either_receives() {
 }
 
 #[test]
-fn a_receive_takes_its_tag_whatever_was_sent_before() {
+fn a_receive_takes_the_message_with_its_tag_whatever_was_sent_before() {
     run(2, |client| {
         let tags = [5, 0, i32::MAX as u32, 1 << 30, 6];
         for size in [0, 1, 100_000, LARGE] {
@@ -52,7 +52,7 @@ fn a_receive_takes_its_tag_whatever_was_sent_before() {
 }
 
 #[test]
-fn messages_of_one_tag_do_not_overtake_and_collectives_go_past_them() {
+fn messages_of_one_tag_arrive_in_order_and_do_not_block_collectives() {
     const COUNT: u64 = 50;
     run(3, |client| {
         let (rank, size) = (client.rank(), client.world_size());
@@ -60,7 +60,7 @@ fn messages_of_one_tag_do_not_overtake_and_collectives_go_past_them() {
         for number in 0..COUNT {
             for peer in (0..size).filter(|peer| *peer != rank) {
                 let sent = vec![number; lengths(number)];
-                // SAFETY: there are as many elements.
+                // SAFETY: `sent` has that many bytes.
                 unsafe { client.send(address(&sent), sent.len() * 8, peer, 9) }.unwrap();
             }
         }
@@ -87,7 +87,7 @@ fn no_more_than_256_messages_wait_for_their_receives() {
         for number in 0..COUNT {
             let mut data = vec![number as u8; BYTES];
             if client.rank() == 0 {
-                // SAFETY: there are as many bytes.
+                // SAFETY: `data` has that many bytes.
                 unsafe { client.send(address(&data), BYTES, 1, 3) }.unwrap();
                 ACCEPTED.fetch_add(1, SeqCst);
                 continue;
@@ -95,10 +95,10 @@ fn no_more_than_256_messages_wait_for_their_receives() {
             while ACCEPTED.load(SeqCst) < (number + 256).min(COUNT) {
                 thread::yield_now();
             }
-            // A sender that does not wait has time to show it, at some of the messages: to give
-            // way takes long on a busy machine.
-            let gives_way = if number.is_multiple_of(50) { 100 } else { 0 };
-            (0..gives_way).for_each(|_| thread::yield_now());
+            // Gives a sender that does not wait time to exceed the limit. Only at some messages,
+            // because a yield takes long on a busy machine.
+            let yields = if number.is_multiple_of(50) { 100 } else { 0 };
+            (0..yields).for_each(|_| thread::yield_now());
             assert!(ACCEPTED.load(SeqCst) <= number + 256);
             // SAFETY: as above.
             unsafe { client.recv(address_mut(&mut data), BYTES, 0, 3) }.unwrap();
@@ -108,7 +108,7 @@ fn no_more_than_256_messages_wait_for_their_receives() {
 }
 
 #[test]
-fn a_message_arrives_although_its_sender_is_dropped_at_once() {
+fn a_message_arrives_although_its_sender_is_dropped_immediately() {
     for size in [8, LARGE] {
         run(2, move |client| {
             let mut data = vec![client.rank() as u8; size];

@@ -1,4 +1,4 @@
-//! Ranks that are processes: this program starts itself, with the environment that nexar-run gives.
+//! Ranks as processes: this program starts itself with the environment that nexar-run sets.
 #![expect(unsafe_code, reason = "buffers of the API are addresses")]
 
 mod ranks;
@@ -12,13 +12,15 @@ use nexar::{CpuAdapter, DataType, ReduceOp, SyncClient};
 
 use ranks::{address, address_mut, within_limit};
 
-/// Which part a process plays.
+/// The environment variable that names the scenario of a rank.
 const PART: &str = "NEXAR_RS_TEST_PART";
 
-/// A process that is being started holds a copy of every socket for a moment, and so its port.
+/// Serializes starting processes: a new process has a copy of every socket until its exec, which
+/// keeps the port in use.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Starts some of the ranks of a world and waits for them. What each printed, if all ended well.
+/// Starts the first `started` ranks of a world and waits for them. Returns their output. Fails if
+/// one fails.
 fn job(
     part: &'static str,
     world: u32,
@@ -64,7 +66,7 @@ fn plays_its_part() {
 }
 
 #[test]
-fn ranks_of_a_job_compute_what_ranks_of_a_process_do() {
+fn ranks_in_processes_compute_the_same_as_ranks_in_threads() {
     for settings in [&[][..], &[("NEXAR_SHM_DISABLE", "1")]] {
         job("computes", 3, 3, settings);
     }
@@ -90,7 +92,7 @@ fn computes() {
     unsafe { client.reduce_scatter(from, to, 1, DataType::F64, ReduceOp::Sum) }.unwrap();
     assert_eq!(block, [f64::from(rank * 300 + 3)]);
 
-    // All send around the ring before any receives, and the last message is received first.
+    // All ranks send around the ring before they receive, and receive the last message first.
     const LARGE: usize = 3 << 20;
     const LAST_TAG: u32 = i32::MAX as u32;
     let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -129,26 +131,26 @@ fn is_left() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named() {
+fn a_rank_that_does_not_join_is_named() {
     let texts = job("cannot join", 2, 1, &[("NEXAR_INIT_TIMEOUT_MS", "4000")]);
     assert!(texts[0].contains("4000 ms") && texts[0].contains("rank 1"), "{texts:?}");
 }
 
 #[test]
-fn an_environment_that_lacks_a_part_is_refused() {
+fn an_incomplete_environment_is_refused() {
     let texts = job("cannot join", 2, 1, &[("NEXAR_NRANKS", "")]);
     assert!(texts[0].contains("NEXAR_NRANKS"), "{texts:?}");
 }
 
 #[test]
-fn a_client_is_dropped_although_nobody_receives() {
+fn a_client_can_be_dropped_although_its_message_is_not_received() {
     job("gives up", 1, 1, &[("NEXAR_OP_TIMEOUT_MS", "500")]);
 }
 
 fn gives_up() {
     let clients = SyncClient::bootstrap_local(2, Arc::new(CpuAdapter::new())).unwrap();
     let data = vec![0u8; 4 << 20];
-    // SAFETY: there are as many bytes.
+    // SAFETY: `data` has that many bytes.
     unsafe { clients[0].send(address(&data), data.len(), 1, 0) }.unwrap();
     let start = Instant::now();
     drop(clients);

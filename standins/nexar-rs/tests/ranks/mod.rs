@@ -1,4 +1,4 @@
-//! Ranks as threads of this process, ended when they make no progress.
+//! Runs ranks as threads of this process. A test without progress fails.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use nexar::{CpuAdapter, DeviceAdapter, SyncClient};
 
-/// Ticks without a call after which a test hangs. A late tick counts as one: a busy machine costs
-/// nothing.
-const PATIENCE: u32 = 90;
+/// After this many ticks without a call, a test counts as hanging. A late tick counts as one, so a
+/// busy machine does not fail a test.
+const MAX_SILENT_TICKS: u32 = 90;
 const TICK: Duration = Duration::from_secs(1);
 
-/// Buffers whose address was taken, which each call with data does.
+/// The number of buffers whose address was taken, at least one for each call with data.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
-/// What each of `size` ranks returns, in rank order.
+/// Runs `body` on `size` ranks. Returns their results in rank order.
 pub fn run<T: Send + 'static>(
     size: u32,
     body: impl Fn(SyncClient) -> T + Send + Sync + 'static,
@@ -46,7 +46,7 @@ pub fn run_on<T: Send + 'static>(
     })
 }
 
-/// What `body` returns, unless it hangs or panics.
+/// Runs `body` and returns its result. Panics if it hangs or panics.
 pub fn within_limit<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (ended, end) = channel();
     thread::spawn(move || ended.send(body()));
@@ -54,13 +54,13 @@ pub fn within_limit<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static
     loop {
         match end.recv_timeout(TICK) {
             Ok(returned) => return returned,
-            Err(RecvTimeoutError::Disconnected) => panic!("it panicked"),
+            Err(RecvTimeoutError::Disconnected) => panic!("the test's thread panicked"),
             Err(RecvTimeoutError::Timeout) => {}
         }
         let now = PROGRESS.load(Relaxed);
         silent = if now == seen { silent + 1 } else { 0 };
         seen = now;
-        assert!(silent < PATIENCE, "it hangs");
+        assert!(silent < MAX_SILENT_TICKS, "the test's thread hangs");
     }
 }
 
