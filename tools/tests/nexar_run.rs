@@ -1,7 +1,7 @@
-//! nexar-run as its users see it: what it prints, what it returns, what it leaves behind.
+//! Tests nexar-run as a process: its output, its exit code, and that no process is left behind.
 //!
-//! Every wait has a deadline. Ranks are shells that say when they are ready, so nothing sleeps to
-//! wait for another.
+//! Every wait has a deadline. Ranks are shells that print when they are ready, so that no test
+//! sleeps to wait for one.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -12,10 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(100);
-/// Runs until it is killed, as the process that the shell was.
+/// Replaces the shell by a process that runs until it is killed.
 const FOREVER: &str = "exec sleep 1000";
 
-/// A running nexar-run, whose lines can be waited for. Killed if the test ends before it does.
+/// A running nexar-run and the lines it prints. Killed when it is dropped.
 struct Run {
     child: Child,
     lines: [Receiver<String>; 2],
@@ -29,7 +29,8 @@ struct Ended {
     took: Duration,
 }
 
-/// The tests may themselves run where signals are ignored, as under nohup or in the background.
+/// A command with default signal dispositions. The tests may inherit ignored signals, for example
+/// from nohup.
 fn with_default_signals(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT,TERM", program]);
@@ -64,7 +65,7 @@ impl Run {
         Self { child, lines, begin }
     }
 
-    /// `script` is run by a shell on every rank.
+    /// Runs `script` in a shell on every rank.
     fn script(options: &[&str], script: &str) -> Self {
         Self::start(&[options, &["sh", "-c", script]].concat())
     }
@@ -93,7 +94,7 @@ impl Run {
                 match self.lines[stream].recv_timeout(left()) {
                     Ok(line) => all.push(line),
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break all,
-                    Err(_) => panic!("nexar-run is still running; it said {all:?}"),
+                    Err(_) => panic!("nexar-run is still running; it printed {all:?}"),
                 }
             }
         });
@@ -117,7 +118,7 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn every_rank_finds_itself_and_the_others_in_the_environment() {
+fn the_environment_describes_the_rank_and_its_peers() {
     let script = "echo $NEXAR_RANK of $NEXAR_NRANKS at $NEXAR_COMM_ID with $NEXAR_COMM_SECRET \
                   in $NEXAR_JOB_ID";
     let ended = Run::script(&["-n", "3"], script).end();
@@ -137,7 +138,7 @@ fn every_rank_finds_itself_and_the_others_in_the_environment() {
     let again = Run::script(&["-n", "1"], "echo $NEXAR_COMM_SECRET; echo $NEXAR_JOB_ID").end();
     assert_eq!(again.stdout.len(), 2);
     for used in [secret, job] {
-        assert!(!again.stdout.contains(&format!("[0] {used}")), "{used} serves one run");
+        assert!(!again.stdout.contains(&format!("[0] {used}")), "{used} is used in two runs");
     }
 }
 
@@ -150,7 +151,7 @@ fn a_port_can_be_chosen_and_a_foreign_secret_is_not_passed_on() {
 }
 
 #[test]
-fn one_rank_is_enough_and_arguments_go_through_untouched() {
+fn a_job_may_have_one_rank_and_arguments_are_not_changed() {
     let ended = Run::start(&["-n", "1", "printf", "%s|", "-n", "--help", "a b", ""]).end();
     assert_eq!(ended.stdout, ["[0] -n|--help|a b||"]);
     assert_eq!(ended.code, Some(0));
@@ -158,14 +159,14 @@ fn one_rank_is_enough_and_arguments_go_through_untouched() {
 }
 
 #[test]
-fn lines_have_the_rank_in_front_and_stay_on_their_stream() {
+fn lines_are_prefixed_with_the_rank_and_stay_on_their_stream() {
     let ended = Run::script(&["-n", "2"], "echo out; echo; echo err >&2").end();
     assert_eq!(sorted(ended.stdout), ["[0] ", "[0] out", "[1] ", "[1] out"]);
     assert_eq!(sorted(ended.stderr), ["[0] err", "[1] err"]);
 }
 
 #[test]
-fn a_last_line_without_its_end_gets_one() {
+fn a_last_line_without_a_newline_gets_one() {
     let ended = Run::script(&["-n", "2"], "printf 'first\\nlast'; printf oops >&2").end();
     assert_eq!(sorted(ended.stdout), ["[0] first", "[0] last", "[1] first", "[1] last"]);
     assert_eq!(sorted(ended.stderr), ["[0] oops", "[1] oops"]);
@@ -184,7 +185,7 @@ fn lines_of_several_ranks_are_never_mixed() {
 }
 
 #[test]
-fn output_comes_while_the_ranks_are_running() {
+fn output_is_printed_while_the_ranks_are_running() {
     let run = Run::script(&["-n", "1"], &format!("echo now; {FOREVER}"));
     assert_eq!(run.next(), "[0] now");
 }
@@ -197,20 +198,20 @@ fn the_exit_code_is_that_of_the_failing_rank_which_is_named() {
 }
 
 #[test]
-fn a_rank_killed_by_a_signal_is_128_more() {
+fn the_exit_code_of_a_rank_killed_by_a_signal_is_128_more() {
     let ended = Run::script(&["-n", "2"], "[ $NEXAR_RANK = 1 ] && kill -9 $$; exit 0").end();
     assert_eq!(ended.code, Some(128 + 9));
     assert_eq!(ended.stderr, ["nexar-run: rank 1 was killed by signal 9"]);
 }
 
 #[test]
-fn after_a_failure_the_others_may_end_by_themselves_and_only_the_first_is_blamed() {
-    // Rank 1 ends by itself when the test has heard that rank 0 has failed.
+fn after_a_failure_the_others_may_end_by_themselves_and_only_the_first_is_named() {
+    // Rank 1 exits after the test has read that rank 0 has failed.
     let fifo = Fifo::new("blame");
     let script = format!("[ $NEXAR_RANK = 0 ] && exit 5; read x < {}; exit 6", fifo.path.display());
     let run = Run::script(&["-n", "2"], &script);
-    let said = run.lines[1].recv_timeout(DEADLINE).expect("the failure is told at once");
-    assert_eq!(said, "nexar-run: rank 0 exited with 5");
+    let printed = run.lines[1].recv_timeout(DEADLINE).expect("the failure is printed at once");
+    assert_eq!(printed, "nexar-run: rank 0 exited with 5");
     std::fs::write(&fifo.path, "go on\n").unwrap();
     let ended = run.end();
     assert_eq!(ended.code, Some(5));
@@ -229,17 +230,17 @@ fn after_a_failure_the_others_get_sigterm() {
 #[test]
 fn a_rank_that_ignores_sigterm_gets_sigkill() {
     let script = "trap '' TERM; echo ready; while :; do sleep 1000; done";
-    // By then both are ready.
+    // Long enough for both ranks to be ready.
     let run = Run::script(&["-n", "2", "--timeout", "5"], script);
     run.ready(2);
     let ended = run.end();
     assert_eq!(ended.code, Some(124));
-    assert!(ended.took >= Duration::from_secs(7), "SIGKILL came after {:?}", ended.took);
+    assert!(ended.took >= Duration::from_secs(7), "SIGKILL after {:?}", ended.took);
 }
 
 #[test]
-fn what_a_rank_has_started_ends_with_it() {
-    // The sleeps hold the pipes open; without them gone, nexar-run would wait for their lines.
+fn processes_that_a_rank_has_started_end_with_it() {
+    // The sleeps keep the pipes open: if they did not end, nexar-run would wait for their lines.
     let ended = Run::script(&["-n", "2"], "sleep 1000 & exit 0").end();
     assert_eq!(ended.code, Some(0));
     let ended = Run::script(&["-n", "2", "--timeout", "0.2"], "sleep 1000; true").end();
@@ -247,9 +248,9 @@ fn what_a_rank_has_started_ends_with_it() {
 }
 
 #[test]
-fn a_timeout_says_who_was_still_running() {
+fn a_timeout_names_the_ranks_that_were_still_running() {
     let script = format!("[ $NEXAR_RANK = 1 ] && exit 0; {FOREVER}");
-    // By then rank 1 has ended.
+    // Long enough for rank 1 to end.
     let ended = Run::script(&["-n", "3", "--timeout", "5.5"], &script).end();
     assert_eq!(ended.code, Some(124));
     assert_eq!(ended.stderr, ["nexar-run: timed out after 5.5 s, with ranks 0, 2 still running"]);
@@ -257,15 +258,15 @@ fn a_timeout_says_who_was_still_running() {
 }
 
 #[test]
-fn a_reader_that_stands_still_does_not_stop_the_timeout() {
+fn a_reader_that_does_not_read_does_not_delay_the_timeout() {
     let mut child = command(&["-n", "1", "--timeout", "0.3", "yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Nobody reads stdout.
+    // stdout is not read.
     let stderr = lines(child.stderr.take().unwrap());
-    let said = stderr.recv_timeout(DEADLINE);
+    let printed = stderr.recv_timeout(DEADLINE);
     let (send, ended) = channel();
     let stdout = child.stdout.take();
     let id = child.id();
@@ -274,7 +275,7 @@ fn a_reader_that_stands_still_does_not_stop_the_timeout() {
     if status.is_err() {
         let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
     }
-    drop((stdout, said));
+    drop((stdout, printed));
     assert_eq!(status.expect("nexar-run ends").code(), Some(124));
 }
 
@@ -288,7 +289,7 @@ fn signals_are_passed_on_to_every_rank() {
         run.signal(signal);
         let ended = run.end();
         assert_eq!(sorted(ended.stdout), [0, 1, 2].map(|r| format!("[{r}] got {signal}")));
-        assert_eq!(ended.code, Some(0), "as the ranks have ended well");
+        assert_eq!(ended.code, Some(0), "every rank has exited with 0");
 
         let run = Run::script(&["-n", "2"], &format!("echo ready; {FOREVER}"));
         run.ready(2);
@@ -298,8 +299,8 @@ fn signals_are_passed_on_to_every_rank() {
 }
 
 #[test]
-fn signals_mean_to_a_rank_what_they_mean_without_nexar_run() {
-    // Signals 1 to 28; those above 31 are the C library's own.
+fn a_rank_has_the_signal_mask_and_dispositions_that_nexar_run_inherited() {
+    // Signals 1 to 28; the C library uses some above 31.
     let show = ["sed", "-nE", "s/^(Sig(Blk|Ign)).*(.{7})$/\\1 \\3/p", "/proc/self/status"];
     let alone = with_default_signals(show[0]).args(&show[1..]).output().unwrap();
     let ended = Run::start(&[&["-n", "1"], &show[..]].concat()).end();
@@ -308,7 +309,7 @@ fn signals_mean_to_a_rank_what_they_mean_without_nexar_run() {
     assert_eq!(shown, String::from_utf8(alone.stdout).unwrap().lines().collect::<Vec<_>>());
     assert_eq!(shown.len(), 2);
 
-    // As under nohup: an ignored SIGHUP, the last bit, stays so.
+    // As with nohup: SIGHUP, the last bit, stays ignored.
     let script = "trap '' HUP; exec \"$0\" -n 1 --timeout 100 grep SigIgn /proc/self/status";
     let nohup = ["-c", script, env!("CARGO_BIN_EXE_nexar-run")];
     let output = with_default_signals("sh").args(nohup).output().unwrap();
@@ -320,17 +321,17 @@ fn signals_mean_to_a_rank_what_they_mean_without_nexar_run() {
 fn ranks_die_when_nexar_run_is_killed() {
     let fifo = Fifo::new("orphan");
     let script = format!("exec 3>{}; echo ready; {FOREVER}", fifo.path.display());
-    let ranks_are_gone = fifo.at_end();
+    let ranks_ended = fifo.at_end();
     let run = Run::script(&["-n", "3"], &script);
     run.ready(3);
     run.signal("KILL");
-    ranks_are_gone.recv_timeout(DEADLINE).expect("the ranks end");
+    ranks_ended.recv_timeout(DEADLINE).expect("the ranks end");
     let mut run = run;
     assert_eq!(run.child.wait().unwrap().signal(), Some(9));
 }
 
 #[test]
-fn a_program_that_is_not_there_is_127_and_one_sentence() {
+fn a_program_that_does_not_exist_is_127_and_one_message() {
     let ended = Run::start(&["-n", "4", "./no-such-program"]).end();
     assert_eq!(ended.code, Some(127));
     assert_eq!(ended.stderr, ["nexar-run: cannot start ./no-such-program: program not found"]);
@@ -364,7 +365,7 @@ fn wrong_usage_is_explained() {
     assert!(help.stdout.iter().all(|line| line.len() <= 100), "{:#?}", help.stdout);
 }
 
-/// A named pipe in a directory of its own, removed with it.
+/// A named pipe, removed when it is dropped.
 struct Fifo {
     path: PathBuf,
 }
@@ -377,7 +378,7 @@ impl Fifo {
         Self { path }
     }
 
-    /// Hears when everybody who has opened it for writing is gone.
+    /// Receives a message when all processes that have opened the pipe for writing have ended.
     fn at_end(&self) -> Receiver<()> {
         let (send, receive) = channel();
         let path = self.path.clone();

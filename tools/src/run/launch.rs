@@ -1,8 +1,8 @@
-//! Starts the ranks: each with the environment that nexarCommInitFromEnv reads, in a process group
-//! of its own, its output in pipes.
+//! Starts the ranks. Each has the environment that nexarCommInitFromEnv reads, a process group of
+//! its own, and pipes for its output.
 //!
-//! A group of its own, so that a Ctrl-C reaches a rank once, from nexar-run, and a signal for a
-//! rank reaches all that it has started.
+//! With a group of its own, a rank gets a Ctrl-C once, from nexar-run, and a signal for a rank
+//! reaches all processes that it has started.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,19 +16,19 @@ use crate::Arguments;
 use crate::output::{Output, Stream};
 use crate::system::{self, Signals};
 
-/// Why nothing was started, and the exit code for it.
+/// Why the ranks could not be started, and the exit code for it.
 pub struct Failure {
     pub text: String,
     pub code: u8,
 }
 
-/// A running rank is its process, which leads a group of the same number.
+/// A running rank. Its process leads the process group with the same number.
 pub struct Rank {
     pub number: u32,
     pub process: libc::pid_t,
 }
 
-/// All ranks, or none: those started before a failure are killed.
+/// Starts all ranks or none: if one cannot be started, the others are killed.
 pub fn start(
     arguments: &Arguments,
     signals: &Signals,
@@ -40,8 +40,8 @@ pub fn start(
         Some(port) => port,
         None => free_port().map_err(|why| failed("find a free UDP port", why))?,
     };
-    let secret = random().map_err(|why| failed("make a secret", why))?;
-    let job = random().map_err(|why| failed("make a name for the job", why))?;
+    let secret = random().map_err(|why| failed("create a secret", why))?;
+    let job = random().map_err(|why| failed("create a job id", why))?;
 
     let mut ranks = Vec::new();
     for number in 0..arguments.n {
@@ -66,7 +66,9 @@ pub fn start(
             let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
             output
                 .relay(number, Stream::Stdout, stdout.expect("stdout is a pipe"))
-                .and_then(|()| output.relay(number, Stream::Stderr, stderr.expect("a pipe too")))
+                .and_then(|()| {
+                    output.relay(number, Stream::Stderr, stderr.expect("stderr is a pipe"))
+                })
                 .map_err(|why| failed("start a thread", why))
         });
         if let Err(failure) = relayed {
@@ -79,7 +81,7 @@ pub fn start(
     Ok(ranks)
 }
 
-/// Free when asked; rank 0 takes it a moment later.
+/// A UDP port that is free now. Rank 0 binds it shortly afterwards.
 fn free_port() -> io::Result<u16> {
     Ok(UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -97,7 +99,7 @@ fn random() -> io::Result<String> {
 fn cannot_start(arguments: &Arguments, number: u32, why: &io::Error) -> Failure {
     let program = arguments.program[0].display();
     let (reason, code) = match why.kind() {
-        // The file is there, so what the kernel did not find is what runs it.
+        // The file exists, so the kernel did not find its interpreter.
         io::ErrorKind::NotFound if Path::new(&arguments.program[0]).is_file() => {
             ("its interpreter was not found, or it is not in PATH".to_owned(), 127)
         }

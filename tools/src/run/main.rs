@@ -1,11 +1,11 @@
-//! nexar-run: starts the ranks of a job as processes of this machine, and is their face: their
-//! output, their signals, their end.
+//! nexar-run: starts the ranks of a job as processes of this machine, prints their output, passes
+//! signals on to them, and returns their exit code.
 //!
 //! ```text
 //!   launch   start the ranks: environment, process group, pipes
-//!   output   what they print, line by line, with the rank in front
+//!   output   print their lines, prefixed with the rank
 //!   watch    wait for them; after a failure or a timeout, end the others
-//!   system   what std lacks: signals, process groups (the only unsafe code)
+//!   system   system calls that std lacks: signals, process groups (the only unsafe code)
 //! ```
 //!
 //! Invariant: no rank outlives nexar-run, however it ends.
@@ -23,8 +23,8 @@ use clap::Parser;
 
 /// Start N processes of a program on this machine as the ranks of one nexar job.
 ///
-/// Every process finds its rank and its peers in the environment, where nexarCommInitFromEnv looks
-/// for them. What the ranks print comes out line by line with the rank in front, as in "[2] hello".
+/// The environment of each process describes its rank and its peers to nexarCommInitFromEnv. The
+/// lines that the ranks print are prefixed with the rank, as in "[2] hello".
 #[derive(Parser)]
 #[command(version, verbatim_doc_comment, override_usage = USAGE, after_long_help = AFTER_HELP)]
 struct Arguments {
@@ -37,11 +37,11 @@ struct Arguments {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
 
-    /// When a rank has failed, the time the others have to end by themselves
+    /// Time that the other ranks have to end by themselves after a rank has failed
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     grace: Duration,
 
-    /// UDP port of 127.0.0.1 where the ranks meet; a free one by default
+    /// UDP port of 127.0.0.1 at which rank 0 listens; a free one by default
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
@@ -65,38 +65,38 @@ Environment of each rank:
   NEXAR_RANK         0 to N-1
   NEXAR_NRANKS       N
   NEXAR_COMM_ID      127.0.0.1:port, where rank 0 listens
-  NEXAR_COMM_SECRET  a random secret, made for this run
+  NEXAR_COMM_SECRET  a random secret of this run
   NEXAR_JOB_ID       a random name of this run
 
 Exit code:
-  0        all ranks ended with 0
-  1 - 255  that of the first rank that failed; 128 + the signal if one killed it
-  124      the time was up
+  0        all ranks exited with 0
+  1 - 255  that of the first rank that failed; 128 + the signal if a signal killed it
+  124      the timeout has passed
   126      the program cannot be started
   127      the program was not found
 
 SIGINT (Ctrl-C), SIGTERM and SIGHUP are passed on to all ranks. When a rank fails, the others
 have --grace seconds to end by themselves, then get SIGTERM, and SIGKILL 2 s later. If nexar-run
-itself is killed, so are the ranks. Standard input of the ranks is empty. C programs keep what
-they print until a buffer is full, as into any pipe; call fflush to see it at once.";
+itself is killed, so are the ranks. Standard input of the ranks is empty. Standard output of a C
+program is buffered, as with any pipe; call fflush to print a line at once.";
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    // What the clock cannot count is no timeout.
+    // The clock must be able to represent the end.
     let countable = |seconds: &Duration| Instant::now().checked_add(*seconds).is_some();
     seconds.filter(countable).ok_or_else(|| "not a number of seconds".to_owned())
 }
 
-/// How long output may take to flow off after the time was up.
-const FLOW_OFF: Duration = Duration::from_secs(2);
+/// How long printing the output may take after the timeout.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The exit code of `timeout`.
 const TIMED_OUT: u8 = 124;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let timeout_at = arguments.timeout.map(|timeout| Instant::now() + timeout);
-    // Before any thread, so that all of them leave signals to the watch.
-    let signals = system::Signals::take();
+    // Before the first thread, so that all threads inherit the mask and `watch` gets the signals.
+    let signals = system::Signals::block();
     let output = output::Output::new();
     let code = match launch::start(&arguments, &signals, &output) {
         Ok(ranks) => {
@@ -105,13 +105,13 @@ fn main() -> ExitCode {
             watch::until_all_ended(ranks, &signals, &limits, &output)
         }
         Err(failure) => {
-            output.say(failure.text);
+            output.message(failure.text);
             failure.code
         }
     };
-    // From here on a signal ends nexar-run itself.
+    // From here on a signal terminates nexar-run.
     signals.restore();
-    // A reader of our output may be slow: wait for it, but not beyond the timeout.
-    let flowed_off = output.finish(timeout_at.map(|at| at.max(Instant::now() + FLOW_OFF)));
-    ExitCode::from(if flowed_off || code != 0 { code } else { TIMED_OUT })
+    // The reader of the output may be slow: wait for it, but not beyond the timeout.
+    let flushed = output.finish(timeout_at.map(|at| at.max(Instant::now() + FLUSH_TIMEOUT)));
+    ExitCode::from(if flushed || code != 0 { code } else { TIMED_OUT })
 }

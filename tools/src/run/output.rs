@@ -1,8 +1,9 @@
-//! What the ranks print: whole lines with the rank in front, stdout to stdout and stderr to stderr.
+//! Prints the ranks' output: whole lines, prefixed with the rank, stdout to stdout and stderr to
+//! stderr.
 //!
-//! A thread for each pipe, because a rank must never wait for another's; one lock for both streams,
-//! because they often end in the same file. The reader of our output may stop, and the watch
-//! must go on: its sentences are printed by a thread of their own.
+//! Each pipe has a thread, so that no rank waits for another one's output. Both streams share a
+//! lock, because they are often the same file. The reader of the output may stop, but `watch` must
+//! continue: its messages are printed by a thread of their own.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -12,12 +13,12 @@ use std::time::{Duration, Instant};
 
 /// Held while a line is written.
 static LINE: Mutex<()> = Mutex::new(());
-/// A longer line is cut, so that a rank that never ends one does not fill the memory.
-const LONGEST_LINE: u64 = 1 << 20;
-/// Enough for a thread that moves bytes from one buffer to another.
+/// A longer line is split, so that a rank that prints no newline does not fill the memory.
+const MAX_LINE: u64 = 1 << 20;
+/// The stack size of the threads, which only copy bytes.
 const STACK: usize = 64 << 10;
-/// A pipe that is still open, and silent, for so long after all ranks have ended is given up.
-const SILENCE: Duration = Duration::from_secs(1);
+/// After all ranks have ended, an open pipe without output for this long is no longer read.
+const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy)]
 pub enum Stream {
@@ -26,35 +27,35 @@ pub enum Stream {
 }
 
 pub struct Output {
-    words: Sender<String>,
-    /// Every thread has a copy of it, and drops it at its end.
+    messages: Sender<String>,
+    /// Every thread has a clone, dropped when the thread ends.
     unfinished: Sender<()>,
     finished: Receiver<()>,
 }
 
 impl Output {
     pub fn new() -> Self {
-        let (words, spoken) = channel();
+        let (messages, to_print) = channel();
         let (unfinished, finished) = channel();
-        let mine = unfinished.clone();
-        let voice = move || {
-            let _unfinished = mine;
-            for text in spoken {
-                // Nobody is left to be told if stderr is gone.
+        let clone = unfinished.clone();
+        let print = move || {
+            let _unfinished = clone;
+            for text in to_print {
+                // If stderr is closed, the error cannot be reported.
                 let _ = write(Stream::Stderr, format!("nexar-run: {text}\n").as_bytes());
             }
         };
-        // Without the thread nexar-run is silent, but does its work.
-        let _ = thread::Builder::new().stack_size(STACK).spawn(voice);
-        Self { words, unfinished, finished }
+        // Without the thread nexar-run prints no messages, but works.
+        let _ = thread::Builder::new().stack_size(STACK).spawn(print);
+        Self { messages, unfinished, finished }
     }
 
-    /// A sentence of nexar-run's own, on stderr. Never waits.
-    pub fn say(&self, text: impl Into<String>) {
-        let _ = self.words.send(text.into());
+    /// Prints a message of nexar-run on stderr. Does not wait.
+    pub fn message(&self, text: impl Into<String>) {
+        let _ = self.messages.send(text.into());
     }
 
-    /// Starts the thread that passes on what comes through a pipe.
+    /// Starts a thread that prints the lines of a pipe.
     pub fn relay(
         &self,
         rank: u32,
@@ -64,28 +65,29 @@ impl Output {
         let unfinished = self.unfinished.clone();
         let relay = move || {
             let _unfinished = unfinished;
-            // If our own output is closed, closing the pipe tells the rank, as in any pipeline.
-            let _ = pass_on(rank, stream, BufReader::new(pipe));
+            // If the output is closed, the pipe is closed too, so that the rank gets EPIPE, as in
+            // any pipeline.
+            let _ = print_lines(rank, stream, BufReader::new(pipe));
         };
         thread::Builder::new().stack_size(STACK).spawn(relay).map(drop)
     }
 
-    /// Waits until everything is printed, and tells whether it was. A pipe that a process which
-    /// left its rank's group still holds is not waited for.
+    /// Waits until all output is printed. False if `until` has passed first. Does not wait for a
+    /// silent pipe, which a process that has left its rank's group may keep open.
     pub fn finish(self, until: Option<Instant>) -> bool {
-        drop((self.words, self.unfinished));
+        drop((self.messages, self.unfinished));
         loop {
             let now = Instant::now();
             if until.is_some_and(|until| until <= now) {
                 return false;
             }
-            let left = until.map_or(SILENCE, |until| SILENCE.min(until - now));
+            let left = until.map_or(MAX_SILENCE, |until| MAX_SILENCE.min(until - now));
             match self.finished.recv_timeout(left) {
                 Err(RecvTimeoutError::Disconnected) => return true,
-                // The writer waits for the reader of our output, not for a rank.
+                // If the lock is held, a thread waits for the reader of the output, not for a rank.
                 _ => match LINE.try_lock() {
                     Err(TryLockError::WouldBlock) => {}
-                    _ if left == SILENCE => return true,
+                    _ if left == MAX_SILENCE => return true,
                     _ => {}
                 },
             }
@@ -93,13 +95,13 @@ impl Output {
     }
 }
 
-fn pass_on(rank: u32, stream: Stream, mut pipe: BufReader<impl Read>) -> io::Result<()> {
+fn print_lines(rank: u32, stream: Stream, mut pipe: BufReader<impl Read>) -> io::Result<()> {
     let prefix = format!("[{rank}] ").into_bytes();
     let mut line = Vec::new();
     loop {
         line.clear();
         line.extend_from_slice(&prefix);
-        let read = pipe.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        let read = pipe.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)?;
         if read == 0 {
             return Ok(());
         }

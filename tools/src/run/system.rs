@@ -1,5 +1,5 @@
-//! What std lacks: waiting for signals, process groups, a child that ends with its parent. The only
-//! unsafe code of nexar-run.
+//! System calls that std lacks: waiting for signals, process groups, a child that ends with its
+//! parent. The only unsafe code of nexar-run.
 #![allow(unsafe_code, reason = "calls of the C library")]
 
 use std::io;
@@ -9,21 +9,21 @@ use std::process::Command;
 use std::ptr;
 use std::time::Instant;
 
-/// Signals of ours that the ranks get too.
+/// Signals that nexar-run passes on to the ranks.
 const PASSED_ON: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// The signals nexar-run lives by: blocked in all its threads, and taken out one by one.
+/// The signals that nexar-run handles. All threads block them; `wait` takes one at a time.
 pub struct Signals {
-    taken: libc::sigset_t,
+    blocked: libc::sigset_t,
     inherited: libc::sigset_t,
 }
 
 pub enum Event {
-    /// This process ended, and maybe others.
+    /// This process has ended, and others may have.
     Ended(libc::pid_t),
-    /// To be passed on.
+    /// A signal to pass on.
     Signal(i32),
-    /// The time has come, or there was nothing.
+    /// The time has passed, or the wait was interrupted.
     Nothing,
 }
 
@@ -34,31 +34,31 @@ pub enum End {
 }
 
 impl Signals {
-    /// To be called before the first thread is started, whose mask is its creator's.
-    pub fn take() -> Self {
-        // SAFETY: a sigset_t is plain numbers; zeros are one.
+    /// Blocks the signals. Call it before the first thread is started, which inherits the mask.
+    pub fn block() -> Self {
+        // SAFETY: a sigset_t is an array of integers, for which zero is valid.
         let mut signals = unsafe { mem::zeroed::<Self>() };
-        // SAFETY: the set is ours.
-        unsafe { libc::sigemptyset(&raw mut signals.taken) };
+        // SAFETY: the set is a local variable.
+        unsafe { libc::sigemptyset(&raw mut signals.blocked) };
         for signal in PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)) {
             // SAFETY: as above.
-            unsafe { libc::sigaddset(&raw mut signals.taken, signal) };
+            unsafe { libc::sigaddset(&raw mut signals.blocked, signal) };
         }
         // SAFETY: as above.
-        unsafe { libc::sigaddset(&raw mut signals.taken, libc::SIGCHLD) };
-        // Some parents ignore SIGCHLD, and then exit codes are lost.
-        // SAFETY: sets a disposition of this process; no handler is involved.
+        unsafe { libc::sigaddset(&raw mut signals.blocked, libc::SIGCHLD) };
+        // A parent may have ignored SIGCHLD, which would discard exit codes.
+        // SAFETY: sets a disposition of this process; no handler is installed.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-        // SAFETY: both sets are ours.
+        // SAFETY: both sets are local variables.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, &signals.taken, &raw mut signals.inherited)
+            libc::pthread_sigmask(libc::SIG_BLOCK, &signals.blocked, &raw mut signals.inherited)
         };
         signals
     }
 
-    /// Waits for the next signal, until then or for ever.
+    /// Waits for the next signal, at most until `until`.
     pub fn wait(&self, until: Option<Instant>) -> Event {
-        // SAFETY: a siginfo_t is plain numbers; it is written by the kernel.
+        // SAFETY: a siginfo_t is integers and pointers, for which zero is valid.
         let mut info = unsafe { mem::zeroed::<libc::siginfo_t>() };
         let signal = if let Some(until) = until {
             let left = until.saturating_duration_since(Instant::now());
@@ -66,78 +66,80 @@ impl Signals {
                 tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
                 tv_nsec: left.subsec_nanos().into(),
             };
-            // SAFETY: all three are ours and live for the call.
-            unsafe { libc::sigtimedwait(&self.taken, &raw mut info, &left) }
+            // SAFETY: all three pointers are valid for the call.
+            unsafe { libc::sigtimedwait(&self.blocked, &raw mut info, &left) }
         } else {
             // SAFETY: as above.
-            unsafe { libc::sigwaitinfo(&self.taken, &raw mut info) }
+            unsafe { libc::sigwaitinfo(&self.blocked, &raw mut info) }
         };
         match signal {
-            // SAFETY: the field of SIGCHLD, which this is.
+            // SAFETY: the signal is SIGCHLD, which has this field.
             libc::SIGCHLD => Event::Ended(unsafe { info.si_pid() }),
             signal if signal > 0 => Event::Signal(signal),
             _ => Event::Nothing,
         }
     }
 
-    /// Signals do again what they did before `take`.
+    /// Restores the mask before `block`.
     pub fn restore(&self) {
-        // SAFETY: the set is the one that pthread_sigmask wrote.
+        // SAFETY: the set was written by pthread_sigmask.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.inherited, ptr::null_mut()) };
     }
 }
 
-/// Set by nohup, or by a shell that started us in the background: it stays ignored.
+/// Whether a signal is ignored, because of nohup or a shell that started nexar-run in the
+/// background. It stays ignored.
 fn is_ignored(signal: i32) -> bool {
-    // SAFETY: a sigaction is plain numbers; it is written by the call.
+    // SAFETY: a sigaction is integers and an optional function, for which zero is valid.
     let mut action = unsafe { mem::zeroed::<libc::sigaction>() };
-    // SAFETY: only asks, and writes to ours.
+    // SAFETY: changes nothing, and writes to a local variable.
     unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) };
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// The process gets the signals we got, and is killed when the thread that starts it ends.
+/// Gives the new process the signal mask that nexar-run inherited, and makes the kernel kill it
+/// when the thread that starts it ends.
 pub fn end_with_parent(command: &mut Command, signals: &Signals) {
     let inherited = signals.inherited;
     let parent = std::process::id().cast_signed();
     let in_child = move || {
-        // SAFETY: the set is a copy of what pthread_sigmask wrote.
+        // SAFETY: the set is a copy of one that pthread_sigmask wrote.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &inherited, ptr::null_mut()) };
-        // SAFETY: takes numbers.
+        // SAFETY: all arguments are integers.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        // If the parent died before that call, no signal will come.
-        // SAFETY: takes nothing.
+        // If the parent ended before that call, the kernel sends no signal.
+        // SAFETY: has no arguments.
         if unsafe { libc::getppid() } == parent {
             Ok(())
         } else {
             Err(io::Error::from_raw_os_error(libc::ESRCH))
         }
     };
-    // SAFETY: between fork and exec it makes three system calls, and allocates nothing.
+    // SAFETY: between fork and exec it makes three system calls and allocates no memory.
     unsafe { command.pre_exec(in_child) };
 }
 
-/// To a child that has not been reaped and the group it leads.
+/// Sends a signal to the process group that a child leads. The child has not been reaped.
 pub fn kill_group(leader: libc::pid_t, signal: i32) {
-    // SAFETY: takes numbers; the group is the child's, as its number is not free yet.
+    // SAFETY: all arguments are integers. The number is not reused before the child is reaped.
     unsafe { libc::kill(-leader, signal) };
 }
 
-/// How the child ended, if it has. What it left running in its group is killed with it.
+/// Reaps a child and kills the rest of its group. Returns how it ended; `None` if it is running.
 pub fn reap(child: libc::pid_t) -> Option<End> {
-    // SAFETY: a siginfo_t is plain numbers; it is written by the kernel.
+    // SAFETY: a siginfo_t is integers and pointers, for which zero is valid.
     let mut info = unsafe { mem::zeroed::<libc::siginfo_t>() };
     let (id, look) = (child.cast_unsigned(), libc::WEXITED | libc::WNOHANG | libc::WNOWAIT);
-    // SAFETY: only looks, and writes to ours.
+    // SAFETY: with WNOWAIT the child stays; the result is written to a local variable.
     unsafe { libc::waitid(libc::P_PID, id, &raw mut info, look) };
-    // SAFETY: the field is zero or what waitid wrote.
+    // SAFETY: waitid wrote the field, or it is zero.
     if unsafe { info.si_pid() } != child {
         return None;
     }
     kill_group(child, libc::SIGKILL);
-    // SAFETY: as above; from here on the number may be another's.
+    // SAFETY: writes to a local variable. From here on the number may be reused.
     unsafe { libc::waitid(libc::P_PID, id, &raw mut info, libc::WEXITED) };
-    // SAFETY: waitid wrote it: an exit code or a signal, whose low byte is all there is.
+    // SAFETY: waitid wrote the field: an exit code or a signal, both below 256.
     let status = unsafe { info.si_status() } as u8;
     Some(if info.si_code == libc::CLD_EXITED { End::Exited(status) } else { End::Killed(status) })
 }

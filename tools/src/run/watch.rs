@@ -1,5 +1,5 @@
-//! Waits for the ranks to end: passes signals on to them, names the first that fails, and ends the
-//! others when their time is over.
+//! Waits for the ranks to end: passes signals on to them, names the first one that fails, and ends
+//! the others after the grace period.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use crate::launch::Rank;
 use crate::output::Output;
 use crate::system::{self, End, Event, Signals};
 
-/// Between SIGTERM and SIGKILL.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The time between SIGTERM and SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(2);
 
 pub struct Limits {
     pub timeout: Option<Duration>,
@@ -17,18 +17,18 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-/// What is done next to ranks that do not end by themselves.
+/// The state of the ranks that are running.
 enum Phase {
-    /// Wait until the time is up, if there is a limit.
+    /// SIGTERM is sent at the timeout, if there is one.
     Running,
-    /// A rank has failed: SIGTERM for the others then.
+    /// A rank has failed: SIGTERM is sent to the others at this time.
     Failed(Instant),
-    /// SIGKILL then.
+    /// SIGTERM was sent: SIGKILL is sent at this time.
     Terminated(Instant),
     Killed,
 }
 
-/// Returns the exit code.
+/// Waits until all ranks have ended. Returns the exit code of nexar-run.
 pub fn until_all_ended(
     mut running: Vec<Rank>,
     signals: &Signals,
@@ -45,7 +45,7 @@ pub fn until_all_ended(
             Phase::Killed => None,
         };
         match signals.wait(next) {
-            // The kernel names the first; whoever ended meanwhile comes after it.
+            // The kernel names the first rank that ended; others that have ended follow it.
             Event::Ended(first) => running.sort_by_key(|rank| (rank.process != first, rank.number)),
             Event::Signal(signal) => kill_all(&running, signal),
             Event::Nothing => {}
@@ -59,7 +59,7 @@ pub fn until_all_ended(
             };
             if code == 0 {
                 code = failure.0;
-                output.say(format!("rank {} {}", rank.number, failure.1));
+                output.message(format!("rank {} {}", rank.number, failure.1));
                 phase = Phase::Failed(Instant::now() + limits.grace);
             }
             false
@@ -71,10 +71,10 @@ pub fn until_all_ended(
             Phase::Running | Phase::Failed(_) => {
                 if let (Phase::Running, Some(timeout)) = (&phase, limits.timeout) {
                     code = TIMED_OUT;
-                    output.say(still_running(&running, timeout));
+                    output.message(still_running(&running, timeout));
                 }
                 kill_all(&running, libc::SIGTERM);
-                Phase::Terminated(Instant::now() + LAST_WORDS)
+                Phase::Terminated(Instant::now() + TERM_GRACE)
             }
             Phase::Terminated(_) | Phase::Killed => {
                 kill_all(&running, libc::SIGKILL);
