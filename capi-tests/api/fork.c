@@ -1,5 +1,4 @@
-/* fork: in the child of a process that has used nexar every call fails and harms no other
-   process. */
+/* fork: in the child of a process that has used nexar every call fails, without harm to others. */
 #define _GNU_SOURCE
 #include <sys/resource.h>
 #include <sys/syscall.h>

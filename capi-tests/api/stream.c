@@ -1,5 +1,4 @@
-/* Host streams: queued operations, the order in which they run, and how their errors are
-   reported. */
+/* Host streams: queued operations, their order, and how their errors are reported. */
 #include <sched.h>
 
 #include "support/ranks.h"

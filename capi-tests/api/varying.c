@@ -1,5 +1,4 @@
-/* The arrays of v-forms and of nexarAllReduceBucketed: invalid ones are refused, unusual ones
-   work. */
+/* Arrays of v-forms and of nexarAllReduceBucketed: invalid ones are refused, unusual ones work. */
 #define _GNU_SOURCE
 #include "support/calls.h"
 #include "support/ranks.h"

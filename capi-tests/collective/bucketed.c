@@ -1,5 +1,4 @@
-/* nexarAllReduceBucketed: every buffer of the list is reduced; memory between them is not
-   written. */
+/* nexarAllReduceBucketed: reduces every buffer of the list and writes no memory between them. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 

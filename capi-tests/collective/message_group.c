@@ -1,5 +1,4 @@
-/* Messages in groups and on streams: all start, in the order of their calls, before any is waited
-   for. */
+/* Messages in groups and on streams: all start in call order before a rank waits for any of them. */
 #define _GNU_SOURCE
 #include "support/elements.h"
 #include "support/ranks.h"
@@ -46,8 +45,7 @@ static void exchange_all(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void all_ranks_exchange_messages_in_a_group(void) { on_all_sizes(exchange_all); }
 
-/* Long and short messages mixed: a message out of order would not have the length of its
-   receive. */
+/* Long and short messages mixed: a message out of order would not match its receive's length. */
 static void send_many(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   int next = (rank + 1) % n, before = (rank + n - 1) % n;

@@ -1,5 +1,4 @@
-/* nexarReduce against the oracle of elements.h, bit by bit at every root. No other rank is
-   written. */
+/* nexarReduce against the oracle of elements.h, bit by bit at every root. */
 #define _GNU_SOURCE
 #include "support/collectives.h"
 

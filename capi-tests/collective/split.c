@@ -218,8 +218,7 @@ static void wait_for_missing_ranks(int rank, int n, nexarComm_t comm, void *arg)
   destroy(part);
 }
 
-/* Rank 0 keeps parts that the others have destroyed: its open streams must not exhaust the
-   limit. */
+/* Rank 0 keeps parts that the others have destroyed: their streams must not exhaust its limit. */
 static void keep_what_others_leave(int rank, int n, nexarComm_t comm, void *arg) {
   (void)arg;
   nexarComm_t kept[30];

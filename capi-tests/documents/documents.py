@@ -3,10 +3,10 @@
 
     documents.py DOCUMENT SOURCE BUILD
 
-The library is installed below a temporary prefix. A block of C is compiled and run by the commands
-of its document. Of a line that begins with "$ ", the lines below it must be part of the output.
-What takes minutes is not executed: for `make TARGET` make prints the recipe, for `ctest` the tests.
-A `make` of a target that a test may run (FAST) is executed, without building first.
+The library is installed below a temporary prefix. A C block is compiled and run by the commands of
+its document. After a line that begins with "$ ", the lines below must be part of its output.
+Commands that take minutes are not executed: `make TARGET` only prints its recipe, `ctest` its
+tests. A `make` of a fast target (FAST) is executed, without building first.
 """
 
 import os
@@ -46,12 +46,12 @@ def main():
 
 
 def blocks(text):
-    """Language and text of each fenced block."""
+    """Returns language and text of each fenced block."""
     return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def commands(block):
-    """The commands of a block without a language, each with the output that it must have."""
+    """Yields the commands of a block without a language, each with its expected output."""
     lines = block.splitlines()
     if any(line.startswith("$ ") for line in lines):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -64,7 +64,7 @@ def commands(block):
 
 
 def commands_of_tables(text):
-    """The quoted commands in the first column of tables."""
+    """Yields the quoted commands in the first column of tables."""
     for cell in re.findall(r"^\| (`make .*?) \|", text, re.MULTILINE):
         yield from re.findall(r"`(make [^`]*)`", cell)
 
@@ -82,14 +82,14 @@ class Reader:
         self.prefix = scratch / "prefix"
 
     def environment(self):
-        """That of a user who has installed the library below the prefix."""
+        """Returns the environment of a user with the library installed below the prefix."""
         packages = list(self.prefix.glob("**/pkgconfig"))
         return {
             **os.environ,
             "PATH": f"{self.prefix / 'bin'}:{os.environ['PATH']}",
             "PKG_CONFIG_PATH": ":".join(map(str, packages)),
             "LD_LIBRARY_PATH": ":".join(str(package.parent) for package in packages),
-            # As make builds the Rust tests.
+            # As the Makefile sets it for the Rust tests.
             "CARGO_INCREMENTAL": "0",
         }
 

@@ -1,4 +1,4 @@
-# The commands and programs of the documents, executed as they are.
+# Executes the commands and programs of README.md and CONTRIBUTING.md.
 
 find_program(PKG_CONFIG_EXECUTABLE NAMES pkg-config pkgconf)
 if(Python3_FOUND AND PKG_CONFIG_EXECUTABLE)

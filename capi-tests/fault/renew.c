@@ -45,8 +45,7 @@ static void renew(int rank, int n, int times) {
   }
 }
 
-/* The last communicator closes its links in the background: waits until all ranks are as at
-   first. */
+/* Waits until all ranks have closed the links of the last communicator, in the background. */
 static struct size measure_settled(struct size at_first) {
   long long deadline = now_ns() + 5000000000LL;
   for (;;) {

@@ -1,4 +1,4 @@
-# What nexar gives is what Open MPI gives: mpi.agreement.<number of ranks>.
+# nexar and Open MPI give the same results: mpi.agreement.<number of ranks>.
 
 nexar_program(mpi with_nexar mpi/with_nexar.c)
 target_link_libraries(mpi.with_nexar PRIVATE nexar::nexar m)

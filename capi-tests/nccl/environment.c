@@ -3,8 +3,7 @@
 
 static int rank, n;
 
-/* Every rank creates the same id by itself, from NCCL_COMM_ID: the address at which rank 0
-   listens. */
+/* Every rank creates the same id from NCCL_COMM_ID, the address at which rank 0 listens. */
 static int join(ncclComm_t *comm) {
   ncclUniqueId id;
   int error = InProgress;

@@ -205,8 +205,7 @@ static void *abort_it(void *unused) {
   return unused;
 }
 
-/* One of two ranks joins. The abort may come before or after the group's end; the result is
-   equal. */
+/* One of two ranks joins. The abort may come before or after the end, with the same result. */
 static void an_init_at_the_end_of_a_group_can_be_aborted(void) {
   ncclUniqueId id;
   pthread_t thread;

@@ -52,8 +52,7 @@ static void rank_i_receives_the_reduction_over_ranks_before_it(void) {
     run_ranks(sizes[i], scan_exclusively_in_place, NULL);
 }
 
-/* A type and its identities as bits. Those of float min and max are infinite where the type has
-   infinity. */
+/* A type and its identities as bits. Those of min and max of floats are infinities. */
 struct identities {
   nexarDataType_t datatype;
   uint64_t zero, one, of_min, of_max;
