@@ -1,4 +1,4 @@
-/* Messages in groups and on streams: all start in call order before a rank waits for any of them. */
+/* Messages in groups and on streams: all start, in call order, before a rank waits for any. */
 #define _GNU_SOURCE
 #include "support/elements.h"
 #include "support/ranks.h"
