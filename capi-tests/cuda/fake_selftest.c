@@ -1,6 +1,6 @@
 /*
- * The fake CUDA driver keeps what the driver API promises: memory, contexts, streams, events and
- * memory operations. What it does on purpose to be difficult is in fake_selftest_faults.c.
+ * The fake CUDA driver behaves as the driver API specifies: memory, contexts, streams, events and
+ * memory operations. Leaves its injected difficulties to fake_selftest_faults.c.
  */
 #include <pthread.h>
 
@@ -27,7 +27,7 @@ static void read_freed_memory(void) {
   OK(cuMemFree_v2(address));
   *(volatile char *)(uintptr_t)address;
 }
-static void the_processor_cannot_touch_device_memory(void) {
+static void the_processor_cannot_access_device_memory(void) {
   dies("", read_device_memory, SIGSEGV, "");
   dies("", read_managed_memory, SIGSEGV, "");
   dies("", read_freed_memory, SIGSEGV, "");
@@ -52,7 +52,7 @@ static void copy_there_and_back(void) {
   CHECK_EQ(3, back[1]);
   CHECK_EQ(3, back[ELEMENTS - 2]);
 }
-static void bytes_get_to_device_memory_and_back(void) {
+static void bytes_are_copied_to_device_memory_and_back(void) {
   in_a_process("", copy_there_and_back);
   in_a_process("HWQ=1 LATENCY_US=0-200", copy_there_and_back);
 }
@@ -116,7 +116,7 @@ static void check_attributes(CUdeviceptr address, CUmemorytype type, bool manage
            cuPointerGetAttribute(&seen_type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
 }
 
-static void ask_about_pointers(void) {
+static void query_pointers(void) {
   CUcontext first, second;
   CUdeviceptr managed, pool, device;
   static char plain[100], registered[100];
@@ -148,8 +148,8 @@ static void ask_about_pointers(void) {
   OK(cuMemcpyAsync(managed, device_memory(100), 100, NULL));
 }
 static void pointer_queries_are_answered(void) {
-  in_a_process("", ask_about_pointers);
-  in_a_process("REGISTERED_ALIAS=1", ask_about_pointers);
+  in_a_process("", query_pointers);
+  in_a_process("REGISTERED_ALIAS=1", query_pointers);
 }
 
 static void use_addresses_again(void) {
@@ -240,7 +240,7 @@ static void return_before_the_work(void) {
   OK(cuStreamQuery(stream));
   CHECK_EQ(ELEMENTS, pinned[ELEMENTS - 1]);
   CHECK_EQ(ELEMENTS * (ELEMENTS + 1), sum);
-  /* Memory that CUDA does not know: the call has waited. */
+  /* A copy to memory that CUDA does not know has waited. */
   OK(cuMemcpyAsync(address_of(plain), device, BYTES, stream));
   CHECK_EQ(2, plain[0]);
   OK(cuStreamDestroy_v2(stream));
@@ -272,7 +272,7 @@ static void order_against_legacy(void) {
   CUdeviceptr device = device_memory(4);
   uint64_t hold = fakecuda_hold(other);
   OK(cuMemsetD32Async(device, 1, 1, NULL));
-  OK(cuStreamSynchronize(NULL)); /* it does not wait for the other */
+  OK(cuStreamSynchronize(NULL)); /* does not wait for the non-blocking stream */
   fakecuda_release(hold);
   CUstream legacy[] = {NULL, CU_STREAM_LEGACY};
   for (int i = 0; i < 2; i++) {
@@ -285,7 +285,7 @@ static void order_against_legacy(void) {
     CHECK_EQ(1, *(uint32_t *)fakecuda_view(device, 4));
     fakecuda_release(hold);
     OK(cuStreamSynchronize(blocking));
-    CHECK_EQ(0, fakecuda_pending(legacy[i])); /* its work was before the last of the other */
+    CHECK_EQ(0, fakecuda_pending(legacy[i])); /* its work preceded the last of the other */
     CHECK_EQ(3, *(uint32_t *)fakecuda_view(device, 4));
     hold = fakecuda_hold(legacy[i]);
     OK(cuMemsetD32Async(device, 1, 1, blocking));
@@ -364,7 +364,7 @@ static void use_events(void) {
   CUevent event;
   CHECK_EQ(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&event, 8));
   OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-  OK(cuEventQuery(event)); /* before its first record it has happened */
+  OK(cuEventQuery(event)); /* an event that was never recorded counts as completed */
   OK(cuEventSynchronize(event));
   OK(cuStreamWaitEvent(other, event, 0));
   OK(cuStreamSynchronize(other));
@@ -376,7 +376,7 @@ static void use_events(void) {
   OK(cuMemsetD32Async(device, 2, 1, other));
   CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(other));
   check_stays_busy(other);
-  /* What the event is afterwards does not concern the stream that waits. */
+  /* Later records of the event do not affect the stream that waits. */
   uint64_t later = fakecuda_hold(one);
   OK(cuEventRecord(event, one));
   fakecuda_release(hold);
@@ -412,9 +412,9 @@ static void write_and_wait(void) {
   while (atomic_load(&cells[0]) != 1) usleep(10);
   CHECK_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(one));
   CHECK_EQ(0xA5A5A5A5, *(uint32_t *)fakecuda_view(device, 4));
-  OK(cuStreamWriteValue32_v2(other, device, 1, 0)); /* goes on meanwhile */
+  OK(cuStreamWriteValue32_v2(other, device, 1, 0)); /* runs meanwhile */
   OK(cuStreamSynchronize(other));
-  atomic_store(&cells[1], 7); /* past 5, and past the end of the numbers */
+  atomic_store(&cells[1], 7); /* past 5, modulo 2^32 */
   OK(cuStreamSynchronize(one));
   CHECK_EQ(6, *(uint32_t *)fakecuda_view(device, 4));
   OK(cuStreamWaitValue32_v2(one, cell + 4, 6, CU_STREAM_WAIT_VALUE_EQ));
@@ -447,7 +447,7 @@ static void find_no_memops(void) {
   CHECK_EQ(CUDA_ERROR_NOT_SUPPORTED, cuStreamWriteValue32_v2(NULL, device_memory(4), 1, 0));
   CHECK_EQ(CUDA_ERROR_NOT_SUPPORTED, cuStreamWaitValue32_v2(NULL, device_memory(4), 1, 0));
 }
-static void streams_write_numbers_and_wait_for_them(void) {
+static void streams_write_values_and_wait_for_them(void) {
   in_a_process("", write_and_wait);
   in_a_process("LATENCY_US=0-300", write_and_wait);
   in_a_process("", refuse_cells);
@@ -456,8 +456,8 @@ static void streams_write_numbers_and_wait_for_them(void) {
 }
 
 static const struct test_case cases[] = {
-    CASE(the_processor_cannot_touch_device_memory),
-    CASE(bytes_get_to_device_memory_and_back),
+    CASE(the_processor_cannot_access_device_memory),
+    CASE(bytes_are_copied_to_device_memory_and_back),
     CASE(a_copy_of_two_dimensions_takes_a_column),
     CASE(a_copy_beyond_an_allocation_is_refused),
     CASE(pointer_queries_are_answered),
@@ -470,7 +470,7 @@ static const struct test_case cases[] = {
     CASE(every_thread_has_a_default_stream_of_its_own),
     CASE(a_direction_is_one_engine_with_a_rate),
     CASE(an_event_is_a_point_of_a_stream),
-    CASE(streams_write_numbers_and_wait_for_them),
+    CASE(streams_write_values_and_wait_for_them),
 };
 
 int main(void) { return RUN(cases); }

@@ -1,4 +1,5 @@
-/* The fake CUDA driver under capture: what it takes, what is refused, and what spoils it. */
+/* The fake CUDA driver under capture: work that it records, calls that it refuses, and calls that
+   invalidate a capture. */
 #include <pthread.h>
 
 #include "driver.h"
@@ -38,7 +39,7 @@ static void capture_work(void) {
   OK(cuMemsetD32Async(memory, 1, 1, captured));
   OK(cuMemcpyAsync(memory, memory + 4, 4, captured));
   CHECK_EQ(2, fakecuda_captured());
-  OK(cuMemsetD32Async(memory, 3, 1, other)); /* no part of it */
+  OK(cuMemsetD32Async(memory, 3, 1, other)); /* not captured */
   CHECK_EQ(2, fakecuda_captured());
   check_status(CU_STREAM_CAPTURE_STATUS_ACTIVE);
   end_capture(CUDA_SUCCESS);
@@ -56,7 +57,7 @@ static void use_legacy(void) {
   CUstreamCaptureStatus status;
   begin_capture(CU_STREAM_DEFAULT, CU_STREAM_CAPTURE_MODE_GLOBAL);
   CHECK_EQ(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuStreamIsCapturing(NULL, &status));
-  check_status(CU_STREAM_CAPTURE_STATUS_ACTIVE); /* to ask spoils nothing */
+  check_status(CU_STREAM_CAPTURE_STATUS_ACTIVE); /* the query does not invalidate it */
   CHECK_EQ(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuMemcpyAsync(memory, memory, 1, NULL));
   check_status(CU_STREAM_CAPTURE_STATUS_INVALIDATED);
   end_capture(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -166,7 +167,7 @@ static void capture_events(void) {
   OK(cuEventCreate(&outside, CU_EVENT_DISABLE_TIMING));
   OK(cuEventRecord(inside, captured));
   CHECK_EQ(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(inside));
-  OK(cuStreamWaitEvent(other, inside, 0)); /* which makes it a part of the capture */
+  OK(cuStreamWaitEvent(other, inside, 0)); /* joins the capture */
   OK(cuStreamIsCapturing(other, &status));
   CHECK_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status);
   CHECK_EQ(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, cuStreamEndCapture(other, &(CUgraph){NULL}));

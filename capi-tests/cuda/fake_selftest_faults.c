@@ -1,7 +1,7 @@
 /*
- * The fake CUDA driver is as difficult as it says: it shares queues, waits where a driver may,
- * fails on purpose, ends processes whose threads or functions make calls that they must not make,
- * and tells what was not given back.
+ * The difficulties that the fake CUDA driver injects: streams share queues, calls wait where a
+ * driver may, calls fail, processes end whose threads or functions make forbidden calls, and leaks
+ * are reported.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -98,15 +98,15 @@ static void fill_a_queue_for_ever(void) {
   fakecuda_hold(full);
   for (int i = 0; i < 10; i++) OK(cuMemsetD8Async(memory, 1, 1, full));
 }
-static void a_full_queue_holds_up_the_caller(void) {
+static void a_full_queue_blocks_the_caller(void) {
   in_a_process("QUEUE_DEPTH=10", fill_a_queue);
   dies("QUEUE_DEPTH=10 STALL_MS=100", fill_a_queue_for_ever, SIGABRT,
        "cuMemsetD8Async has waited 100 ms for stream 1, which is at hold 0 and has 10 operations");
 }
 
-/* Questions. */
+/* Queries. */
 
-static void ask_a_stream(void) {
+static void query_a_stream(void) {
   begin();
   CUstream one = stream_of(CU_STREAM_NON_BLOCKING), other = stream_of(CU_STREAM_NON_BLOCKING);
   CUevent event;
@@ -116,7 +116,7 @@ static void ask_a_stream(void) {
   for (int i = 0; i < 20; i++) OK(cuMemsetD32Async(device, (unsigned)i, 1, one));
   OK(cuStreamQuery(one));
   CHECK_EQ(19, number_at(device));
-  /* As far as the number that it waits for, and so far comes a stream behind it. */
+  /* Stream one runs up to its wait for the value, and the other up to its wait for stream one. */
   OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
   OK(cuMemsetD32Async(device, 20, 1, one));
   OK(cuStreamWaitValue32_v2(one, address_of((void *)cell), 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -136,9 +136,9 @@ static void ask_a_stream(void) {
   fakecuda_release(hold);
   OK(cuStreamQuery(one));
 }
-static void an_answer_may_not_depend_on_how_fast_the_device_is(void) {
-  in_a_process("SETTLE=1", ask_a_stream);
-  in_a_process("SETTLE=1 LATENCY_US=0-2000", ask_a_stream);
+static void a_query_need_not_depend_on_timing(void) {
+  in_a_process("SETTLE=1", query_a_stream);
+  in_a_process("SETTLE=1 LATENCY_US=0-2000", query_a_stream);
 }
 
 /* Calls that wait for the device. */
@@ -207,7 +207,7 @@ static void work_on_freed_memory_breaks_the_context(void) {
   in_a_process("ALLOC_SYNC=off", free_under_a_copy);
 }
 
-/* Who may call. */
+/* Threads and functions that must not call the driver. */
 
 static void call_cuda(void *unused) {
   (void)unused;
@@ -247,7 +247,7 @@ static void call_in_an_allowed_thread(void) {
   begin();
   on_a_thread(call_as, "nexar-init-3");
   on_a_thread(call_as, "trainer");
-  pthread_setname_np(pthread_self(), "nexar-bench"); /* a program may have such a name */
+  pthread_setname_np(pthread_self(), "nexar-bench"); /* a program may set such a name */
   on_a_thread(call_as, "nexar-bench");
 }
 static void threads_of_the_library_must_not_call(void) {
@@ -300,7 +300,7 @@ static void a_test_may_change_settings_of_the_environment(void) {
   in_a_process("FAIL=cuInit:2:1", arm_before_the_first_call);
 }
 static void arm_nonsense(void) { fakecuda_fail("cuNothing:1:1"); }
-static void a_failure_of_no_function_is_a_mistake(void) {
+static void a_failure_of_an_unknown_function_ends_the_process(void) {
   dies("", arm_nonsense, SIGABRT, "cuNothing, which is no function");
 }
 
@@ -322,12 +322,12 @@ static void break_a_context(void) {
   CHECK(!called);
   CHECK_EQ(0, fakecuda_report_leaks() - fakecuda_live(FAKECUDA_RETAIN));
   OK(cuCtxPopCurrent_v2(&context));
-  OK(cuDevicePrimaryCtxRetain(&context, 1)); /* the other device is whole */
+  OK(cuDevicePrimaryCtxRetain(&context, 1)); /* the other device works */
   OK(cuCtxPushCurrent_v2(context));
   stream_of(0);
   CHECK_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamQuery(stream));
 }
-static void an_error_of_the_device_stays_and_stops_its_streams(void) {
+static void an_error_of_the_device_is_sticky_and_stops_its_streams(void) {
   in_a_process("FAIL=cuMemcpyAsync:1:700", break_a_context);
 }
 static void break_at_once(void) {
@@ -337,7 +337,7 @@ static void break_at_once(void) {
   fakecuda_break(0, CUDA_ERROR_LAUNCH_FAILED);
   CHECK_EQ(CUDA_ERROR_LAUNCH_FAILED, cuStreamSynchronize(stream));
   OK(cuDevicePrimaryCtxRelease_v2(0));
-  begin(); /* all have released it, so it is new */
+  begin(); /* a new context, after the last release */
   stream_of(0);
 }
 static void a_test_may_break_a_device(void) { in_a_process("", break_at_once); }
@@ -355,7 +355,7 @@ static void drop_pinned(void) {
   CHECK_EQ(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(librarys));
   OK(cuMemFreeHost(own));
 }
-static void a_test_may_take_pinned_memory_from_the_library(void) { in_a_process("", drop_pinned); }
+static void a_test_may_free_pinned_memory_of_the_library(void) { in_a_process("", drop_pinned); }
 
 static void fail_to_begin(void) {
   int version = 0;
@@ -364,7 +364,7 @@ static void fail_to_begin(void) {
   OK(cuDriverGetVersion(&version));
   CHECK_EQ(11040, version);
 }
-static void a_driver_may_not_begin(void) {
+static void initialization_may_fail(void) {
   setenv("WANTED", "34", 1);
   in_a_process("INIT=34 DRIVER_VERSION=11040", fail_to_begin);
   setenv("WANTED", "100", 1);
@@ -395,7 +395,7 @@ static void a_driver_may_lack_memory_operations(void) {
   CHECK(symbol(library, "cuStreamWriteValue32_v2") == NULL);
 }
 
-/* What is left behind. */
+/* Leaks. */
 
 static void leave_all(void) {
   CUevent event;
@@ -413,7 +413,7 @@ static void leave_nothing(void) {
   CUevent event;
   CUcontext context;
   fakecuda_mine(1);
-  leave_all(); /* the test's own: nobody asks */
+  leave_all(); /* the test's own objects are not reported */
   fakecuda_mine(0);
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   CUstream stream = stream_of(0);
@@ -469,7 +469,7 @@ static void call_in_a_child(void) {
 }
 static void a_forked_child_has_no_driver(void) { in_a_process("", call_in_a_child); }
 
-/* The trace: lines without their times. */
+/* The trace, compared without times. */
 
 static void write_a_trace(void) {
   begin();
@@ -486,7 +486,7 @@ static void write_a_trace(void) {
   FILE *file = read_trace();
   while (fgets(line, sizeof line, file)) strcat(text, strchr(line, ' '));
   fclose(file);
-  /* A stream begins its first operation whenever it likes. */
+  /* A stream may begin its first operation at any time. */
   char *begins = strstr(text, " begin 1 hold 0 0\n");
   CHECK(begins != NULL);
   if (begins) memmove(begins, begins + 18, strlen(begins + 18) + 1);
@@ -517,19 +517,19 @@ static void the_trace_records_events_in_order(void) {
 static const struct test_case cases[] = {
     CASE(streams_that_share_a_queue_wait_for_each_other),
     CASE(host_functions_may_be_run_one_at_a_time),
-    CASE(a_full_queue_holds_up_the_caller),
-    CASE(an_answer_may_not_depend_on_how_fast_the_device_is),
+    CASE(a_full_queue_blocks_the_caller),
+    CASE(a_query_need_not_depend_on_timing),
     CASE(allocating_may_wait_for_the_device),
     CASE(work_on_freed_memory_breaks_the_context),
     CASE(host_functions_must_not_call),
     CASE(threads_of_the_library_must_not_call),
     CASE(an_armed_failure_hits_the_nth_call_of_the_library),
     CASE(a_test_may_change_settings_of_the_environment),
-    CASE(a_failure_of_no_function_is_a_mistake),
-    CASE(an_error_of_the_device_stays_and_stops_its_streams),
+    CASE(a_failure_of_an_unknown_function_ends_the_process),
+    CASE(an_error_of_the_device_is_sticky_and_stops_its_streams),
     CASE(a_test_may_break_a_device),
-    CASE(a_test_may_take_pinned_memory_from_the_library),
-    CASE(a_driver_may_not_begin),
+    CASE(a_test_may_free_pinned_memory_of_the_library),
+    CASE(initialization_may_fail),
     CASE(codes_have_names_unless_they_are_unknown),
     CASE(a_driver_may_lack_memory_operations),
     CASE(leaks_of_the_library_are_reported_at_exit),

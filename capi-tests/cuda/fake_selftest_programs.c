@@ -1,6 +1,6 @@
 /*
- * The fake CUDA driver has the calls that programs make and nexar does not: the current context of
- * a thread, questions about devices and memory, priorities, times, copies between devices.
+ * Calls of the fake CUDA driver that programs make and nexar does not: setting the current context,
+ * queries of devices and memory, priorities, times, copies between devices.
  */
 #include <pthread.h>
 
@@ -25,7 +25,7 @@ static void check_current(CUcontext expected, unsigned depth) {
 static void set_current_contexts(void) {
   OK(cuInit(0));
   CUcontext first = context_of(0), second = context_of(1), popped = NULL;
-  OK(cuCtxSetCurrent(NULL)); /* of a thread that has none */
+  OK(cuCtxSetCurrent(NULL)); /* allowed in a thread without a context */
   check_current(NULL, 0);
   OK(cuCtxSetCurrent(first));
   check_current(first, 1);
@@ -125,7 +125,7 @@ static void make_streams_with_priorities(void) {
 }
 static void streams_have_priorities(void) { in_a_process("", make_streams_with_priorities); }
 
-/* Calls without a stream return when host memory is right, and before device memory is. */
+/* Calls without a stream wait for writes to host memory, and not for writes to device memory. */
 static void copy_without_streams(void) {
   begin();
   CUstream blocking = stream_of(CU_STREAM_DEFAULT);
@@ -203,7 +203,7 @@ static void measure_times(void) {
   CHECK(ms <= -15);
   CHECK_EQ(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&ms, start, without));
   CHECK_EQ(CUDA_ERROR_INVALID_VALUE, cuEventElapsedTime(NULL, start, end));
-  OK(cuEventRecord(start, stream)); /* again: the time is that of the last record */
+  OK(cuEventRecord(start, stream)); /* recorded again: the time is that of the last record */
   OK(cuEventSynchronize(start));
   OK(cuEventElapsedTime(&ms, end, start));
   CHECK(ms >= 0);

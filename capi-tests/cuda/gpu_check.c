@@ -1,19 +1,18 @@
 /*
- * Whether nexar works on the CUDA devices of this machine: a report to read and to send on.
+ * Checks whether nexar works on the CUDA devices of this machine, and prints a report.
  *
- *     nexar-run -n 2 gpu_check       ranks are processes, which share the devices there are
+ *     nexar-run -n 2 gpu_check       ranks are processes, which share the devices
  *     gpu_check                      ranks are threads, one for each device
  *     gpu_check 1024                 figures up to 1024 MiB; 256 without a number
  *
  * It needs a driver and no toolkit. Checks compare every element; figures are only printed. The
- * exit code is 0 if no check failed, 1 if one did, 3 if one did not end, 77 where there is no CUDA.
- * It also runs on the driver without a device that the tests have, so that it stays as it should
- * be; a report of that says so. In gpu/:
+ * exit code is 0 if no check failed, 1 if one failed, 3 if one hung, 77 without CUDA. The tests run
+ * it on the fake driver, so that it stays correct; the report then says so. In gpu/:
  *
- *     driver.c         the driver, loaded           rank.c             a rank, its memory, failures
+ *     driver.c         loads the driver             rank.c             a rank, its memory, failures
  *     collectives.c    every call, type and size    stream_checks.c    order, streams, groups
  *     memory_checks.c  kinds of memory              failure_checks.c   refusals, failures, aborts
- *     figures.c        how fast it is
+ *     figures.c        speeds
  */
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +22,7 @@
 
 enum { NO_CUDA = 77, LATE = 3, PATIENCE_S = 100 };
 
-/* Checks need several pieces of a call; figures may be of more. */
+/* Checks need calls of several pieces; figures may need more memory. */
 enum { MOST_MIB_OF_CHECKS = 72, LEAST_MIB = 1 };
 
 struct check {
@@ -31,7 +30,7 @@ struct check {
   void (*run)(void);
 };
 
-/* Each is a check of its own, of all types, places, sizes and streams. */
+/* Each call is a check: all types, in place and not, all sizes and streams. */
 static const char *const calls[] = {
     "AllReduce",     "Reduce",     "Broadcast",         "Bcast",            "AllGather",
     "ReduceScatter", "AllToAll",   "Gather",            "Scatter",          "Scan",
@@ -42,10 +41,10 @@ static const char *const calls[] = {
 
 static const struct check checks[] = {
     {"operators", try_operators},
-    {"work before and behind a call is in order", try_order},
+    {"work before and after a call is in order", try_order},
     {"calls on two streams are in order", try_two_streams},
     {"groups of calls and messages", try_group},
-    {"a call returns before its stream goes on", try_return_before},
+    {"a call returns before its stream continues", try_return_before},
     {"memory of a device, pinned, of the program", try_memory_kinds},
     {"managed memory", try_managed},
     {"memory of the program that is registered", try_registered},
@@ -62,7 +61,7 @@ static atomic_bool has_failed;
 static bool are_processes;
 static int passed, failed, skipped;
 
-/* Only write and _exit: whatever hangs may hold the locks of stdio. */
+/* Calls only write and _exit, because the thread that hangs may hold the locks of stdio. */
 static void too_late(int signal) {
   (void)signal;
   const char *parts[] = {"  FAILED   ", running, ": no end after two minutes\n"};
@@ -95,7 +94,7 @@ static void describe_device(int ordinal) {
          !managed ? "no" : concurrent ? "yes, concurrent" : "yes");
 }
 
-/* The driver's other half, in the kernel, has a version of its own. */
+/* The kernel module of the driver, which has its own version. */
 static void print_module(void) {
   char line[300] = "";
   FILE *file = cuda.is_fake ? NULL : fopen("/proc/driver/nvidia/version", "re");
@@ -119,7 +118,7 @@ static void print_head(void) {
   fflush(stdout);
 }
 
-/* All ranks: what became of the check, by the worst of them; the first rank prints it. */
+/* Collective: the outcome of a check is that of the worst rank; rank 0 prints it. */
 static void print_outcome(const char *name, bool is_check) {
   struct {
     enum status status;
@@ -128,7 +127,7 @@ static void print_outcome(const char *name, bool is_check) {
   } mine = {me->status, me->cases, ""}, all[MOST_RANKS];
   memcpy(mine.detail, me->detail, DETAIL);
   if (nexarAllGather(&mine, all, sizeof mine, nexarUint8, me->world, NULL) != nexarSuccess)
-    give_up("the ranks cannot tell each other what came out");
+    give_up("the ranks cannot exchange their outcomes");
   int worst = 0, cases = 0;
   for (int rank = 0; rank < me->n; rank++) {
     if (all[rank].status > all[worst].status) worst = rank;
@@ -155,7 +154,7 @@ static void print_outcome(const char *name, bool is_check) {
   fflush(stdout);
 }
 
-/* Each check has a communicator of its own: what becomes of one does not touch the next. */
+/* Each check has its own communicator, so that its failure does not affect the next check. */
 static void run_check(const char *name, void (*run)(void)) {
   me->status = PASSED;
   me->cases = 0;
@@ -183,7 +182,7 @@ static void run_rank(void) {
   run_check("figures", print_figures);
   if (me->rank == 0) printf("\n%d ok, %d failed, %d skipped\n", passed, failed, skipped);
   end_rank();
-  if (nexarCommDestroy(me->world) != nexarSuccess) give_up("the communicator has no end");
+  if (nexarCommDestroy(me->world) != nexarSuccess) give_up("the communicator cannot be destroyed");
 }
 
 static CUcontext context_of(int device) {
@@ -194,7 +193,7 @@ static CUcontext context_of(int device) {
   exit(1);
 }
 
-/* The device is current when a communicator is made, so that nothing is allocated for it later. */
+/* The device is current when the communicator is created: the library allocates nothing later. */
 static void run_process(size_t room, size_t most) {
   static struct rank rank;
   are_processes = true;
@@ -252,7 +251,7 @@ int main(int argc, char **argv) {
     printf("there is no CUDA here: %s\n", why);
     return NO_CUDA;
   }
-  setenv("NEXAR_OP_TIMEOUT_MS", "60000", 0); /* so that the text of what fails is nexar's */
+  setenv("NEXAR_OP_TIMEOUT_MS", "60000", 0); /* below PATIENCE_S: nexar reports a hang first */
   signal(SIGALRM, too_late);
   size_t room = (size_t)(mib < MOST_MIB_OF_CHECKS ? mib : MOST_MIB_OF_CHECKS) << 20;
   (getenv("NEXAR_RANK") ? run_process : run_threads)(room, (size_t)mib << 20);

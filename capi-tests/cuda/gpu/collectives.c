@@ -1,9 +1,9 @@
 /*
- * Every call on device memory: types, in place and apart, sizes, streams.
+ * Every call on device memory: types, in place and not, sizes, streams.
  *
- * Elements are small whole numbers, of which sums are exact in every type, so what must come back
- * is known to the last bit. Copies in and out are on the stream of the call, and nothing is waited
- * for between them: so its order is tried with every case.
+ * Elements are small integers whose sums are exact in every type, so the expected result is known
+ * to the last bit. Copies in and out are on the stream of the call, without a wait in between, so
+ * every case checks stream order too.
  */
 #include "rank.h"
 
@@ -11,8 +11,8 @@ struct dtype {
   nexarDataType_t type;
   const char *name;
   size_t size;
-  uint32_t limit; /* whole numbers up to it are exact */
-  int mantissa;   /* bits of it, of types of floating point */
+  uint32_t limit; /* integers up to it are exact */
+  int mantissa;   /* its bits, for floating point types */
   int bias;
 };
 
@@ -26,7 +26,7 @@ static const struct dtype dtypes[] = {
     {nexarFloat8e4m3, "float8e4m3", 1, 16, 3, 7},  {nexarFloat8e5m2, "float8e5m2", 1, 8, 2, 15},
 };
 
-/* A number that the type has, as its bits. */
+/* The bits of an integer that is exact in the type. */
 static uint64_t bits_of(const struct dtype *dtype, uint64_t number) {
   if (!dtype->mantissa || !number) return number;
   int exponent = 63 - __builtin_clzll(number);
@@ -47,14 +47,14 @@ static uint32_t sent(const struct shape *shape, int rank, size_t i) {
   return number_of(rank, i, shape->dtype->limit / (uint32_t)shape->n + 1);
 }
 
-/* Of ranks before `end`. */
+/* The sum of element i over the ranks before `end`. */
 static uint64_t sum(const struct shape *shape, int end, size_t i) {
   uint64_t all = 0;
   for (int rank = 0; rank < end; rank++) all += sent(shape, rank, i);
   return all;
 }
 
-/* Blocks of the calls that end in V, which differ; a gap is before each. */
+/* Block lengths and displacements of the v-forms: blocks differ, and each follows a gap. */
 enum { GAP = 3 };
 static size_t length(const struct shape *shape, int owner) {
   return owner % 4 == 3 ? 0 : shape->count + (size_t)owner % 3;
@@ -67,7 +67,7 @@ static size_t place(const struct shape *shape, int owner) {
 static size_t packed(const struct shape *shape, int owner) {
   return place(shape, owner) - GAP * ((size_t)owner + 1);
 }
-/* The same between two ranks, either way. */
+/* The same for blocks between two ranks, symmetric in the two. */
 static size_t pair(const struct shape *shape, int one, int other) {
   return shape->count + (size_t)(one + other) % 3;
 }
@@ -89,12 +89,12 @@ static struct lists lists_of(const struct shape *shape, bool pairs) {
   return lists;
 }
 
-/* What a call is: elements of its buffers on this rank, where the smaller of them lies in place,
-   what element i of the result is (false: what it was), and the call. */
+/* A call: the elements of its buffers on this rank, the offset of the smaller buffer in the larger
+   if in place, element i of the result (false: unchanged), and the function. */
 struct form {
   const char *name;
   size_t (*sends)(const struct shape *shape), (*receives)(const struct shape *shape);
-  size_t (*inside)(const struct shape *shape); /* NULL: both begin at one address */
+  size_t (*inside)(const struct shape *shape); /* NULL: both begin at the same address */
   bool (*result)(const struct shape *shape, size_t i, uint64_t *number);
   nexarResult_t (*call)(const struct shape *shape, const void *send, void *recv, CUstream stream);
   enum { EITHER, ALWAYS_IN_PLACE, NEVER_IN_PLACE } where;
@@ -258,7 +258,7 @@ static const struct form forms[] = {
     {"Barrier", none, none, NULL, nothing, barrier, NEVER_IN_PLACE, false},
 };
 
-/* Elements of the case in one area, which begins `lead` bytes into it. */
+/* The elements of a case in an area, from byte `lead` on. */
 struct buffer {
   struct area *area;
   size_t lead, elements;
@@ -269,17 +269,17 @@ static size_t bytes_of(const struct buffer *buffer, size_t size) {
 }
 
 static void put(unsigned char *at, const struct dtype *dtype, uint64_t number) {
-  uint64_t bits = bits_of(dtype, number); /* little endian, as all machines of CUDA are */
+  uint64_t bits = bits_of(dtype, number); /* little endian, like all hosts with CUDA */
   memcpy(at, &bits, dtype->size);
 }
 
-/* What this rank sends, from an element of the buffer on. */
+/* Writes the elements that this rank sends to the image, from element `from` on. */
 static void fill(const struct buffer *buffer, const struct shape *s, size_t from, size_t count) {
   unsigned char *to = buffer->area->image + buffer->lead + from * s->dtype->size;
   for (size_t i = 0; i < count; i++, to += s->dtype->size) put(to, s->dtype, sent(s, s->rank, i));
 }
 
-/* The result over it, from an element on. */
+/* Writes the expected result over the image, from element `from` on. */
 static void want(const struct buffer *buffer, const struct shape *s, const struct form *form,
                  size_t from, size_t count) {
   unsigned char *to = buffer->area->wanted + buffer->lead + from * s->dtype->size;
@@ -300,7 +300,7 @@ static void compare(const struct buffer *buffer, const struct shape *s, const ch
 
 static void try_case(const struct form *form, const struct shape *s, int stream_kind) {
   size_t size = s->dtype->size, sends = form->sends(s), receives = form->receives(s);
-  size_t lead = MARGIN - (stream_kind % 2 ? size : 0); /* aligned to elements alone, or well */
+  size_t lead = MARGIN - (stream_kind % 2 ? size : 0); /* aligned to the element or to MARGIN */
   CUstream stream = me->streams[stream_kind];
   doing("%s of %zu %s, %s, %s", form->name, s->count, s->dtype->name,
         s->in_place ? "in place" : "apart", stream_names[stream_kind]);
@@ -340,7 +340,7 @@ static void try_case(const struct form *form, const struct shape *s, int stream_
   me->cases++;
 }
 
-/* Also after a failure: the other ranks make these calls too. */
+/* Continues after a failure, because the other ranks make these calls too. */
 static void try_places(const struct form *form, struct shape shape, int stream) {
   for (int in_place = 0; in_place < 2; in_place++) {
     if (form->where == ALWAYS_IN_PLACE && !in_place) continue;
@@ -364,7 +364,7 @@ void try_collectives(const char *name) {
     }
     if (form->sends == none) return;
   }
-  /* Half a piece or so; then as many pieces as there is room for, of an odd number of elements. */
+  /* About half a piece; then as many pieces as fit, with an odd number of elements. */
   for (int large = 0; large < 2; large++) {
     size_t bytes = large ? me->room - 4096 : 5000000;
     shape.dtype = &dtypes[large ? 0 : 10];

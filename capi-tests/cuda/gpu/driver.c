@@ -1,4 +1,4 @@
-/* Finds and begins the driver. */
+/* Loads and initializes the driver. */
 #include "driver.h"
 
 #include <dlfcn.h>

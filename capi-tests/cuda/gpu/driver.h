@@ -1,15 +1,15 @@
 /*
- * The CUDA driver of this machine, loaded as a program without a toolkit does: by name, at run
- * time.
+ * The CUDA driver of this machine, loaded by name at run time, as programs without a toolkit do.
  *
- * Functions are called as cuda.cuInit(0). Those that a driver may lack are NULL then.
+ * Functions are called as cuda.cuInit(0). Functions of GPU_MAY_LACK are NULL if the driver lacks
+ * them.
  */
 #ifndef GPU_DRIVER_H
 #define GPU_DRIVER_H
 
 #include "../fake/api.h"
 
-/* Besides those of api.h; headers.py compares them too. */
+/* Functions that api.h does not declare; headers.py compares them too. */
 CUresult cuDeviceGetName(char *name, int length, CUdevice device);
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
 CUresult cuGraphDestroy(CUgraph graph);
@@ -61,12 +61,12 @@ struct driver {
   GPU_FUNCTIONS(X) GPU_MAY_LACK(X)
 #undef X
   int devices;
-  int is_fake; /* it is the one of our tests */
+  int is_fake; /* whether it is the fake driver of the tests */
 };
 
 extern struct driver cuda;
 
-/* NULL, or why there is no CUDA here. */
+/* Returns NULL, or why there is no CUDA on this machine. */
 const char *load_driver(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is refused and what fails: nothing is left standing on a stream, and nothing looks right. */
+/* Refused and failed calls: every stream continues, and no wrong result looks like a right one. */
 #include "rank.h"
 
 enum { COUNT = 1003 };
@@ -8,7 +8,7 @@ static nexarResult_t all_reduce(size_t count, CUstream stream) {
                         me->comm, stream);
 }
 
-/* The stream does what is put on it now. */
+/* The stream executes new work. */
 static void check_goes_on(CUstream stream) {
   uint32_t *back = (uint32_t *)me->send.back;
   memset(back, FILLER, 64);
@@ -16,7 +16,7 @@ static void check_goes_on(CUstream stream) {
   CU(cuMemcpyDtoHAsync_v2(back, me->send.device, 64, stream));
   CU(cuStreamSynchronize(stream));
   for (int i = 0; i < 16; i++)
-    if (back[i] != 77) fail("what was put on the stream later gave %u, not 77", back[i]);
+    if (back[i] != 77) fail("later work of the stream gave %u, not 77", back[i]);
 }
 
 void try_capture(void) {
@@ -24,7 +24,7 @@ void try_capture(void) {
   uint32_t *back = (uint32_t *)me->recv.back, wanted = 0;
   CUgraph graph = NULL;
   doing("an all-reduce on a stream that is captured");
-  wait_for_all(); /* also what other ranks of this process do may disturb a capture */
+  wait_for_all(); /* calls of other ranks of this process may disturb a capture */
   CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   GIVES(nexarInvalidUsage, all_reduce(COUNT, stream));
   CU(cuStreamEndCapture(stream, &graph));
@@ -41,7 +41,7 @@ void try_capture(void) {
   me->cases++;
 }
 
-/* The last rank passes another count: all are told, and get a result that nobody takes for one. */
+/* The last rank passes another count: all ranks get the error, and results of 0xff. */
 void try_mismatch(void) {
   CUstream stream = me->streams[NON_BLOCKING];
   const char *setting = getenv("NEXAR_CUDA_ON_ERROR");
@@ -64,7 +64,7 @@ void try_mismatch(void) {
          seconds() < until)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   if (failed != nexarInvalidUsage) fail("the communicator failed with %d, not 5", (int)failed);
-  if (called == nexarSuccess) { /* a driver without memory operations has told already */
+  if (called == nexarSuccess) { /* without memory operations the call itself fails */
     CU(cuMemcpyDtoHAsync_v2(me->recv.back, me->recv.device, count * 4, stream));
     CU(cuStreamSynchronize(stream));
     for (size_t i = 0; i < count * 4; i++)
@@ -74,7 +74,7 @@ void try_mismatch(void) {
   me->cases++;
 }
 
-/* The last rank does not come. The others wait in vain, and end it. */
+/* The last rank does not call. The others wait in vain, and abort. */
 void try_abort(void) {
   CUstream stream = me->streams[NON_BLOCKING];
   if (me->n < 2) {
@@ -88,8 +88,8 @@ void try_abort(void) {
   size_t sizes[] = {COUNT, me->room / 4};
   for (int size = 0; size < 2; size++) {
     doing("the abort of an all-reduce of %zu uint32", sizes[size]);
-    bool comes = me->rank < me->n - 1;
-    if (comes) {
+    bool calls = me->rank < me->n - 1;
+    if (calls) {
       CU(cuMemsetD32Async(me->send.device, 1, sizes[size], stream));
       OK(all_reduce(sizes[size], stream));
       nanosleep(&(struct timespec){0, 20000000}, NULL);

@@ -1,4 +1,4 @@
-/* How fast it is: nothing here can fail a check, except that a call fails. */
+/* Measures speeds. Only a call that fails makes the check fail. */
 #include "rank.h"
 
 enum { ROUND_TRIPS = 200 };
@@ -25,7 +25,7 @@ static double rate(CUstream stream, bool to_host, size_t bytes) {
   return (double)bytes / best / 1e9;
 }
 
-/* From a number of ours to one of the stream, which waits for it. */
+/* The time from a write of this thread to the write of a stream that waits for it. */
 static void print_round_trip(CUstream stream) {
   if (me->without_memops) return;
   _Atomic uint32_t *cells = pinned(128);
@@ -36,18 +36,18 @@ static void print_round_trip(CUstream stream) {
   for (uint32_t i = 1; i <= ROUND_TRIPS; i++) {
     if (!CU(cuStreamWaitValue32_v2(stream, there, i, CU_STREAM_WAIT_VALUE_GEQ))) break;
     CU(cuStreamWriteValue32_v2(stream, there + 64, i, CU_STREAM_WRITE_VALUE_DEFAULT));
-    nanosleep(&(struct timespec){0, 200000}, NULL); /* it waits by now */
+    nanosleep(&(struct timespec){0, 200000}, NULL); /* the stream waits by now */
     double begin = seconds(), until = begin + 5;
     atomic_store(&cells[0], i);
     while (atomic_load(&cells[16]) != i && seconds() < until) {}
     took += seconds() - begin;
   }
   CU(cuStreamSynchronize(stream));
-  print("  a number to a waiting stream and back   %.1f us\n", took / ROUND_TRIPS * 1e6);
+  print("  a value to a waiting stream and back    %.1f us\n", took / ROUND_TRIPS * 1e6);
   CU(cuMemFreeHost((void *)cells));
 }
 
-/* Without a check of the data, which has many sizes of its own. */
+/* Times all-reduces of one size. Does not check the data. */
 static void print_all_reduce(size_t bytes, CUdeviceptr memory, void *host, CUstream stream) {
   int times = bytes <= 1 << 20 ? 20 : 4;
   double called = 0, done = 0, on_host = 0;
@@ -58,7 +58,7 @@ static void print_all_reduce(size_t bytes, CUdeviceptr memory, void *host, CUstr
     double returned = seconds();
     CU(cuStreamSynchronize(stream));
     double end = seconds();
-    if (i < 0) continue; /* the first is slower */
+    if (i < 0) continue; /* warm-up */
     called += returned - begin;
     done += end - begin;
   }
@@ -87,7 +87,7 @@ void print_figures(void) {
   print("  copies of pinned memory   to the host %.2f GB/s, to the device %.2f GB/s\n", to_host,
         to_device);
   print_round_trip(stream);
-  print("  all-reduce      call returns      result there        of buffer     on host memory\n");
+  print("  all-reduce      call returns      stream done         of buffer     on host memory\n");
   for (size_t size = 1024; host && size <= me->most; size *= 4)
     print_all_reduce(size, memory, host, stream);
   CU(cuMemFree_v2(memory));

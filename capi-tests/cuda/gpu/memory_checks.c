@@ -1,6 +1,6 @@
 /*
- * What memory may be: of a device, managed, pinned, registered, of a pool, of the program; of
- * another device it may not. And who calls: also a thread in which no context is current.
+ * Kinds of memory: of a device, managed, pinned, registered, of a pool, of the program; memory of
+ * another device is refused. Also calls of a thread without a current context.
  */
 #include "rank.h"
 
@@ -14,7 +14,7 @@ static const char *const names[KINDS] = {"device", "managed", "pinned", "registe
 struct memory {
   enum kind kind;
   CUdeviceptr address; /* as it is passed to nexar */
-  void *host;          /* NULL: the processor must not touch it */
+  void *host;          /* NULL: the processor must not access the memory */
 };
 
 static int attribute(CUdevice_attribute name) {
@@ -51,7 +51,7 @@ static void end(struct memory memory) {
   if (memory.kind == REGISTERED || memory.kind == PLAIN) free(memory.host);
 }
 
-/* By way of device memory, so that it comes in stream order wherever it goes. */
+/* Copies through device memory, so that the copy is in stream order for every kind of memory. */
 static void put(struct memory to, uint32_t number, size_t count, CUstream stream) {
   if (to.kind == PLAIN) {
     for (size_t i = 0; i < count; i++) ((uint32_t *)to.host)[i] = number;
@@ -92,7 +92,7 @@ static void try_pair(enum kind from, enum kind to, size_t count) {
   me->cases++;
 }
 
-/* With memory of a device and of the program, either way, and alone, also in several pieces. */
+/* This kind with device, pinned and plain memory, either way, and alone in several pieces. */
 static void try_kind(enum kind kind) {
   static const enum kind others[] = {ON_DEVICE, PINNED, PLAIN};
   for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -169,7 +169,7 @@ void try_thread_without_context(void) {
   me->cases++;
 }
 
-/* Refused; and the communicator works on. */
+/* Memory of another device is refused, and the communicator still works. */
 void try_other_device(void) {
   enum { COUNT = 1003 };
   if (cuda.devices < 2) {

@@ -80,7 +80,7 @@ static void end_area(struct area *area) {
   free(area->wanted);
 }
 
-/* A stream writes a number and waits for it, and then for one of ours elsewhere. */
+/* A stream writes a value and waits for it, then waits for a value that this thread writes. */
 static const char *try_memops(CUstream stream) {
   if (!cuda.cuStreamWaitValue32_v2 || !cuda.cuStreamWriteValue32_v2)
     return "the driver has no memory operations of streams, so calls wait";

@@ -1,12 +1,12 @@
 /*
- * What every check works with: the rank that it runs as, streams, memory, and how it fails.
+ * Shared by all checks: the rank of a check, its streams and memory, and how a check fails.
  *
- * A rank is a thread; what belongs to it is in `me`. Buffers are laid out as
+ * A rank is a thread; its state is in `me`. A block of device memory, and its three images in host
+ * memory (input, expected result, actual result), have the layout
  *
- *     | filler | elements | filler |      of a block of device memory, and of three images in host
- *                                         memory: what goes in, what is wanted, what comes back
+ *     | filler | elements | filler |
  *
- * and compared as a whole, so that a byte written beside an element is seen too.
+ * and are compared as a whole, so that a byte written beside the elements is found too.
  */
 #ifndef GPU_RANK_H
 #define GPU_RANK_H
@@ -26,7 +26,7 @@
 
 enum { MOST_RANKS = 32, FILLER = 0xA5, MARGIN = 256, DETAIL = 400 };
 
-/* In the order in which the worst of all ranks counts. */
+/* From best to worst: the outcome of a check is that of the worst rank. */
 enum status { PASSED, SKIPPED, FAILED };
 
 enum { NULL_STREAM, LEGACY, PER_THREAD, BLOCKING, NON_BLOCKING, STREAMS };
@@ -39,13 +39,13 @@ struct area {
 struct rank {
   int rank, n, device;
   CUcontext context;
-  nexarComm_t world; /* for the checks' own needs, on host memory alone */
-  nexarComm_t comm;  /* of the check; NULL if it has ended it */
+  nexarComm_t world; /* for calls of gpu_check itself, on host memory alone */
+  nexarComm_t comm;  /* of the check; NULL if the check has ended it */
   CUstream streams[STREAMS];
   struct area send, recv;
-  const char *without_memops; /* why streams cannot wait for numbers; NULL: they can */
-  size_t room; /* bytes of each of them, for elements */
-  size_t most; /* bytes that a call of the figures may have */
+  const char *without_memops; /* why streams cannot await values; NULL: they can */
+  size_t room; /* bytes for elements in each area */
+  size_t most; /* most bytes of a call of the figures */
   enum status status;
   int cases;
   char doing[200], detail[DETAIL];
@@ -54,10 +54,10 @@ struct rank {
 extern _Thread_local struct rank *me;
 extern const char *const stream_names[STREAMS];
 
-/* The first failure of a check is told. */
+/* Records the failure of a check, unless it has failed before. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void skip(const char *why);
-/* What is being tried, for the text of a failure. */
+/* Sets the text of the current step, for failure messages. */
 void doing(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 bool check_cuda(CUresult code, const char *call);
@@ -71,17 +71,17 @@ static inline void *at(CUdeviceptr address) { return (void *)(uintptr_t)address;
 void *pinned(size_t bytes);
 CUdeviceptr address_of_pinned(void *memory);
 
-/* All ranks have come here. What gets or frees memory may wait for the work of a device, and that
-   for other ranks: so it is between two of these, or no rank has work. */
+/* Collective: a barrier. Calls that allocate or free memory may wait for the work of a device, and
+   that for other ranks: so they must be between two barriers, or no rank may have work. */
 void wait_for_all(void);
 
-/* Element i of what a rank sends, below the modulus. */
+/* Element i that a rank sends; less than the modulus. */
 static inline uint32_t number_of(int rank, size_t i, uint32_t modulus) {
   uint32_t mixed = ((uint32_t)i + 1) * 2654435761u + (uint32_t)rank * 0x9E3779B9u;
   return (mixed ^ mixed >> 15) % modulus;
 }
 
-/* The rank begins and ends: context, streams, memory. */
+/* Create and destroy the context, streams and memory of a rank. */
 void begin_rank(struct rank *rank, size_t room, size_t most);
 void end_rank(void);
 
@@ -102,7 +102,7 @@ void try_capture(void);
 void try_mismatch(void);
 void try_abort(void);
 
-/* Not checked: figures. */
+/* Prints the figures, which are not checked. */
 void print_figures(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Order: a call is where the program has put it on its stream, behind what is before it and before
- * what is behind it, and returns without waiting for either. All of it on 32-bit numbers.
+ * Order: a call executes in the order of its stream, after earlier work and before later work, and
+ * returns without waiting. All elements are 32-bit integers.
  */
 #include "rank.h"
 
@@ -16,7 +16,7 @@ static void compare_all(const uint32_t *back, size_t count, uint32_t wanted) {
   }
 }
 
-/* The sum of what rank k fills its buffer with, base + k. */
+/* The sum over ranks k of base + k. */
 static uint32_t sum_from(uint32_t base) {
   uint32_t sum = 0;
   for (int rank = 0; rank < me->n; rank++) sum += base + (uint32_t)rank;
@@ -27,7 +27,7 @@ static nexarResult_t all_reduce(CUdeviceptr from, CUdeviceptr to, size_t count, 
   return nexarAllReduce(at(from), at(to), count, nexarUint32, nexarSum, me->comm, stream);
 }
 
-/* Before it a fill, behind it a copy of the result and a fill of what was read; many in a row. */
+/* Several rounds of a fill, a call, a copy of the result, and fills of both buffers. */
 void try_order(void) {
   enum { ROUNDS = 4 };
   uint32_t *back = (uint32_t *)me->recv.back;
@@ -53,7 +53,7 @@ void try_order(void) {
   }
 }
 
-/* The second call reads what the first has written, on another stream of the program. */
+/* The second call reads the result of the first, on another stream. */
 void try_two_streams(void) {
   uint32_t *back = (uint32_t *)me->recv.back;
   CUdeviceptr last = me->send.device;
@@ -75,7 +75,7 @@ void try_two_streams(void) {
   }
 }
 
-/* Two communicators and messages, on two streams, at once. */
+/* A group of two communicators and of messages, on two streams. */
 void try_group(void) {
   int next = (me->rank + 1) % me->n, previous = (me->rank + me->n - 1) % me->n;
   CUstream one = me->streams[BLOCKING], other = me->streams[NON_BLOCKING];
@@ -111,20 +111,20 @@ void try_group(void) {
   OK(nexarCommDestroy(second));
 }
 
-/* Lets a stream go on: when it is told to, or after a while, so that who waits for it returns. */
+/* A thread that releases a stream when requested, or after 5 s if the call waits for the stream. */
 struct releaser {
   pthread_t thread;
   _Atomic uint32_t *cell;
-  atomic_bool told;
+  atomic_bool requested;
   bool was_late;
 };
 
 static void *release(void *argument) {
   struct releaser *self = argument;
   double until = seconds() + 5;
-  while (!atomic_load(&self->told) && seconds() < until)
+  while (!atomic_load(&self->requested) && seconds() < until)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
-  self->was_late = !atomic_load(&self->told);
+  self->was_late = !atomic_load(&self->requested);
   atomic_store(self->cell, 1);
   return NULL;
 }
@@ -132,7 +132,7 @@ static void *release(void *argument) {
 static void try_blocked(size_t count, CUstream stream, _Atomic uint32_t *cell) {
   uint32_t *back = (uint32_t *)me->recv.back;
   struct releaser releaser = {.cell = cell};
-  doing("an all-reduce of %zu uint32 on a stream that is held up", count);
+  doing("an all-reduce of %zu uint32 on a stream that waits", count);
   memset(back, FILLER, count * 4);
   atomic_store(cell, 0);
   CUdeviceptr address = address_of_pinned((void *)cell);
@@ -147,11 +147,11 @@ static void try_blocked(size_t count, CUstream stream, _Atomic uint32_t *cell) {
   CU(cuMemcpyDtoHAsync_v2(back, me->recv.device, count * 4, stream));
   CUresult busy = cuda.cuStreamQuery(stream);
   bool is_untouched = back[0] == 0x01010101u * FILLER;
-  atomic_store(&releaser.told, true);
+  atomic_store(&releaser.requested, true);
   pthread_join(releaser.thread, NULL);
-  if (releaser.was_late) fail("the call returned only when the stream went on");
+  if (releaser.was_late) fail("the call returned only when the stream continued");
   else if (busy != CUDA_ERROR_NOT_READY) fail("cuStreamQuery gave %u, not 600", (unsigned)busy);
-  else if (!is_untouched) fail("there is a result before the stream went on");
+  else if (!is_untouched) fail("there is a result before the stream continued");
   CU(cuStreamSynchronize(stream));
   compare_all(back, count, sum_from(3));
   me->cases++;
