@@ -33,8 +33,10 @@ thread_local! {
 /// The network of this process, started at the first use and kept.
 ///
 /// With one thread, the default, a call that waits for its peers drives the network: it polls the
-/// sockets on its own thread, so that a message needs no switch of threads. The thread `nexar-io`
-/// drives while no call does. With more threads, those threads always drive.
+/// sockets on its own thread, so that a message needs no switch of threads. Against a thread that
+/// always drives, this halves the time of a 16 MiB all-reduce between two processes on two cores
+/// (41 to 22 ms). The thread `nexar-io` drives while no call does. With more threads, those threads
+/// always drive.
 struct Network {
     runtime: Runtime,
     calls_drive: bool,
@@ -118,8 +120,9 @@ pub fn start_thread(
 const LINGER: Duration = Duration::from_millis(5);
 
 /// A call expected to be short does not sleep for this long, because waking an idle processor costs
-/// more than a short call. A call is expected to be short if the last one was. So ranks that share
-/// a processor, and ranks with long latencies, soon sleep at once.
+/// more than a short call (8 bytes: 90 µs asleep, 45 µs awake). A call is expected to be short if
+/// the last one was. So ranks that share a processor, and ranks with long latencies, soon sleep at
+/// once.
 const SHORT: Duration = Duration::from_micros(200);
 
 /// The runtime on which tasks of the network are spawned. Starts the network if necessary.

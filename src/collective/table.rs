@@ -65,7 +65,7 @@ fn find(entry: &str) -> Result<Row> {
         let mut names: Vec<_> = TABLE.iter().map(name).collect();
         names.sort();
         names.dedup();
-        Error::Argument(format!("NEXAR_ALGO: {entry} is none of {}", names.join(", ")))
+        Error::Argument(format!("NEXAR_ALGO: {entry} is not one of {}", names.join(", ")))
     })
 }
 

@@ -82,7 +82,7 @@ impl fmt::Debug for Secret {
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| Error::System("the system has no random numbers".to_owned()))?;
+    filled.map_err(|_| Error::System("the system returned no random bytes".to_owned()))?;
     Ok(bytes)
 }
 

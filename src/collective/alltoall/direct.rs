@@ -44,7 +44,9 @@ pub async fn direct(exchange: &Exchange<'_>, blocks: &Blocks, buffers: Buffers<'
     if !epochs.publish_address(0, input).await? {
         readable = passes::copied(input).await?;
         if !epochs.publish_address(0, &readable).await? {
-            return Err(Error::System("memory of this process can no longer be read".to_owned()));
+            let what =
+                "the peers can no longer read this process's memory: set NEXAR_SHM_DISABLE=1";
+            return Err(Error::System(what.to_owned()));
         }
     }
     if is_apart {

@@ -287,7 +287,8 @@ impl Lanes for MemEnd {
     ) -> Io<'a, Result<()>> {
         Box::pin(async move {
             let queue = self.world.queue(lane, from, self.me.rank);
-            let broken = || Error::Protocol { peer: from, what: "broke off a message".to_owned() };
+            let broken =
+                || Error::Protocol { peer: from, what: "ended a message early".to_owned() };
             let mut parcel = self.take(queue, from).await?;
             let arrived = parcel.header.take().ok_or_else(broken)?;
             header.check(self.me.rank, from, &arrived)?;

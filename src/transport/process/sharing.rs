@@ -140,7 +140,9 @@ impl ProcessEnd {
                 self.quic.refuse_memory(&waiting);
                 format!("{peer} cannot share memory")
             }
-            Ok(Err(_)) => format!("not all ranks of the host came within {} ms", limit.as_millis()),
+            Ok(Err(_)) => {
+                format!("not all ranks of the host connected within {} ms", limit.as_millis())
+            }
             Err(fault) => fault.to_string(),
         };
         warn!(

@@ -426,7 +426,7 @@ impl LinkedContext for Context {
     fn deliver(&self, peer: Rank, message: ControlMessage) -> std::result::Result<(), String> {
         match self.rank_of(peer) {
             Some(from) => self.message_queues.deliver(from, message),
-            None => Err("is no member".to_owned()),
+            None => Err("is not a member of the communicator".to_owned()),
         }
     }
 

@@ -127,7 +127,7 @@ pub(super) async fn accept_streams(
                         Ok(())
                     }
                     Ok(OpenedStream::Control(_)) => {
-                        Err(LinkError::Protocol("opened control twice".to_owned()))
+                        Err(LinkError::Protocol("opened its control stream twice".to_owned()))
                     }
                     Err(error) => Err(error),
                 },

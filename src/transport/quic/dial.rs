@@ -151,7 +151,9 @@ async fn welcome(links: Arc<Links>, peer: Rank, connection: Connection) {
 /// Waits for the welcome of the accepting side, which may have left since.
 async fn welcomed(connection: &Connection) -> Result<(Option<SendStream>, RecvStream), LinkError> {
     let OpenedStream::Control(mut control) = accept(connection.accept_uni().await?).await? else {
-        return Err(LinkError::Protocol("opened data before control".to_owned()));
+        return Err(LinkError::Protocol(
+            "opened a data stream before its control stream".to_owned(),
+        ));
     };
     match read_frame(&mut control).await? {
         Frame::Welcome => match open_control(connection).await {

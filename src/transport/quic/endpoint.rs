@@ -94,7 +94,9 @@ impl Endpoint {
     /// Binds the socket and begins to accept. Must be called inside the runtime.
     pub fn open(ports: &RangeInclusive<u16>) -> Result<Arc<Self>> {
         let (socket, dual_stack) = bind(ports)?;
-        let system = |error: std::io::Error| Error::System(format!("UDP socket: {error}"));
+        let system = |error: std::io::Error| {
+            Error::System(format!("the UDP socket cannot be used: {error}"))
+        };
         let port = socket.local_addr().map_err(system)?.port();
         let services = Arc::new(ServiceTable::default());
         let crypto = tls::server(Arc::clone(&services) as _)
@@ -371,7 +373,11 @@ fn bind(ports: &RangeInclusive<u16>) -> Result<(std::net::UdpSocket, bool)> {
         }
     }
     let why = last.map_or_else(|| "the range is empty".to_owned(), |error| error.to_string());
-    Err(Error::System(format!("no UDP port of {}-{}: {why}", ports.start(), ports.end())))
+    let (first, last) = (ports.start(), ports.end());
+    Err(Error::System(format!(
+        "no UDP port from {first} to {last} can be used: {why}; change NEXAR_PORT or \
+         NEXAR_PORT_RANGE"
+    )))
 }
 
 impl ServiceTable {
