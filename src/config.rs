@@ -19,7 +19,7 @@ pub use settings::{CommSecret, Config, Debug, Family};
 
 /// Every name that nexar reads, and its meaning. The README lists the same.
 pub const NAMES: [(&str, &str); 23] = [
-    ("NEXAR_ADVERTISE_ADDR", "address, or address:port, that others use to reach this process"),
+    ("NEXAR_ADVERTISE_ADDR", "address, or address:port, at which other ranks reach this process"),
     ("NEXAR_ALGO", "algorithm per collective: allreduce:ring,broadcast:binomial"),
     ("NEXAR_COMM_ID", "host:port where rank 0 listens, for nexarCommInitFromEnv"),
     ("NEXAR_COMM_SECRET", "secret of at least 16 bytes that all ranks must share"),
@@ -28,9 +28,9 @@ pub const NAMES: [(&str, &str); 23] = [
     ("NEXAR_DEBUG", "log level: WARN, INFO or TRACE; silent when unset"),
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
     ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap"),
-    ("NEXAR_FAKE_DEVICES", "devices that ncclCommInitAll finds where there is no CUDA driver"),
-    ("NEXAR_HOSTID", "name of this host; only ranks that give the same share memory"),
-    ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to come, 60000 by default"),
+    ("NEXAR_FAKE_DEVICES", "number of devices of ncclCommInitAll on a host without a CUDA driver"),
+    ("NEXAR_HOSTID", "name of this host; only ranks with the same name share memory"),
+    ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to join, 60000 by default"),
     ("NEXAR_JOB_ID", "name of this run of a job, the same on all ranks; the launcher's by default"),
     ("NEXAR_NRANKS", "number of ranks, for nexarCommInitFromEnv"),
     ("NEXAR_OP_TIMEOUT_MS", "longest time one operation may take, 600000 by default"),

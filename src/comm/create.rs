@@ -123,7 +123,7 @@ fn create(
 fn deliver_refusals() {
     let deadline = Instant::now() + REFUSAL_DELIVERY;
     runtime::hand_over();
-    while bootstrap::is_telling() && Instant::now() < deadline {
+    while bootstrap::is_answering() && Instant::now() < deadline {
         std::thread::sleep(DELIVERY_POLL);
     }
 }

@@ -148,7 +148,7 @@ fn ordinal_of(driver: &Driver, device: CUdevice) -> Result<i32> {
             return Ok(ordinal);
         }
     }
-    Err(Error::Cuda(format!("the current context is that of device {device}, which is none")))
+    Err(Error::Cuda(format!("the current context is of device {device}, which does not exist")))
 }
 
 /// A guard while the device's context is current on this thread. Not `Send`, because each thread

@@ -107,7 +107,7 @@ fn parse(attributes: &Attributes, name: &str, address: usize) -> Result<MemoryKi
         HOST if attributes.host != address as u64 => Ok(MemoryKind::Device { ordinal }),
         HOST => Ok(MemoryKind::Pinned),
         DEVICE => Ok(MemoryKind::Device { ordinal }),
-        other => Err(Error::Argument(format!("{name} is memory of CUDA's type {other}"))),
+        other => Err(Error::Argument(format!("{name} is memory of CUDA's unknown type {other}"))),
     }
 }
 
@@ -140,6 +140,6 @@ mod tests {
         let alias = Attributes { memory_type: 1, is_managed: false, ordinal: 2, host: 64 };
         assert_eq!(parse(&alias, "sendbuff", 128).unwrap(), MemoryKind::Device { ordinal: 2 });
         let text = parsed(3, false, 0).err().unwrap().to_string();
-        assert_eq!(text, "sendbuff is memory of CUDA's type 3");
+        assert_eq!(text, "sendbuff is memory of CUDA's unknown type 3");
     }
 }

@@ -24,7 +24,7 @@ impl EnteredContext<'_> {
                  is being captured into a CUDA graph"
             }
         };
-        Err(Error::Usage(format!("{text}; calls of nexar cannot be part of one")))
+        Err(Error::Usage(format!("{text}; calls of nexar cannot be captured")))
     }
 
     /// Enqueues a copy between any two addresses that the device can access: memory of devices, or
