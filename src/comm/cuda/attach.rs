@@ -1,8 +1,8 @@
 //! The device of a communicator, and which buffers of a call are on it.
 //!
-//! A communicator gets its device before its ranks meet, if the program has used CUDA by then, else
-//! with the first call that needs one. Leaves to `device::kind` what memory is at an address.
-//! Invariants: a communicator keeps one device to its end; buffers on another device are refused;
+//! A communicator gets its device before its ranks connect, if the program has used CUDA by then,
+//! else in the first call that needs one. Leaves to `device::kind` the kind of memory at an
+//! address. Invariants: a communicator keeps one device to its end; buffers on another device are refused;
 //! no rank starts a call before every rank that had a device when it joined has its pinned memory.
 
 use std::ops::Range;
@@ -83,17 +83,17 @@ impl Communicator {
         Ok(Some(OnCuda { stream, device: found }))
     }
 
-    /// The ordinal of its device, if it has one.
+    /// The ordinal of the communicator's device, if it has one.
     pub fn cuda_device(&self) -> Option<i32> {
         self.cuda.get().map(|cuda| cuda.ordinal())
     }
 
-    /// Its device, if it has one and has not ended.
+    /// The communicator's device, if it has one and has not ended.
     pub(in crate::comm) fn device(&self) -> Option<Arc<Device>> {
         self.cuda.get().and_then(|cuda| cuda.device().ok())
     }
 
-    /// Gives it the device that the program has named for it, before any of its ranks can be used.
+    /// Attaches the device that the program has named, before any rank of the communicator is used.
     pub fn want_device(&self, ordinal: i32) -> Result<()> {
         let _ = self.wanted_device.set(ordinal);
         let prepare = || match Device::find(ordinal)? {
@@ -110,8 +110,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Gives it a device in a call, because the program had used none when it was created.
-    /// `expected`: the ordinal that the device must have.
+    /// Attaches a device in a call, because the program had used none when the communicator was
+    /// created. `expected`: the ordinal that the device must have.
     fn attach_if_needed(&self, expected: Option<i32>) -> Result<()> {
         if self.cuda.get().is_some() {
             return Ok(());
@@ -124,8 +124,7 @@ impl Communicator {
             Device::current()?.filter(|here| expected.is_none_or(|it| it == here.ordinal()));
         let device = current.map_or_else(|| Device::primary(expected.unwrap_or(0)), Ok)?;
         self.attach(CudaState::new_in_call(Arc::new(device), self.config.cuda_hold_on_error))?;
-        // A thread that ends the communicator closes its device, unless it looked before there was
-        // one.
+        // A thread that has ended the communicator meanwhile may not have seen this device.
         if let (false, Some(cuda)) = (self.is_open(), self.cuda.get()) {
             cuda.close(Ending::Aborted);
         }
@@ -133,9 +132,10 @@ impl Communicator {
     }
 }
 
-/// What a rank has for its device before the ranks of its communicator meet. Their meeting is the
-/// barrier before the first call: every rank has its pinned memory by then. Dropping it frees all,
-/// so it is dropped by a thread of the program or by the one that creates the communicator.
+/// The state of a rank's device while its communicator is being created. The exchange in which the
+/// ranks connect is the barrier before the first call: every rank has its pinned memory by then.
+/// The drop frees that memory, so a thread of the program, or the one that creates the
+/// communicator, must drop this.
 #[derive(Default)]
 pub struct Prepared(Option<Result<Arc<CudaState>>>);
 
@@ -149,12 +149,12 @@ impl Prepared {
         )
     }
 
-    /// Why the device cannot be used. The other ranks receive this once the ranks have met.
+    /// Why the device cannot be used. The other ranks receive this once the ranks have connected.
     pub fn failure(&self, rank: Rank) -> Option<Error> {
         self.0.as_ref()?.as_ref().err().map(|cause| unusable(rank, cause))
     }
 
-    /// Gives the device to the communicator that was created.
+    /// Attaches the device to the communicator that was created.
     pub fn attach_to(mut self, communicator: Arc<Communicator>) -> Arc<Communicator> {
         if let Some(Ok(cuda)) = self.0.take() {
             let _ = communicator.cuda.set(cuda);

@@ -127,7 +127,7 @@ fn enqueue_on(
     let mut planned = planned.collect::<Result<Vec<_>>>()?;
     let mut blocking = Vec::new();
     let uncut = stage_uncut(&mut planned, &mut plans, &mut blocking).inspect_err(|_| {
-        plans.iter_mut().for_each(CommPlan::settle);
+        plans.iter_mut().for_each(CommPlan::end_failed_series);
     })?;
     let is_for_caller = |one: &Planned| matches!(one, Planned::Host(one) if one.stream.is_none());
     // Other threads execute what the caller waits for: steps that are put on streams meanwhile may
@@ -150,7 +150,7 @@ fn enqueue_on(
         let faults: Vec<_> = enqueued.iter().map(|one| one.fail("not enqueued", &error)).collect();
         for plan in &mut plans {
             plan.cuda.release();
-            plan.settle();
+            plan.end_failed_series();
         }
         faults.into_iter().next().unwrap_or(error)
     });
@@ -379,7 +379,7 @@ impl<'a> CommPlan<'a> {
         memory.try_reserve_exact(layout.bytes).map_err(|_| Error::out_of_memory(layout.bytes))?;
         memory.resize(layout.bytes, 0);
         let entered = self.device.enter()?;
-        self.order.go_on_with(stream, &entered)?;
+        self.order.continue_on(stream, &entered)?;
         wait_for_stream(communicator, &entered, stream)?;
         let base = memory.as_mut_ptr().addr() as u64;
         copy_all(&entered, &layout.fetch, base, Towards::Host, stream)?;
@@ -474,11 +474,11 @@ impl<'a> CommPlan<'a> {
             drop(whole.value); // the pieces hold it too
             self.put(&entered, step)?;
         }
-        self.cuda.rest(&mut self.order, &entered)
+        self.cuda.end_series(&mut self.order, &entered)
     }
 
-    fn settle(&mut self) {
-        self.cuda.settle(&mut self.order, &self.device);
+    fn end_failed_series(&mut self) {
+        self.cuda.end_failed_series(&mut self.order, &self.device);
     }
 
     fn put(&mut self, entered: &EnteredContext<'_>, step: EnqueueStep) -> Result<()> {
@@ -486,12 +486,12 @@ impl<'a> CommPlan<'a> {
         let base = staging.device_address(0);
         match step {
             EnqueueStep::Front(stream, point, fetch) => {
-                self.order.go_on_with(stream, entered)?;
+                self.order.continue_on(stream, entered)?;
                 copy_all(entered, &fetch, base, Towards::Host, stream)?;
                 entered.write_value(staging.start(point), point.value, stream)
             }
             EnqueueStep::Back(stream, point, store) => {
-                self.order.go_on_with(stream, entered)?;
+                self.order.continue_on(stream, entered)?;
                 entered.wait_value(staging.done(point), point.value, stream)?;
                 copy_all(entered, &store, base, Towards::Device, stream)
             }
@@ -560,7 +560,7 @@ impl Blocking {
         let device = self.cuda.device()?;
         let mut order = self.cuda.lock();
         self.try_store(&mut order, &device).map_err(|error| {
-            self.cuda.settle(&mut order, &device);
+            self.cuda.end_failed_series(&mut order, &device);
             self.enqueued.fail("its result not stored", &error)
         })
     }
@@ -568,7 +568,7 @@ impl Blocking {
     fn try_store(&self, order: &mut Order, device: &Device) -> Result<()> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let entered = device.enter()?;
-        order.go_on_with(self.stream, &entered)?;
+        order.continue_on(self.stream, &entered)?;
         wait_for_stream(&self.enqueued.communicator, &entered, self.stream)?;
         let base = memory.as_ptr().addr() as u64;
         copy_all(&entered, &self.store, base, Towards::Device, self.stream)?;

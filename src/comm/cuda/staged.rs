@@ -88,7 +88,7 @@ impl<'a> Staged<'a> {
     }
 
     fn work(&self) -> &Work<'a> {
-        self.work.as_ref().expect("it is asked before it is executed")
+        self.work.as_ref().expect("an operation is described before it is executed")
     }
 
     async fn execute(&mut self, ticket: &Ticket) -> Result<()> {

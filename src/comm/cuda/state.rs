@@ -208,18 +208,18 @@ impl CudaState {
     }
 
     /// Ends a series of enqueued steps: the device will signal when it has executed all of them.
-    pub fn rest(&self, order: &mut Order, entered: &EnteredContext<'_>) -> Result<()> {
-        if let (Some(staging), Some(stream)) = (self.staging(), order.unrested()) {
+    pub fn end_series(&self, order: &mut Order, entered: &EnteredContext<'_>) -> Result<()> {
+        if let (Some(staging), Some(stream)) = (self.staging(), order.open_stream()) {
             staging.retire(|semaphore, value| entered.write_value(semaphore, value, stream))?;
         }
-        order.rest(entered)
+        order.end_series(entered)
     }
 
     /// Ends a series of which a step could not be enqueued. If the signal cannot be enqueued
     /// either, no thread can ever know when the device stops using the memory: the memory is lost.
-    pub fn settle(&self, order: &mut Order, device: &Device) {
-        let rested = device.enter().and_then(|entered| self.rest(order, &entered));
-        if let (Err(_), Some(staging)) = (rested, self.staging()) {
+    pub fn end_failed_series(&self, order: &mut Order, device: &Device) {
+        let ended = device.enter().and_then(|entered| self.end_series(order, &entered));
+        if let (Err(_), Some(staging)) = (ended, self.staging()) {
             staging.mark_lost();
         }
     }
@@ -356,7 +356,7 @@ pub struct Order {
 
 impl Order {
     /// Makes the next step on `stream` wait for everything that was enqueued before.
-    pub fn go_on_with(&mut self, stream: CudaStream, entered: &EnteredContext<'_>) -> Result<()> {
+    pub fn continue_on(&mut self, stream: CudaStream, entered: &EnteredContext<'_>) -> Result<()> {
         let Some(event) = &self.event else { return Ok(()) };
         match self.last {
             None => {}
@@ -378,14 +378,14 @@ impl Order {
         (self.last, self.is_recorded) = (None, true);
     }
 
-    /// The stream of the last step, if there was one since the last `rest`.
-    fn unrested(&self) -> Option<CudaStream> {
+    /// The stream of the last step, if there was one since the last `end_series`.
+    fn open_stream(&self) -> Option<CudaStream> {
         self.last.filter(|_| !self.is_recorded)
     }
 
     /// Records the event, so that the caller may destroy its streams.
-    fn rest(&mut self, entered: &EnteredContext<'_>) -> Result<()> {
-        if let (Some(event), Some(last)) = (&self.event, self.unrested()) {
+    fn end_series(&mut self, entered: &EnteredContext<'_>) -> Result<()> {
+        if let (Some(event), Some(last)) = (&self.event, self.open_stream()) {
             entered.record(event, last)?;
             self.is_recorded = true;
         }
