@@ -181,7 +181,8 @@ impl SharedMapping {
     /// reading the same value twice.
     pub unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.bytes);
-        // SAFETY: inside the mapping, as just checked; the caller ensures that none writes it.
+        // SAFETY: inside the mapping, as just checked; the caller ensures that no process writes
+        // it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
     }
 

@@ -71,7 +71,7 @@ impl Parker {
         deadline: Instant,
     ) -> Option<F::Output> {
         loop {
-            // A swap, whose acquire keeps the poll's reads behind the clearing of the flag. It
+            // A swap, whose acquire orders the poll's reads after the clearing of the flag. It
             // pairs with the release of `wake`.
             self.woken.swap(false, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(context) {

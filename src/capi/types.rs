@@ -83,11 +83,11 @@ pub enum ScalarResidence {
     ScalarHostImmediate = 1,
 }
 
-/// A `nexarScalarResidence_t` as it comes from C: any integer.
+/// A `nexarScalarResidence_t` as C passes it: any integer.
 pub type ResidenceCode = c_int;
-/// A `nexarDataType_t` as it comes from C: any integer.
+/// A `nexarDataType_t` as C passes it: any integer.
 pub type DataTypeCode = c_int;
-/// A `nexarRedOp_t` as it comes from C: any integer.
+/// A `nexarRedOp_t` as C passes it: any integer.
 pub type RedOpCode = c_int;
-/// A `nexarResult_t` as it comes from C: any integer.
+/// A `nexarResult_t` as C passes it: any integer.
 pub type ResultCode = c_int;
