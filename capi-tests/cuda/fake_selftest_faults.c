@@ -39,21 +39,21 @@ static void streams_that_share_a_queue_wait_for_each_other(void) {
   in_a_process("", share_none);
 }
 
-static atomic_int inside, most_inside, met;
-static void meet(void *wanted) {
+static atomic_int inside, most_inside, arrived;
+static void wait_for_others(void *expected) {
   int now = atomic_fetch_add(&inside, 1) + 1;
   if (now > atomic_load(&most_inside)) atomic_store(&most_inside, now);
-  atomic_fetch_add(&met, 1);
-  while (atomic_load(&met) < (int)(intptr_t)wanted) usleep(10);
+  atomic_fetch_add(&arrived, 1);
+  while (atomic_load(&arrived) < (int)(intptr_t)expected) usleep(10);
   atomic_fetch_sub(&inside, 1);
 }
-static void run_host_functions(intptr_t that_meet) {
+static void run_host_functions(intptr_t at_once) {
   begin();
   CUstream streams[] = {stream_of(1), stream_of(1)};
-  for (int i = 0; i < 2; i++) OK(cuLaunchHostFunc(streams[i], meet, (void *)that_meet));
+  for (int i = 0; i < 2; i++) OK(cuLaunchHostFunc(streams[i], wait_for_others, (void *)at_once));
   OK(cuCtxSynchronize());
-  CHECK_EQ(2, met);
-  CHECK_EQ(that_meet, most_inside);
+  CHECK_EQ(2, arrived);
+  CHECK_EQ(at_once, most_inside);
 }
 static void run_host_functions_together(void) { run_host_functions(2); }
 static void run_host_functions_alone(void) { run_host_functions(1); }
