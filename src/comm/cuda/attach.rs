@@ -2,8 +2,9 @@
 //!
 //! A communicator gets its device before its ranks connect, if the program has used CUDA by then,
 //! else in the first call that needs one. Leaves to `device::kind` the kind of memory at an
-//! address. Invariants: a communicator keeps one device to its end; buffers on another device are refused;
-//! no rank starts a call before every rank that had a device when it joined has its pinned memory.
+//! address. Invariants: a communicator keeps one device to its end; buffers on another device are
+//! refused; no rank starts a call before every rank that had a device when it joined has its pinned
+//! memory.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
