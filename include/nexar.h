@@ -436,8 +436,8 @@ typedef struct {
 /**
  * Handle of a stream that orders operations: of nexarStreamCreate, or a CUDA stream. NULL: the
  * call returns when the result is there; with device memory, CUDA's default stream. Any
- * other value is nexarInvalidArgument without CUDA; with CUDA, a value that was never a host stream
- * is taken for a CUDA stream.
+ * other value is nexarInvalidArgument without CUDA; with CUDA, a value that was never a host
+ * stream is taken for a CUDA stream.
  */
 typedef void *nexarStream_t;
 
