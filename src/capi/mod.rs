@@ -4,6 +4,11 @@
 //! `extern "C" fn`, not a macro, and its body is executed inside `boundary`. Invariants: no panic
 //! reaches the C caller, an out-parameter is written only on success, no handle is dereferenced,
 //! and a C enum is received as an integer.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "doc comments here are text of the C header, where brackets index arrays"
+)]
 #![expect(unsafe_code, reason = "the C API has C pointers and exported symbols")]
 #![allow(clippy::missing_safety_doc, reason = "the head of nexar.h has the conventions")]
 #![allow(non_snake_case, reason = "parameter names as in the header")]

@@ -17,16 +17,16 @@ use crate::{comm, config, log, runtime};
 static IS_PARENT: AtomicPtr<AtomicBool> = AtomicPtr::new(null_mut());
 
 thread_local! {
-    static STATE: Cell<ThreadState> = const { Cell::new(ThreadState::InProgram) };
+    static STATE: Cell<ThreadState> = const { Cell::new(ThreadState::Program) };
 }
 
 /// The code that a thread executes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ThreadState {
-    InProgram,
-    InNexar,
+    Program,
+    Library,
     /// A function of the program that nexar has called. It must not call nexar.
-    InCallback,
+    Callback,
 }
 
 /// Reads the environment, starts the log and prepares the detection of forks, once.
@@ -59,8 +59,8 @@ pub(super) fn is_forked_child() -> bool {
 /// from a callback.
 #[inline]
 pub(super) fn inside<T>(body: impl FnOnce(bool) -> T) -> T {
-    let guard = StateGuard::enter(ThreadState::InNexar);
-    body(guard.before == ThreadState::InCallback)
+    let guard = StateGuard::enter(ThreadState::Library);
+    body(guard.before == ThreadState::Callback)
 }
 
 /// Disables pthread_cancel of this thread while it executes `body`, which may have cancellation
@@ -98,7 +98,7 @@ unsafe extern "C" {
 
 /// Marks this thread as inside a callback, which must not call nexar, while it executes `body`.
 pub(super) fn in_callback<T>(body: impl FnOnce() -> T) -> T {
-    let _guard = StateGuard::enter(ThreadState::InCallback);
+    let _guard = StateGuard::enter(ThreadState::Callback);
     body()
 }
 
@@ -112,7 +112,7 @@ impl StateGuard {
     fn enter(state: ThreadState) -> Self {
         // The thread local may be gone in a thread that is ending.
         let before = STATE.try_with(|current| current.replace(state));
-        Self { before: before.unwrap_or(ThreadState::InProgram) }
+        Self { before: before.unwrap_or(ThreadState::Program) }
     }
 }
 
@@ -166,7 +166,7 @@ fn leave_at_exit() {
     extern "C" fn leave() {
         // The communicators of a forked child belong to its parent.
         if !is_forked_child() {
-            let is_inside = |state: &Cell<ThreadState>| state.get() != ThreadState::InProgram;
+            let is_inside = |state: &Cell<ThreadState>| state.get() != ThreadState::Program;
             let inside_a_call = STATE.try_with(is_inside).unwrap_or(false);
             let leave = || inside(|_| without_cancellation(|| comm::leave_all(inside_a_call)));
             let _ = std::panic::catch_unwind(leave);
@@ -187,7 +187,7 @@ fn keep_panics_quiet() {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
         let is_ours = thread.name().is_some_and(|name| name.starts_with(runtime::THREADS));
-        let is_inside = |state: &Cell<ThreadState>| state.get() == ThreadState::InNexar;
+        let is_inside = |state: &Cell<ThreadState>| state.get() == ThreadState::Library;
         if is_ours || STATE.try_with(is_inside).unwrap_or(false) {
             error!("{panic}");
         } else {
