@@ -42,38 +42,41 @@
  * CONVENTIONS
  *
  * Results. Every call but nexarGetErrorString and nexarGetLastError returns a nexarResult_t.
- * nexarGetLastError has the text of an error: the function, the cause and the rank to blame, if
- * there is one. Out-parameters are written on success, and with nexarInProgress, which is not an
- * error.
+ * nexarGetLastError has the text of an error: the function, the cause and the rank to blame, as far
+ * as they are known. Out-parameters are written on success, and with nexarInProgress, which is not
+ * an error.
  *
  * Arguments. A wrong argument is nexarInvalidArgument on the rank that passes it: nothing has
- * changed, no other rank knows of the call, and the communicator still works. Buffers and arrays
+ * changed, and the communicator still works. No other rank knows of the call: the others wait for
+ * this rank, so correct the argument and call again, or call nexarCommAbort. Buffers and arrays
  * that have no meaning on a rank are ignored there.
  *
  * Agreement. All ranks of a communicator make the same calls in the same order, with the same
  * count, datatype, op and root. Otherwise every rank gets nexarInvalidUsage with both calls in the
- * text: from this call, or from its next one if this call has returned already. Calls are numbered
- * from 0 in the order in which they are made, and texts name them so (#17). A collective with
- * count 0 sends nothing; a disagreement on such a call is found by the next call that sends
- * something. Messages have no number and agree with their receive only.
+ * text (with the number alone, if the calls are long past): from this call, or from its next one if
+ * this call has returned already. Functions of nexarRedOpCreate and scalars are not compared. Calls
+ * are numbered from 0 in the order in which they are made, and texts name them so (#17). A
+ * collective with count 0 sends nothing; a disagreement on such a call is found by the next call
+ * that sends something. Messages have no number and agree with their receive only.
  *
  * Buffers. Pointers to host memory or to memory of a CUDA device, of any alignment; each buffer of
  * a call may be either. The caller owns them. Until the operation has completed, the caller does
- * not write a sendbuff and does not touch a recvbuff. An operation has completed when the call
- * returns (stream NULL), when the outermost nexarGroupEnd returns (in a group), or when its stream
- * has been synchronized. Arrays of counts and displacements are read by the call itself. The
- * comment of each function says when it may be called in place; any other overlap of buffers is
- * nexarInvalidArgument.
+ * not write a sendbuff and does not touch a recvbuff. An operation on stream NULL has completed
+ * when the call returns, or the outermost nexarGroupEnd for an operation in a group; an operation
+ * on another stream when that stream has been synchronized, also in a group. Arrays of counts and
+ * displacements are read by the call itself. The comment of each function says when it may be
+ * called in place; any other overlap of buffers is nexarInvalidArgument.
  *
  * Completion and streams. With stream NULL and host memory, a call returns when the result is
  * there. With a stream of nexarStreamCreate, it returns at once; the operation takes its sequence
  * number then and runs later, in stream order, on the stream's thread. Its error is returned by
  * nexarStreamSynchronize, and reported by nexarCommGetAsyncError. Operations on streams of one
- * communicator run in the order in which they were called; those of different communicators run
- * concurrently.
+ * communicator run in the order in which they were called (those of one group concurrently); those
+ * of different communicators run concurrently.
  *
  * CUDA. The driver is loaded at run time, if there is one. A CUDA stream can then be passed as
- * stream: the call returns at once, and the operation is executed in the order of that stream.
+ * stream: the call returns at once, and the operation is executed in the order of that stream (the
+ * caller waits if more than 16 MiB must be staged uncut, or if the device's streams cannot wait).
  * Device memory (also managed memory and memory of a pool) needs a CUDA stream; NULL is then CUDA's
  * default stream. The memory must be on the communicator's device, the one that was current when it
  * was created. If an operation fails, its stream continues, every byte of the result is 0xff (NaN
@@ -87,26 +90,31 @@
  * datatype must be the same on both sides; otherwise the receive is nexarInvalidUsage with both
  * calls in the text, the communicator has failed, and the sender gets the same error from this call
  * or its next. A message of at most 16 KiB is sent before its receive is posted (eager protocol),
- * as long as the receiver holds less than 256 KiB of such messages from this sender; otherwise the
- * sender waits for the receive (rendezvous). Do not rely on that memory: a send and a receive that
- * depend on each other belong into nexarSendRecv or a group. A call on stream NULL that waits for a
- * message does not block calls of other threads; on a stream it blocks what is queued behind it
- * for that communicator.
+ * if the sender has credit at the receiver: 256 KiB, less 128 bytes and the data of each message
+ * that was not received. A longer message waits for its receive (rendezvous). A sender without
+ * credit waits, and so do its later sends to that rank. Do not rely on eager messages: a send and a
+ * receive that depend on each other belong in nexarSendRecv or a group. A call on stream NULL that
+ * waits for a message does not block calls of other threads; on a stream it blocks what is queued
+ * behind it for that communicator.
  *
  * Groups. Operations between nexarGroupStart and nexarGroupEnd, of one thread, are collected and
- * all started before any is waited for.
+ * all started before any is waited for. They are numbered in call order but run concurrently, also
+ * on one stream: none may touch a buffer that another writes.
  *
- * Deadlines. No call waits for ever. An operation that gets no answer within NEXAR_OP_TIMEOUT_MS
- * (600,000 by default) is nexarTimeout, and the text names the ranks that are known not to have
- * called it. The time counts from when the operation starts to run, not from when it was queued on
- * a host stream; on a CUDA stream it includes the wait for the stream. A call that waits for queued
- * operations waits as long as these may take.
+ * Deadlines. No call waits for ever. An operation that has not completed NEXAR_OP_TIMEOUT_MS
+ * (600,000 by default) after it began to run, however much data has arrived, is nexarTimeout; the
+ * text names the ranks that are known not to have called it. On a host stream the time does not
+ * include the wait in the queue; on a CUDA stream it includes the wait for the stream. A call that
+ * waits for queued operations waits as long as these may take.
  *
  * Failure. The first operation that fails fails its communicator, on all ranks: each further
- * operation returns that first failure. nexarCommDestroy and nexarCommAbort still work. The
- * receive buffer of a failed operation has undefined contents; other memory is untouched. A rank
- * that dies is nexarRemoteError on the others, at once if it ran on the same host, otherwise soon
- * after NEXAR_PEER_TIMEOUT_MS (5,000 by default) at the latest. A call that returns an error first
+ * operation returns that first failure. nexarCommDestroy and nexarCommAbort still work; there is no
+ * shrink, so the survivors create a new communicator from a new id. Communicators that the lost
+ * rank is not a member of continue. The receive buffer of a failed operation has undefined
+ * contents; other memory is untouched. A rank that dies is nexarRemoteError on the others: usually
+ * within 30 ms on its host, within half a second between hosts that answer, otherwise soon after
+ * NEXAR_PEER_TIMEOUT_MS (5,000 by default). A rank that is stopped for that long (SIGSTOP, a
+ * debugger) is lost to the others too: raise the limit to debug. A call that returns an error first
  * waits until the peers know of it, at most 50 ms, so that the program may exit at once. Finalize
  * and Destroy wait for queued operations; Abort fails them.
  *
@@ -119,7 +127,9 @@
  * communicator that uses device memory; nexar-device-poll, one if device memory is used;
  * nexar-init, one for each communicator while it is created in the background or in a group;
  * nexar-resolve, one while a host name is resolved. They block all signals. The library installs no
- * signal handler, starts no process, and prints nothing unless NEXAR_DEBUG asks for it.
+ * signal handler, starts no process, and prints nothing unless NEXAR_DEBUG asks for it. When the
+ * process exits, it waits until the peers have its last data: at most 2 s after bytes stop flowing,
+ * at most 30 s in all.
  *
  * Handles. A handle is a key into a table, not an address. NULL, a destroyed handle and a random
  * one are nexarInvalidArgument. nexarCommFinalize, nexarCommDestroy, nexarCommAbort,
@@ -127,9 +137,13 @@
  * nothing.
  *
  * Network. Processes are connected by QUIC over one UDP port each, encrypted and authenticated with
- * keys that follow from the unique id; ranks of one host use shared memory for collectives. All
- * ranks run the same build of nexar; another build is nexarInvalidUsage on all ranks, and the text
- * names both. The README lists the environment variables.
+ * keys that follow from the unique id; collectives of a communicator on one host use shared memory,
+ * except AllToAllV, GatherV and ScatterV; on several hosts, AllReduce, Reduce, Broadcast and
+ * Barrier do inside each host. All ranks run the same build of nexar; another build is
+ * nexarInvalidUsage on all ranks, and the text names both. The README lists the environment
+ * variables.
+ *
+ * Compatibility. Existing signatures and values never change; new needs get new functions.
  *
  * fork. A child of a process that has used nexar cannot use it: every call is nexarInvalidUsage.
  *
@@ -158,12 +172,18 @@
  *   - MPI_IN_PLACE is written as equal pointers, as each function says.
  *   - Nonblocking collectives: pass a stream of nexarStreamCreate; nexarStreamSynchronize is the
  *     wait. Several nonblocking messages: put them into a group; its end is MPI_Waitall.
- *   - Receives name the exact count. There is no MPI_Status, no probe and no request. Messages
- *     without a tag and messages with one are matched apart.
+ *   - Threads are as under MPI_THREAD_MULTIPLE. While the program computes, nexar-io receives short
+ *     messages and envelopes; the data of a long message moves only while both ranks are inside
+ *     their calls, or their streams are.
+ *   - Receives name the exact count; another length fails the communicator. There is no MPI_Status,
+ *     no probe, no request, no MPI_Ssend and no MPI_PROC_NULL. Messages without a tag and messages
+ *     with one are matched apart. A receive from any source takes messages in order of arrival.
  *   - nexarRedOpCreate is MPI_Op_create, with the same order of operands. A reduction has the same
- *     bits on every rank, and again in every run.
- *   - Errors are returned, as with MPI_ERRORS_RETURN, on every rank; after one, the communicator is
- *     only good to be destroyed. The process is never aborted.
+ *     bits on every rank, and in every run with the same number and placement of ranks and the same
+ *     settings.
+ *   - Errors are returned, as with MPI_ERRORS_RETURN; the process is never aborted. After an error
+ *     other than nexarInvalidArgument, nexarCommGetAsyncError says whether the communicator has
+ *     failed; then it is only good to be destroyed.
  *   - nexarCommSplit is MPI_Comm_split, NEXAR_SPLIT_NOCOLOR is MPI_UNDEFINED, and MPI_Comm_dup is a
  *     split with one color.
  *   - There are no topologies, no one-sided communication and no I/O.
@@ -252,7 +272,7 @@ typedef enum {
    */
   nexarUnhandledCudaError = 1,
   /**
-   * Sockets, memory or files of this host failed.
+   * Sockets, memory or files of a host failed; the text names the rank if it is another's.
    */
   nexarSystemError = 2,
   /**
@@ -563,7 +583,9 @@ nexarResult_t nexarCommFinalize(nexarComm_t comm);
 /**
  * Finalizes comm if the program has not, and frees it. The handle is invalid from the start of the
  * call. It works on a failed communicator. If comm is being created or split, the call waits for
- * that. NULL is nexarSuccess.
+ * that. It does not wait for operations of other ranks: one that still needs this rank is
+ * nexarRemoteError there. A program that exits without it still delivers what it has sent, for at
+ * most 30 s. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommDestroy(nexarComm_t comm);
 
@@ -969,7 +991,8 @@ nexarResult_t nexarGroupStart(void);
  *  3. starts all operations before it waits for any, and returns when those on stream NULL have
  *     completed and the others are queued on their streams.
  *
- * Operations on one communicator keep the order in which they were called.
+ * Operations on one communicator are numbered in the order in which they were called, and run
+ * concurrently: none may touch a buffer that another writes.
  *
  * If a call inside the group returned an error, the end returns that error again (the last, if
  * there are several) and starts nothing; communicators that the group would have created have
@@ -986,8 +1009,9 @@ nexarResult_t nexarGroupEnd(void);
  *
  * An operation on a stream returns at once. It takes its sequence number when it is called, and
  * runs when the operations queued before it on this stream, and on other streams for the same
- * communicator, have completed. An operation on stream NULL waits for those that are queued for
- * its communicator. Operations of different communicators on different streams run concurrently.
+ * communicator, have completed; those of one group run concurrently. An operation on stream NULL
+ * waits for those that are queued for its communicator. Operations of different communicators on
+ * different streams run concurrently.
  */
 nexarResult_t nexarStreamCreate(nexarStream_t *stream);
 

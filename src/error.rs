@@ -18,7 +18,7 @@ pub enum Code {
     Success = 0,
     /// A call of the CUDA driver failed.
     UnhandledCudaError = 1,
-    /// Sockets, memory or files of this host failed.
+    /// Sockets, memory or files of a host failed; the text names the rank if it is another's.
     SystemError = 2,
     /// A defect of nexar. Report it with the text of nexarGetLastError.
     InternalError = 3,

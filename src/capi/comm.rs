@@ -236,7 +236,9 @@ fn forget(comm: nexarComm_t) {
 
 /// Finalizes comm if the program has not, and frees it. The handle is invalid from the start of the
 /// call. It works on a failed communicator. If comm is being created or split, the call waits for
-/// that. NULL is nexarSuccess.
+/// that. It does not wait for operations of other ranks: one that still needs this rank is
+/// nexarRemoteError there. A program that exits without it still delivers what it has sent, for at
+/// most 30 s. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     boundary("nexarCommDestroy", || {

@@ -67,7 +67,8 @@ pub extern "C" fn nexarGroupStart() -> Code {
 ///  3. starts all operations before it waits for any, and returns when those on stream NULL have
 ///     completed and the others are queued on their streams.
 ///
-/// Operations on one communicator keep the order in which they were called.
+/// Operations on one communicator are numbered in the order in which they were called, and run
+/// concurrently: none may touch a buffer that another writes.
 ///
 /// If a call inside the group returned an error, the end returns that error again (the last, if
 /// there are several) and starts nothing; communicators that the group would have created have

@@ -26,8 +26,9 @@ pub(super) fn may_be_ours(stream: nexarStream_t) -> bool {
 ///
 /// An operation on a stream returns at once. It takes its sequence number when it is called, and
 /// runs when the operations queued before it on this stream, and on other streams for the same
-/// communicator, have completed. An operation on stream NULL waits for those that are queued for
-/// its communicator. Operations of different communicators on different streams run concurrently.
+/// communicator, have completed; those of one group run concurrently. An operation on stream NULL
+/// waits for those that are queued for its communicator. Operations of different communicators on
+/// different streams run concurrently.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
     boundary("nexarStreamCreate", || {
