@@ -24,6 +24,8 @@ RANKS = (2, 4, 8)
 # Operations on blocks, one for each rank.
 IN_BLOCKS = ("allgather", "reducescatter", "alltoall")
 ELEMENT = 4
+# Where a page has the short table.
+BEGIN, END = "<!-- speed -->", "<!-- /speed -->"
 # A higher load means that other work uses part of the cores.
 BUSY = 0.5
 
@@ -51,6 +53,8 @@ def main():
     )
     print(text)
     (peers.PROGRAMS / "table.md").write_text(text + "\n")
+    if options.page:
+        renew(options.page, report.front_page(libraries, options, runs))
     for ranks in options.ranks:
         path = peers.PROGRAMS / f"{ranks}-ranks.svg"
         path.write_text(chart.svg(libraries, options, runs, ranks))
@@ -77,6 +81,9 @@ def parse():
     parser.add_argument(
         "--lib", type=Path, default=peers.BUILD / "lib", help="directory of libnexar.so (build/lib)"
     )
+    parser.add_argument(
+        "--page", type=Path, help=f"file whose short table between {BEGIN} and {END} is renewed"
+    )
     options = parser.parse_args()
     options.ranks = options.ranks or (RANKS[:1] if options.quick else RANKS)
     options.sizes = options.sizes or (SIZES[:-1] if options.quick else SIZES)
@@ -89,6 +96,14 @@ def parse():
     if min(options.ranks) < 2 or options.rounds < 1:
         parser.error("at least 2 ranks and 1 round")
     return options
+
+
+def renew(page, lines):
+    """Replaces what stands between the two marks of a page."""
+    text = page.read_text()
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    page.write_text("\n".join([before + BEGIN, *lines, END + after]))
 
 
 def words(text):

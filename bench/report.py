@@ -40,6 +40,21 @@ def tables(libraries, options, runs):
         yield f"\n{summary(verdicts)}{rounding(ranks)}"
 
 
+def front_page(libraries, options, runs):
+    """A short table of the first number of ranks: what each library takes, without verdicts."""
+    keys = ["ours", *(key for key in peers.PEERS if key in libraries)]
+    names = ["nexar", *(libraries[key].name for key in keys[1:])]
+    yield ""
+    yield row(["operation", "size", *names])
+    yield row(["---"] * (2 + len(keys)))
+    for operation, size, mine in points(options):
+        if mine == "ours":
+            rounds = by_round(runs, options, options.ranks[0], operation, size)
+            took = [median(rounds, key) for key in keys]
+            yield row([operation, name(size) if size else "", *took])
+    yield ""
+
+
 def points(options):
     for operation in options.ops:
         for mine in ("ours", "memalloc") if operation == "allreduce" else ("ours",):
