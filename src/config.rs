@@ -100,8 +100,17 @@ pub fn unknown_names() -> Vec<String> {
         .collect()
 }
 
+/// Pairs of settings that say the same thing in two ways.
+const EXCLUSIVE: [[&str; 2]; 2] =
+    [["NEXAR_COMM_SECRET", "NEXAR_COMM_SECRET_FILE"], ["NEXAR_PORT", "NEXAR_PORT_RANGE"]];
+
 impl Config {
     fn parse(variables: Vec<(String, String)>, nccl_names: bool) -> Result<Self> {
+        let is_set =
+            |name: &&str| variables.iter().any(|(other, value)| other == name && !value.is_empty());
+        if let Some([one, other]) = EXCLUSIVE.iter().find(|pair| pair.iter().all(is_set)) {
+            return Err(Error::Argument(format!("{one} and {other} are both set: unset one")));
+        }
         let mut config = Self { job: job::from_launcher(&variables), ..Self::default() };
         if nccl_names {
             variables.iter().for_each(|(name, value)| nccl::apply(&mut config, name, value));
@@ -304,6 +313,14 @@ mod tests {
             let text = parse(&[(name, value)]).unwrap_err().to_string();
             assert!(text.contains(&format!("{name}={value}")), "{text}");
         }
+    }
+
+    #[test]
+    fn settings_that_say_the_same_in_two_ways_are_refused() {
+        let set = |port, range| parse(&[("NEXAR_PORT", port), ("NEXAR_PORT_RANGE", range)]);
+        let text = set("5000", "5000-5009").unwrap_err().to_string();
+        assert!(text.contains("NEXAR_PORT and NEXAR_PORT_RANGE"), "{text}");
+        assert_eq!(set("5000", "").unwrap().ports, 5000..=5000);
     }
 
     #[test]

@@ -299,18 +299,18 @@ async fn form(mut ranks: Vec<Joined>, nonce: u64, answering: Answering) {
     let table = Bytes::from(Message::Table(members).encode());
     let hash = sha256(&table[HEAD_BYTES..]);
     let confirmations = ranks.into_iter().map(|mut rank| {
-        let table = table.clone();
-        tokio::spawn(async move {
+        let (number, table) = (rank.join.rank, table.clone());
+        let confirmation = tokio::spawn(async move {
             let confirmed = timeout(ANSWER, confirm(&mut rank, table, hash)).await;
-            (rank, matches!(confirmed, Ok(Ok(true))))
-        })
+            matches!(confirmed, Ok(Ok(true))).then_some(rank)
+        });
+        (number, confirmation)
     });
     let (mut ranks, mut lost) = (Vec::new(), None);
-    for confirmation in confirmations.collect::<Vec<_>>() {
+    for (number, confirmation) in confirmations.collect::<Vec<_>>() {
         match confirmation.await {
-            Ok((rank, true)) => ranks.push(rank),
-            Ok((rank, false)) => lost = Some(rank.join.rank),
-            Err(_) => lost = Some(usize::MAX),
+            Ok(Some(rank)) => ranks.push(rank),
+            Ok(None) | Err(_) => lost = Some(number),
         }
     }
     if let Some(rank) = lost {
