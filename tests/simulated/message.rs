@@ -406,7 +406,7 @@ fn a_long_message_to_oneself_waits_for_its_receive() {
 }
 
 #[test]
-fn a_note_that_breaks_the_rules_is_refused() {
+fn a_control_message_that_breaks_the_rules_is_refused() {
     use nexar::transport::{ControlMessage, MessageQueues, Protocol};
     let message_queues = MessageQueues::new(nexar::rank::RankOf::new(Rank(0), 2));
     let message = |id, length| {
@@ -417,7 +417,7 @@ fn a_note_that_breaks_the_rules_is_refused() {
     assert!(message_queues.deliver(Rank(1), message(0, 1)).is_ok());
     let refused = |message| message_queues.deliver(Rank(1), message).unwrap_err();
     assert!(refused(message(0, 1)).contains("where 1 was expected"));
-    assert!(refused(ControlMessage::ClearToSend { id: 0 }).contains("does not wait"));
+    assert!(refused(ControlMessage::ClearToSend { id: 0 }).contains("which awaits none"));
     assert!(refused(ControlMessage::Credit { bytes: 1 }).contains("not used"));
     let beyond = (1..).find_map(|id| message_queues.deliver(Rank(1), message(id, EAGER)).err());
     assert!(beyond.unwrap().contains("beyond its credit"));
