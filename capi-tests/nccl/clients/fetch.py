@@ -84,7 +84,7 @@ def fetch(options):
         for name in names:
             write(options.directory / name, wheel.read(name))
         write(stamp, wanted.encode())
-    print(f"{options.requirement}: {file.tell_cost()} for {len(names)} file(s)", flush=True)
+    print(f"{options.requirement}: {file.cost()} for {len(names)} file(s)", flush=True)
 
 
 def too_late(*_):
