@@ -43,7 +43,7 @@ pub async fn reach(
     value: u32,
     is_cancelled: impl Fn() -> bool + Send + Sync + 'static,
 ) -> bool {
-    let mut registration = Registration { poller: poller(), key: None };
+    let mut registration = PolledRegistration { poller: poller(), key: None };
     poll_fn(|context| {
         if semaphore.has_reached(value) {
             return Poll::Ready(true);
@@ -80,7 +80,7 @@ struct Wait {
 }
 
 /// A task's entry in the queue, until the value is reached or the task stops waiting.
-struct Registration {
+struct PolledRegistration {
     poller: &'static DevicePoller,
     key: Option<DefaultKey>,
 }
@@ -97,7 +97,7 @@ fn poller() -> &'static DevicePoller {
     })
 }
 
-impl Registration {
+impl PolledRegistration {
     fn register(&mut self, semaphore: TimelineSemaphore, value: u32, context: &Context<'_>) {
         if !self.poller.has_thread {
             context.waker().wake_by_ref();
@@ -124,7 +124,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for PolledRegistration {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let removed = self.poller.queue().waits.remove(key);

@@ -56,7 +56,7 @@ fn reductions() {
 }
 
 /// Asserts that on every rank the call or the next one fails with a text that names two different
-/// calls. Two ranks must report the same text. Of more ranks, several may detect the mismatch
+/// calls. Two ranks must report the same text. With more ranks, several may detect the mismatch
 /// concurrently, each from another pair of calls.
 fn disagree(requests: &[&str], limit: f64) {
     let mut ranks = world(requests.len(), &[]);
