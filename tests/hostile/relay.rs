@@ -33,7 +33,7 @@ struct Shared {
     front: UdpSocket,
     target: OnceLock<SocketAddr>,
     impairments: Mutex<Impairments>,
-    /// Of a capturing relay only.
+    /// `None` unless the relay captures.
     captured: Option<Mutex<Captured>>,
     datagrams: AtomicUsize,
     ended: AtomicBool,

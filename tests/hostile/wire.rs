@@ -133,7 +133,7 @@ fn network() {
                 _ => format!("alltoall {}", bytes / 2),
             };
             let answers = ask_all(&mut ranks, &request);
-            // Of three ranks, each receives this many bytes; the root of a broadcast receives none.
+            // Bytes that each of three ranks receives; the root of a broadcast receives none.
             received += bytes * if request.starts_with("broadcast") { 2 } else { 3 };
             for answer in answers {
                 wrong.push(if answer.succeeded().text == "exact" { 0.0 } else { 1.0 });

@@ -87,7 +87,7 @@ impl Collective {
 pub struct Case {
     pub collective: Collective,
     pub count: usize,
-    /// Of a call that does not fold, only its data type is used.
+    /// For a call that does not reduce, only its data type is used.
     pub reducer: Reducer,
     pub root: usize,
     pub size: usize,
