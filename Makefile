@@ -74,6 +74,9 @@ fuzz-corpus: ## Execute every fuzz target on its corpus
 # does for ring.
 portable: export CC_aarch64_unknown_linux_gnu = gcc
 portable: export AR_aarch64_unknown_linux_gnu = ar
+portable: export RUSTFLAGS = -D warnings
+portable: export CARGO_PROFILE_DEV_OPT_LEVEL = 0
+portable: export CARGO_PROFILE_DEV_DEBUG = 0
 portable: ## Compile with the declared Rust version, for x86-64 and aarch64 (skipped where rustup cannot get it)
 	@version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml); \
 	targets="x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu"; \

@@ -2,6 +2,10 @@
 //!
 //! Leaves to `array` the loops, and to `x86` the few that are written with intrinsics. Invariant:
 //! the bits of a result do not depend on the instruction set.
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only the loops of x86-64 use them")
+)]
 
 use bytemuck::Pod;
 

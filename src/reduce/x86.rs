@@ -179,7 +179,11 @@ fn stream(into: &mut [u8], left: &[u8], right: &[u8], work: impl Fn(&mut [u8], &
         }
     }
     // Streamed stores may become visible after later ones, such as the one that publishes them.
-    _mm_sfence();
+    #[allow(unused_unsafe, reason = "it became safe to call after Rust 1.88")]
+    // SAFETY: every x86-64 processor has this instruction.
+    unsafe {
+        _mm_sfence();
+    }
 }
 
 #[inline(always)]

@@ -12,7 +12,7 @@ use crate::sync::cores;
 
 /// The processors that this process may use: as many of its affinity mask as its CPU quota allows.
 pub fn own() -> Processors {
-    let mut own = [0; _];
+    let mut own = Processors::default();
     if let Ok(bound) = sched_getaffinity(None) {
         let usable = (0..CpuSet::MAX_CPU).filter(|processor| bound.is_set(*processor));
         usable.take(cores()).for_each(|processor| own[processor / 64] |= 1 << (processor % 64));
@@ -27,7 +27,7 @@ pub fn are_fewer_than(ranks: &[SharedSegment]) -> bool {
 
 /// How many processors the ranks may use together.
 fn number(of_ranks: impl Iterator<Item = Processors>) -> usize {
-    let union = of_ranks.fold([0; _], |union: Processors, own| {
+    let union = of_ranks.fold(Processors::default(), |union, own| {
         std::array::from_fn(|index| union[index] | own[index])
     });
     match union.iter().map(|word| word.count_ones() as usize).sum() {
