@@ -199,8 +199,8 @@ impl<'a> Op<'a> {
     }
 
     /// The parts of an operation that reduces. Panics if the collective does not reduce.
-    pub fn into_reduction(self) -> (Reducer, OpMemory<'a>) {
-        (self.reducer.expect("the collective reduces"), self.memory)
+    pub fn reduction_mut(&mut self) -> (&Reducer, &mut OpMemory<'a>) {
+        (self.reducer.as_ref().expect("the collective reduces"), &mut self.memory)
     }
 
     /// Panics if the collective has no root.

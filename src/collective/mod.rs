@@ -34,7 +34,11 @@ pub use exchange::Exchange;
 use select::Selection;
 
 /// Executes one operation on this rank, together with the other ranks that execute it.
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     if op.call().is_empty() {
         return Ok(());
     }
@@ -51,6 +55,6 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
         Collective::Gather => gather::perform(exchange, selection, op).await,
         Collective::Scatter => scatter::perform(exchange, selection, op).await,
         Collective::Scan | Collective::ExScan => scan::perform(exchange, selection, op).await,
-        Collective::Barrier => barrier::perform(exchange, selection, &op).await,
+        Collective::Barrier => barrier::perform(exchange, selection, op).await,
     }
 }

@@ -27,8 +27,8 @@ pub(super) async fn open_shared_memory(mesh: &mut Mesh) -> Result<()> {
     let mut all = vec![0; mesh.me.size];
     all[mesh.me.rank.0] = opened as u8;
     let exchange = Exchange::new(mesh, Lane(0), BEFORE_ALL, Call::split(), CallHistory::default());
-    let results = Op::split(&mut all, mesh.me.size);
-    collective::perform(&exchange, &Selection::default(), results).await?;
+    let mut results = Op::split(&mut all, mesh.me.size);
+    collective::perform(&exchange, &Selection::default(), &mut results).await?;
     let opened: Vec<_> = all.into_iter().map(Opened::decode).collect();
     mesh.memory = forming.settle(&opened);
     Ok(())

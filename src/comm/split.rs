@@ -103,8 +103,8 @@ impl Splitting<'_> {
         let mut colors_and_keys = self.request.colors_and_keys();
         // Keeps the parent's links open until the new communicator, which uses them, is created.
         let _running = ticket.communicator.keep_running();
-        let split = Op::split(&mut colors_and_keys, ticket.communicator.me().size);
-        let known = ticket.end(collective(ticket, split, None).await);
+        let mut split = Op::split(&mut colors_and_keys, ticket.communicator.me().size);
+        let known = ticket.end(collective(ticket, &mut split, None).await);
         if let (Err(fault), Some(color)) = (&known, self.request.color_key.color) {
             ticket.communicator.mesh.membership.renounce(seq, color, fault.clone());
         }

@@ -265,8 +265,8 @@ fn every_message_is_checked_where_no_announcement_has_warned() {
         let lane = nexar::transport::Lane(0);
         let exchange = Exchange::new(&ranks[rank], lane, 0, case.call(), CallHistory::default());
         let mut memory = vec![7; 4 * (rank + 2)];
-        let op = case.op(rank, Buffers::Shared { both: &mut memory });
-        let error = perform(&exchange, &Selection::default(), op).await.unwrap_err();
+        let mut op = case.op(rank, Buffers::Shared { both: &mut memory });
+        let error = perform(&exchange, &Selection::default(), &mut op).await.unwrap_err();
         assert!(memory.iter().all(|byte| *byte == 7), "a byte of the wrong message landed");
         error.to_string()
     };

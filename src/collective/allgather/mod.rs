@@ -33,18 +33,23 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("allgather", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (me, topology) = (exchange.me(), exchange.topology());
     let algorithm = selection.choose(&TABLE, &op.call(), me.size, topology).algorithm;
-    let OpMemory { received: blocks, buffers, .. } = op.memory;
+    let OpMemory { received: blocks, buffers, .. } = &mut op.memory;
+    let buffers = buffers.reborrow();
     let own = blocks.get(me.rank.0);
     match algorithm {
-        Algorithm::Flat => copy_flat(exchange, FlatAllGather::new(me, &blocks, buffers)).await,
+        Algorithm::Flat => copy_flat(exchange, FlatAllGather::new(me, blocks, buffers)).await,
         Algorithm::Bruck => {
             bruck::bruck(exchange, passes::with_own_block(buffers, own).await).await
         }
         Algorithm::Ring => {
-            ring::ring(exchange, &blocks, passes::with_own_block(buffers, own).await).await
+            ring::ring(exchange, blocks, passes::with_own_block(buffers, own).await).await
         }
     }
 }

@@ -56,29 +56,33 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("allreduce", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (size, topology) = (exchange.me().size, exchange.topology());
     let algorithm = selection.choose(&TABLE, &op.call(), size, topology).algorithm;
-    let (reducer, memory) = op.into_reduction();
-    run(exchange, selection, algorithm, &reducer, memory.buffers).await
+    let (reducer, memory) = op.reduction_mut();
+    run(exchange, selection, algorithm, reducer, memory.buffers.reborrow()).await
 }
 
 /// An all-reduce of a list of buffers: piece by piece, each as an all-reduce of its length.
 pub async fn perform_bucketed(
     exchange: &Exchange<'_>,
     selection: &Selection,
-    op: Op<'_>,
+    op: &mut Op<'_>,
 ) -> Result<()> {
-    let (reducer, mut memory) = op.into_reduction();
+    let (reducer, memory) = op.reduction_mut();
     let (mut list, mut packed) = (&mut memory.buckets[..], Vec::new());
     while let Some(piece) = buckets::next(&mut list) {
         match piece {
             BucketPiece::Long(data) => {
-                run_on(exchange, selection, exchange.topology(), &reducer, data).await?;
+                run_on(exchange, selection, exchange.topology(), reducer, data).await?;
             }
             BucketPiece::Short(buffers) => {
                 buckets::pack(buffers, &mut packed)?;
-                run_on(exchange, selection, exchange.topology(), &reducer, &mut packed).await?;
+                run_on(exchange, selection, exchange.topology(), reducer, &mut packed).await?;
                 buckets::unpack(&packed, buffers);
             }
         }

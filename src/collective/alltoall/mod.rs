@@ -38,16 +38,21 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("alltoall", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (size, topology) = (exchange.me().size, exchange.topology());
     let algorithm = selection.choose(&TABLE, &op.call(), size, topology).algorithm;
-    let OpMemory { sent, received, buffers, .. } = op.memory;
+    let OpMemory { sent, received, buffers, .. } = &mut op.memory;
+    let buffers = buffers.reborrow();
     match algorithm {
         Algorithm::Flat => {
-            copy_flat(exchange, FlatAllToAll::new(exchange.me(), &sent, buffers)).await
+            copy_flat(exchange, FlatAllToAll::new(exchange.me(), sent, buffers)).await
         }
-        Algorithm::Direct => direct::direct(exchange, &sent, buffers).await,
+        Algorithm::Direct => direct::direct(exchange, sent, buffers).await,
         Algorithm::Bruck => bruck::bruck(exchange, passes::into_output(buffers).await).await,
-        Algorithm::Pairwise => pairwise::pairwise(exchange, &sent, &received, buffers).await,
+        Algorithm::Pairwise => pairwise::pairwise(exchange, sent, received, buffers).await,
     }
 }

@@ -38,9 +38,13 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("broadcast", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (topology, call, root) = (exchange.topology(), op.call(), op.root());
-    run(exchange, (selection, topology), &call, root, op.memory.buffers).await
+    run(exchange, (selection, topology), &call, root, op.memory.buffers.reborrow()).await
 }
 
 /// Broadcasts by the algorithm for the call and this topology.

@@ -32,32 +32,36 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("gather", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (me, topology, root) = (exchange.me(), exchange.topology(), op.root());
     let algorithm = selection.choose(&TABLE, &op.call(), me.size, topology).algorithm;
-    let OpMemory { received: blocks, buffers, .. } = op.memory;
+    let OpMemory { received: blocks, buffers, .. } = &mut op.memory;
     if me.rank != root {
         let own = buffers.input();
         return match algorithm {
             Algorithm::Flat => {
-                let flat = FlatGather { me, root, blocks: &blocks, own, output: &mut [] };
+                let flat = FlatGather { me, root, blocks, own, output: &mut [] };
                 copy_flat(exchange, flat).await
             }
             Algorithm::Binomial => binomial::binomial(exchange, root, own, &mut []).await,
-            Algorithm::Linear => linear::linear(exchange, root, &blocks, own, &mut []).await,
+            Algorithm::Linear => linear::linear(exchange, root, blocks, own, &mut []).await,
         };
     }
     let own = blocks.get(root.0);
-    let output = passes::with_own_block(buffers, own.clone()).await;
+    let output = passes::with_own_block(buffers.reborrow(), own.clone()).await;
     match algorithm {
         Algorithm::Flat => {
-            let flat = FlatGather { me, root, blocks: &blocks, own: &[], output };
+            let flat = FlatGather { me, root, blocks, own: &[], output };
             copy_flat(exchange, flat).await
         }
         Algorithm::Binomial => {
             let own = passes::copied(&output[own]).await?;
             binomial::binomial(exchange, root, &own, output).await
         }
-        Algorithm::Linear => linear::linear(exchange, root, &blocks, &[], output).await,
+        Algorithm::Linear => linear::linear(exchange, root, blocks, &[], output).await,
     }
 }

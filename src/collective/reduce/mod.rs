@@ -40,10 +40,15 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("reduce", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (topology, call, root) = (exchange.topology(), op.call(), op.root());
-    let (reducer, memory) = op.into_reduction();
-    run(exchange, (selection, topology), &call, &reducer, root, memory.buffers).await
+    let (reducer, memory) = op.reduction_mut();
+    let buffers = memory.buffers.reborrow();
+    run(exchange, (selection, topology), &call, reducer, root, buffers).await
 }
 
 /// Reduces by the algorithm for the call and this topology.

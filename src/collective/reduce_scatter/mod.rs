@@ -37,45 +37,50 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("reduce_scatter", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (size, topology) = (exchange.me().size, exchange.topology());
     let algorithm = selection.choose(&TABLE, &op.call(), size, topology).algorithm;
-    let (reducer, OpMemory { sent: blocks, buffers, .. }) = op.into_reduction();
+    let (reducer, OpMemory { sent: blocks, buffers, .. }) = op.reduction_mut();
+    let buffers = buffers.reborrow();
     match algorithm {
         Algorithm::Flat => {
-            let flat = FlatReduceScatter::new(exchange.me(), &reducer, &blocks, buffers);
+            let flat = FlatReduceScatter::new(exchange.me(), reducer, blocks, buffers);
             reduce_flat(exchange, flat).await
         }
         Algorithm::RecursiveHalving => {
             let run = async |input: &[u8], output: &mut [u8]| {
                 // The blocks are small, but may be far apart.
-                let (mut data, blocks) = side_by_side(input, &blocks)?;
-                passes::prepare(&reducer, &mut data, size).await;
+                let (mut data, blocks) = side_by_side(input, blocks)?;
+                passes::prepare(reducer, &mut data, size).await;
                 let halving = recursive_halving::recursive_halving;
-                halving(exchange, &reducer, &blocks, &mut data, output).await
+                halving(exchange, reducer, &blocks, &mut data, output).await
             };
-            apart(exchange, &reducer, &blocks, buffers, run).await
+            apart(exchange, reducer, blocks, buffers, run).await
         }
         Algorithm::Ring => {
             let run = async |input: &[u8], output: &mut [u8]| {
-                let load = passes::loader(&reducer, input, size);
-                ring::ring(exchange, &reducer, &blocks, load, output).await
+                let load = passes::loader(reducer, input, size);
+                ring::ring(exchange, reducer, blocks, load, output).await
             };
-            apart(exchange, &reducer, &blocks, buffers, run).await
+            apart(exchange, reducer, blocks, buffers, run).await
         }
         Algorithm::Pairwise => {
             let run = async |input: &[u8], output: &mut [u8]| {
                 let share;
-                let input = match &reducer {
+                let input = match reducer {
                     Reducer::User { .. } => input,
                     Reducer::Known(_) | Reducer::PreMulSum { .. } => {
-                        share = prepared(&reducer, input, size).await?;
+                        share = prepared(reducer, input, size).await?;
                         &share
                     }
                 };
-                pairwise::pairwise(exchange, &reducer, &blocks, input, output).await
+                pairwise::pairwise(exchange, reducer, blocks, input, output).await
             };
-            apart(exchange, &reducer, &blocks, buffers, run).await
+            apart(exchange, reducer, blocks, buffers, run).await
         }
     }
 }

@@ -42,11 +42,15 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
 }
 
 /// A scan, or an exclusive scan.
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (call, me) = (op.call(), exchange.me());
     let algorithm = selection.choose(&TABLE, &call, me.size, exchange.topology()).algorithm;
-    let (reducer, memory) = op.into_reduction();
-    let (reducer, mut buffers) = (&reducer, memory.buffers);
+    let (reducer, memory) = op.reduction_mut();
+    let mut buffers = memory.buffers.reborrow();
     if call.collective() == Collective::Scan {
         return run(exchange, algorithm, reducer, buffers).await;
     }

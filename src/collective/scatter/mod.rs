@@ -33,11 +33,15 @@ const fn row(name: &'static str, algorithm: Algorithm, up_to: usize) -> Row<Algo
     Row::new("scatter", name, algorithm, up_to)
 }
 
-pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>) -> Result<()> {
+pub async fn perform(
+    exchange: &Exchange<'_>,
+    selection: &Selection,
+    op: &mut Op<'_>,
+) -> Result<()> {
     let (me, topology, root) = (exchange.me(), exchange.topology(), op.root());
     let algorithm = selection.choose(&TABLE, &op.call(), me.size, topology).algorithm;
-    let OpMemory { sent: blocks, buffers, .. } = op.memory;
-    let (input, own): (&[u8], &mut [u8]) = match buffers {
+    let OpMemory { sent: blocks, buffers, .. } = &mut op.memory;
+    let (input, own): (&[u8], &mut [u8]) = match buffers.reborrow() {
         Buffers::Apart { input, output } => {
             if me.rank == root {
                 passes::copy(&input[blocks.get(root.0)], output).await;
@@ -49,9 +53,9 @@ pub async fn perform(exchange: &Exchange<'_>, selection: &Selection, op: Op<'_>)
     };
     match algorithm {
         Algorithm::Flat => {
-            copy_flat(exchange, FlatScatter::new(me, root, &blocks, input, own)).await
+            copy_flat(exchange, FlatScatter::new(me, root, blocks, input, own)).await
         }
         Algorithm::Binomial => binomial::binomial(exchange, root, input, own).await,
-        Algorithm::Linear => linear::linear(exchange, root, &blocks, input, own).await,
+        Algorithm::Linear => linear::linear(exchange, root, blocks, input, own).await,
     }
 }

@@ -117,14 +117,14 @@ impl<'a> Staged<'a> {
             let layout = &self.pieces[0].layout;
             match &self.cut {
                 Some(cut) => {
-                    let piece = layout.apply(cut.piece(&mut op, index), borrowed.memory());
-                    collective::perform(exchange, &communicator.selection, piece).await?;
+                    let mut piece = layout.apply(cut.piece(&mut op, index), borrowed.memory());
+                    collective::perform(exchange, &communicator.selection, &mut piece).await?;
                     exchange.confirm().await?; // the device copies the result out at once
                 }
                 None => {
                     let op = std::mem::replace(&mut op, Op::barrier());
-                    let staged = layout.apply(op, borrowed.memory());
-                    perform_in_pieces(communicator, exchange, staged).await?;
+                    let mut staged = layout.apply(op, borrowed.memory());
+                    perform_in_pieces(communicator, exchange, &mut staged).await?;
                 }
             }
             self.pieces.pop_front();

@@ -149,7 +149,7 @@ pub fn run_alone(communicator: Arc<Communicator>, work: Work<'_>) -> Result<()> 
 
 /// Executes one operation that has its ticket. `started`: the epoch in which the fast path has
 /// begun it, if it has.
-pub fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started>) -> Result<()> {
+pub fn run_begun(ticket: &Ticket, mut work: Work<'_>, started: Option<Started>) -> Result<()> {
     let result = OnceCell::new();
     let waiting = waiting(slice::from_ref(ticket), slice::from_ref(&work));
     {
@@ -158,7 +158,7 @@ pub fn run_begun(ticket: &Ticket, work: Work<'_>, started: Option<Started>) -> R
                 ticket.wait_for_streams().await;
             }
             let performed = match work {
-                Work::Collective(op) => collective(ticket, op, started).await,
+                Work::Collective(ref mut op) => collective(ticket, op, started).await,
                 other => Box::pin(other.perform(ticket)).await,
             };
             let _ = result.set(ticket.end(performed));

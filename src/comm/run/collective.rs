@@ -19,7 +19,7 @@ use super::ticket::Ticket;
 
 /// Waits for the turn of the call's lane, and executes the call. `started`: the epoch in which the
 /// fast path has begun it, if it has.
-pub async fn collective(ticket: &Ticket, op: Op<'_>, started: Option<Started>) -> Result<()> {
+pub async fn collective(ticket: &Ticket, op: &mut Op<'_>, started: Option<Started>) -> Result<()> {
     in_turn(ticket, started, async |exchange| {
         perform_in_pieces(&ticket.communicator, exchange, op).await
     })

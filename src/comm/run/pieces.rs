@@ -13,13 +13,13 @@ use crate::op::Op;
 pub async fn perform_in_pieces(
     communicator: &Communicator,
     exchange: &Exchange<'_>,
-    mut op: Op<'_>,
+    op: &mut Op<'_>,
 ) -> Result<()> {
     let selection = &communicator.selection;
-    let cut = if communicator.cuts { Cut::of(&op, exchange.me()) } else { None };
+    let cut = if communicator.cuts { Cut::of(op, exchange.me()) } else { None };
     let Some(cut) = cut else { return collective::perform(exchange, selection, op).await };
     for index in 0..cut.pieces {
-        collective::perform(exchange, selection, cut.piece(&mut op, index)).await?;
+        collective::perform(exchange, selection, &mut cut.piece(op, index)).await?;
     }
     Ok(())
 }

@@ -101,7 +101,7 @@ impl Work<'_> {
         match self {
             // Boxed, to keep the future small: a group may have thousands of messages, which need
             // much less.
-            Self::Collective(op) => Box::pin(collective(ticket, op, None)).await,
+            Self::Collective(mut op) => Box::pin(collective(ticket, &mut op, None)).await,
             Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
             Self::Recv(incoming) => receive(ticket, incoming).await,
             Self::Other(operation) => operation.perform(ticket).await,
