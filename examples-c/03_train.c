@@ -59,7 +59,7 @@ static float uniform(uint64_t *seed) { return (float)(draw(seed) >> 40) * 0x1p-2
 /* ---- The data: draws image number i of an endless set. Returns its digit. */
 
 static int draw_image(uint64_t i, float image[PIXELS]) {
-  /* Of the segments a to g: x, y, whether it is vertical. Then the segments of each digit. */
+  /* Segments a to g as x, y and whether vertical; then the segments of each digit. */
   static const int segments[7][3] = {{0, 0, 0}, {5, 0, 1}, {5, 5, 1}, {0, 10, 0},
                                      {0, 5, 1}, {0, 0, 1}, {0, 5, 0}};
   static const int lit[DIGITS] = {0x3f, 0x06, 0x5b, 0x4f, 0x66, 0x6d, 0x7d, 0x07, 0x7f, 0x6f};
