@@ -47,17 +47,20 @@
  * an error.
  *
  * Arguments. A wrong argument is nexarInvalidArgument on the rank that passes it: nothing has
- * changed, and the communicator still works. No other rank knows of the call: the others wait for
- * this rank, so correct the argument and call again, or call nexarCommAbort. Buffers and arrays
- * that have no meaning on a rank are ignored there.
+ * changed, and the communicator still works (in a group, the group is dropped: nexarGroupEnd). No
+ * other rank knows of the call: the others wait for this rank, so correct the argument and call
+ * again, or call nexarCommAbort. Buffers and arrays that have no meaning on a rank are ignored
+ * there.
  *
  * Agreement. All ranks of a communicator make the same calls in the same order, with the same
  * count, datatype, op and root. Otherwise every rank gets nexarInvalidUsage with both calls in the
  * text (with the number alone, if the calls are long past): from this call, or from its next one if
- * this call has returned already. Functions of nexarRedOpCreate and scalars are not compared. Calls
- * are numbered from 0 in the order in which they are made, and texts name them so (#17). A
- * collective with count 0 sends nothing; a disagreement on such a call is found by the next call
- * that sends something. Messages have no number and agree with their receive only.
+ * this call has returned already. If two disagreements are found at once and a rank does not learn
+ * within a moment which one was chosen, it reports the one that it knows. Functions of
+ * nexarRedOpCreate and scalars are not compared. Calls are numbered from 0 in the order in which
+ * they are made, and texts name them so (#17). A collective with count 0 sends nothing; a
+ * disagreement on such a call is found by the next call that sends something. Messages have no
+ * number and agree with their receive only.
  *
  * Buffers. Pointers to host memory or to memory of a CUDA device, of any alignment; each buffer of
  * a call may be either. The caller owns them. Until the operation has completed, the caller does
@@ -85,38 +88,48 @@
  * stream that is being captured is nexarInvalidUsage. CUDA.md has the limits; no GPU was available
  * to test this.
  *
- * Messages. A receive takes the first message, in the order sent, that it names by peer and tag.
- * Messages from one rank to another never overtake each other, whatever their sizes. Count and
- * datatype must be the same on both sides; otherwise the receive is nexarInvalidUsage with both
- * calls in the text, the communicator has failed, and the sender gets the same error from this call
- * or its next. A message of at most 16 KiB is sent before its receive is posted (eager protocol),
- * if the sender has credit at the receiver: 256 KiB, less 128 bytes and the data of each message
- * that was not received. A longer message waits for its receive (rendezvous). A sender without
- * credit waits, and so do its later sends to that rank. Do not rely on eager messages: a send and a
- * receive that depend on each other belong in nexarSendRecv or a group. A call on stream NULL that
- * waits for a message does not block calls of other threads; on a stream it blocks what is queued
- * behind it for that communicator.
+ * Messages. A receive takes the first message that it names by peer and tag: of one sender in the
+ * order sent; a receive from any rank takes those of several senders in order of arrival, and fails
+ * when all others are lost. Messages from one rank to another never overtake each other, whatever
+ * their sizes. Count and datatype must be the same on both sides; otherwise the receive is
+ * nexarInvalidUsage with both calls in the text, the communicator has failed, and the sender gets
+ * the same error from this call or its next. A message of at most 16 KiB is sent before its receive
+ * is posted (eager protocol), if the sender has credit for it at the receiver: 256 KiB in each
+ * communicator, less 128 bytes and the data of each such message that was not received. A message
+ * that is longer, or for which the credit does not suffice, waits for its receive (rendezvous) and
+ * takes 128 bytes of credit. Credit is returned in steps, so that a sender whose messages were all
+ * received has at least half of it. A sender without credit waits, and so do the sends to that rank
+ * that come after it. Do not rely on eager messages: a send and a receive that depend on each other
+ * belong in nexarSendRecv or a group. A call on stream NULL that waits for a message blocks no call
+ * of another thread but those sends; on a stream it blocks what is queued behind it for that
+ * communicator.
  *
  * Groups. Operations between nexarGroupStart and nexarGroupEnd, of one thread, are collected and
  * all started before any is waited for. They are numbered in call order but run concurrently, also
- * on one stream: none may touch a buffer that another writes.
+ * on one stream: none may touch a buffer that another writes. Of the collectives of one
+ * communicator, four run at once.
  *
- * Deadlines. No call waits for ever. An operation that has not completed NEXAR_OP_TIMEOUT_MS
- * (600,000 by default) after it began to run, however much data has arrived, is nexarTimeout; the
- * text names the ranks that are known not to have called it. On a host stream the time does not
- * include the wait in the queue; on a CUDA stream it includes the wait for the stream. A call that
- * waits for queued operations waits as long as these may take.
+ * Deadlines. No call waits for ever (unless a function of nexarRedOpCreate does, or a CUDA stream
+ * that NEXAR_CUDA_ON_ERROR=hold has stopped). An operation that has not completed
+ * NEXAR_OP_TIMEOUT_MS (600,000 by default) after it began to run, which includes the wait for
+ * earlier calls, however much data has arrived, is nexarTimeout; the text names the ranks that are
+ * known not to have called it. On a host stream the time does not include the wait in the queue; on
+ * a CUDA stream it includes the wait for the stream. A call that waits for queued operations waits
+ * as long as these may take.
  *
  * Failure. The first operation that fails fails its communicator, on all ranks: each further
- * operation returns that first failure. nexarCommDestroy and nexarCommAbort still work; there is no
- * shrink, so the survivors create a new communicator from a new id. Communicators that the lost
- * rank is not a member of continue. The receive buffer of a failed operation has undefined
- * contents; other memory is untouched. A rank that dies is nexarRemoteError on the others: usually
- * within 30 ms on its host, within half a second between hosts that answer, otherwise soon after
- * NEXAR_PEER_TIMEOUT_MS (5,000 by default). A rank that is stopped for that long (SIGSTOP, a
- * debugger) is lost to the others too: raise the limit to debug. A call that returns an error first
- * waits until the peers know of it, at most 50 ms, so that the program may exit at once. Finalize
- * and Destroy wait for queued operations; Abort fails them.
+ * operation returns the first failure that its rank has learned of. Then nexarCommGetAsyncError
+ * returns that failure; while it returns nexarSuccess, an error was one of the call alone.
+ * nexarCommDestroy and nexarCommAbort still work; there is no shrink, so the survivors create a new
+ * communicator from a new id. Communicators that the lost rank is not a member of continue. The
+ * receive buffer of a failed operation has undefined contents; other memory is untouched. A rank
+ * that dies is nexarRemoteError on the others: usually within 30 ms on its host, within half a
+ * second between hosts that answer, otherwise soon after NEXAR_PEER_TIMEOUT_MS (5,000 by default).
+ * A rank that is stopped for that long (SIGSTOP, a debugger) is lost to the others too: raise the
+ * limit to debug. A call that returns an error first waits until the peers know of it, at most 50
+ * ms, so that the program may exit at once. nexarCommFinalize and nexarCommDestroy wait for queued
+ * operations, not for their last bytes, which are still sent afterwards (Threads, below);
+ * nexarCommAbort fails them.
  *
  * Threads. Any thread may make any call; 128 KiB of stack are enough. Operations of one
  * communicator take their sequence numbers in the order in which they are called; threads that
@@ -136,12 +149,13 @@
  * nexarStreamSynchronize, nexarStreamQuery, nexarStreamDestroy and nexarMemFree accept NULL and do
  * nothing.
  *
- * Network. Processes are connected by QUIC over one UDP port each, encrypted and authenticated with
- * keys that follow from the unique id; collectives of a communicator on one host use shared memory,
- * except AllToAllV, GatherV and ScatterV; on several hosts, AllReduce, Reduce, Broadcast and
- * Barrier do inside each host. All ranks run the same build of nexar; another build is
- * nexarInvalidUsage on all ranks, and the text names both. The README lists the environment
- * variables.
+ * Network. Processes are connected by QUIC over one UDP port each, encrypted and authenticated:
+ * each process makes a key of its own, and the secret in the unique id admits it; collectives of a
+ * communicator on one host use shared memory, except AllToAllV, GatherV and ScatterV; on several
+ * hosts, AllReduce and Reduce (if the operator commutes), Broadcast and Barrier do inside each
+ * host. Messages between processes use QUIC on one host too, which is far slower than MPI's shared
+ * memory. All ranks run the same build of nexar; another build is nexarInvalidUsage on all ranks,
+ * and the text names both. The README lists the environment variables.
  *
  * Compatibility. Existing signatures and values never change; new needs get new functions.
  *
@@ -154,8 +168,9 @@
  * has them. Or load the libnccl.so.2 of this library and change nothing. What differs:
  *   - Host memory is a buffer like any other. With it, a call on stream NULL returns when the
  *     result is there; there is nothing to synchronize.
- *   - A failure does not hang a stream. Every rank gets an error that names the culprit, so a
- *     watchdog thread that polls nexarCommGetAsyncError is not needed.
+ *   - A failure does not hang a stream (unless NEXAR_CUDA_ON_ERROR=hold asks for NCCL's behaviour).
+ *     Every rank gets an error that names the culprit, so a watchdog thread that polls
+ *     nexarCommGetAsyncError is not needed.
  *   - Calls that do not match are found and reported on every rank (Agreement, above).
  *   - Collectives on several streams of one communicator run one after another, in call order.
  *   - nexarMemAlloc gives host memory, and nexarCommRegister has no effect.
@@ -173,8 +188,8 @@
  *   - Nonblocking collectives: pass a stream of nexarStreamCreate; nexarStreamSynchronize is the
  *     wait. Several nonblocking messages: put them into a group; its end is MPI_Waitall.
  *   - Threads are as under MPI_THREAD_MULTIPLE. While the program computes, nexar-io receives short
- *     messages and envelopes; the data of a long message moves only while both ranks are inside
- *     their calls, or their streams are.
+ *     messages and envelopes, beginning 5 to 10 ms after the last call; the data of a long message
+ *     begins to move when both ranks are inside their calls, or their streams are.
  *   - Receives name the exact count; another length fails the communicator. There is no MPI_Status,
  *     no probe, no request, no MPI_Ssend and no MPI_PROC_NULL. Messages without a tag and messages
  *     with one are matched apart. A receive from any source takes messages in order of arrival.
@@ -1039,10 +1054,10 @@ nexarResult_t nexarStreamDestroy(nexarStream_t stream);
 
 /**
  * Allocates size bytes of zeroed, page-aligned host memory and writes its address to ptr: host
- * memory also if a CUDA device is current. Any memory can be a buffer; this kind is mapped by the
- * other processes of the host, which saves a copy of large buffers. It belongs to the process, not
- * to a communicator. A forked child does not inherit it: an access there raises SIGSEGV. For a
- * size of 0, ptr is set to NULL.
+ * memory also if a CUDA device is current. Any memory can be a buffer; the other processes of the
+ * host map this kind, which saves a copy of a large sendbuff (not in place, and not with the ops
+ * Avg of floats and PreMulSum). It belongs to the process, not to a communicator. A forked child
+ * does not inherit it: an access there raises SIGSEGV. For a size of 0, ptr is set to NULL.
  */
 nexarResult_t nexarMemAlloc(void **ptr,
                             size_t size);

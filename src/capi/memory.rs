@@ -33,10 +33,10 @@ struct Registration {
 }
 
 /// Allocates size bytes of zeroed, page-aligned host memory and writes its address to ptr: host
-/// memory also if a CUDA device is current. Any memory can be a buffer; this kind is mapped by the
-/// other processes of the host, which saves a copy of large buffers. It belongs to the process, not
-/// to a communicator. A forked child does not inherit it: an access there raises SIGSEGV. For a
-/// size of 0, ptr is set to NULL.
+/// memory also if a CUDA device is current. Any memory can be a buffer; the other processes of the
+/// host map this kind, which saves a copy of a large sendbuff (not in place, and not with the ops
+/// Avg of floats and PreMulSum). It belongs to the process, not to a communicator. A forked child
+/// does not inherit it: an access there raises SIGSEGV. For a size of 0, ptr is set to NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarMemAlloc(ptr: *mut *mut c_void, size: usize) -> Code {
     boundary("nexarMemAlloc", || {

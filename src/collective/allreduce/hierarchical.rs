@@ -3,7 +3,7 @@
 //! | steps      | on each host, between the hosts, on each host                             |
 //! | bytes sent | by the first rank of each host, as another all-reduce of these ranks      |
 //! | scratch    | that of the other all-reduce                                              |
-//! | restricted | several hosts, one of which has several ranks                             |
+//! | restricted | several hosts, one of which has several ranks; the operator commutes      |
 //! | fold order | ranks of a host in order; the hosts as the other all-reduce               |
 //! | chosen     | on several hosts                                                          |
 //!

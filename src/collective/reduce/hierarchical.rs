@@ -3,7 +3,7 @@
 //! | steps      | on each host, between the hosts                                           |
 //! | bytes sent | by one rank of each host, as another reduce of these ranks                |
 //! | scratch    | one buffer in each rank that sends                                        |
-//! | restricted | several hosts, one of which has several ranks                             |
+//! | restricted | several hosts, one of which has several ranks; the operator commutes      |
 //! | fold order | ranks of a host in order; the hosts as the other reduce                   |
 //! | chosen     | on several hosts                                                          |
 //!
