@@ -3,7 +3,8 @@
 
 PREFIX = /usr/local
 DESTDIR =
-# Parallel jobs of the C build and the C tests.
+# Parallel jobs of the C build. Twice as many C tests run at once, because most wait more than they
+# compute.
 JOBS = 2
 
 BUILD = build
@@ -62,7 +63,7 @@ test-rust: ## Run the Rust tests
 
 test-c: build ## Run the C tests and the examples
 	@$(FIND) mpicc >/dev/null || echo "Without it the comparison with MPI is skipped."; \
-	ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $(JOBS)
+	ctest=$$($(FIND) ctest); cd $(BUILD); $$ctest --output-on-failure -j $$((2 * $(JOBS)))
 
 # A workspace of its own, because the fuzzer needs a nightly compiler. The corpus needs none.
 fuzz-corpus: ## Execute every fuzz target on its corpus
