@@ -148,7 +148,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let endpoints = {
         let _inside = runtime.enter();
-        [(); 2].map(|()| Endpoint::open(&(0..=0)).unwrap())
+        [(); 2].map(|()| Endpoint::open(&(0..=0), "any port").unwrap())
     };
     World { runtime, endpoints }
 });

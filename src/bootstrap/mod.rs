@@ -47,7 +47,7 @@ pub fn create_id(config: &Config) -> Result<[u8; BYTES]> {
     if let Some(address) = &config.root_address {
         return Ok(Rendezvous::at(address, config, deadline)?.id.encode());
     }
-    let endpoint = endpoint(config)?;
+    let endpoint = endpoint(config, PORT_OF_SETTINGS)?;
     let advertised = address::advertised(config, endpoint.port(), deadline)?;
     let root = Identity::random()?;
     let id = UniqueId {
@@ -106,7 +106,7 @@ pub fn join_at(address: &str, world: World, config: &Config, deadline: Instant) 
     if world.rank == Rank(0) {
         let port = id.addresses[0].port();
         config.ports = port..=port;
-        let endpoint = endpoint(&config)?;
+        let endpoint = endpoint(&config, PORT_OF_ADDRESS)?;
         serve(&endpoint, &id, &root, &config)?;
     }
     join_id(id, world, &config, deadline, true)
@@ -154,7 +154,7 @@ fn join_id(
     retry: bool,
 ) -> Result<Mesh> {
     id.check_secret(config.comm_secret.is_some())?;
-    let endpoint = endpoint(config)?;
+    let endpoint = endpoint(config, PORT_OF_SETTINGS)?;
     let settings = Settings {
         config: config.clone(),
         deadline,
@@ -194,15 +194,21 @@ fn serve(endpoint: &Endpoint, id: &UniqueId, root: &Identity, config: &Config) -
 /// The only socket of the process, opened at the first use and kept.
 static ENDPOINT: Mutex<Option<Arc<Endpoint>>> = Mutex::new(None);
 
-fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
+/// The settings that a user changes if the port of this process cannot be used.
+const PORT_OF_SETTINGS: &str = "NEXAR_PORT or NEXAR_PORT_RANGE";
+/// The same for rank 0 where all ranks were told its address.
+const PORT_OF_ADDRESS: &str = "the port in NEXAR_COMM_ID or MASTER_PORT on all ranks";
+
+/// The endpoint of this process. `settings`: where the wanted ports come from.
+fn endpoint(config: &Config, settings: &str) -> Result<Arc<Endpoint>> {
     let mut endpoint = ENDPOINT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(endpoint) = &*endpoint {
         let fits = config.ports == (0..=0) || config.ports.contains(&endpoint.port());
         if !fits {
             let (port, wanted) = (endpoint.port(), &config.ports);
             return Err(Error::Usage(format!(
-                "this process already uses UDP port {port}, but its settings ask for {} to {}: set \
-                 NEXAR_PORT or NEXAR_PORT_RANGE to include {port}",
+                "this process already uses UDP port {port}, but its settings ask for {} to {}: \
+                 change {settings}",
                 wanted.start(),
                 wanted.end()
             )));
@@ -212,7 +218,7 @@ fn endpoint(config: &Config) -> Result<Arc<Endpoint>> {
     info!("{THIS_BUILD}");
     runtime::set_watchdog(runtime::Watchdog { on_stall: beacon::on_stall, on_exit });
     let _runtime = runtime::io(config.threads)?.enter();
-    Ok(Arc::clone(endpoint.insert(Endpoint::open(&config.ports)?)))
+    Ok(Arc::clone(endpoint.insert(Endpoint::open(&config.ports, settings)?)))
 }
 
 /// Hash of the settings that two ranks of one build must share to execute the same algorithms.

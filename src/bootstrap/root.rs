@@ -343,7 +343,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_id_without_ranks_is_served_as_long_as_its_process_lives() {
-        let endpoint = Endpoint::open(&(0..=0)).unwrap();
+        let endpoint = Endpoint::open(&(0..=0), "any port").unwrap();
         let root = Identity::random().unwrap();
         let service = endpoint.serve("root.test.nexar".to_owned(), &root, HashSet::new());
         let serving = tokio::spawn(serve(service, 7, false));

@@ -78,7 +78,7 @@ pub fn runtime() -> Runtime {
 }
 
 pub fn open_endpoint() -> Arc<Endpoint> {
-    Endpoint::open(&(0..=0)).unwrap()
+    Endpoint::open(&(0..=0), "any port").unwrap()
 }
 
 fn strangers() {

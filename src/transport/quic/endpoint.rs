@@ -91,9 +91,10 @@ struct ServiceEntry {
 }
 
 impl Endpoint {
-    /// Binds the socket and begins to accept. Must be called inside the runtime.
-    pub fn open(ports: &RangeInclusive<u16>) -> Result<Arc<Self>> {
-        let (socket, dual_stack) = bind(ports)?;
+    /// Binds the socket and begins to accept. `settings`: where the ports come from, for the text
+    /// of an error. Must be called inside the runtime.
+    pub fn open(ports: &RangeInclusive<u16>, settings: &str) -> Result<Arc<Self>> {
+        let (socket, dual_stack) = bind(ports, settings)?;
         let system = |error: std::io::Error| {
             Error::System(format!("the UDP socket cannot be used: {error}"))
         };
@@ -344,7 +345,7 @@ pub fn set_limits(connection: &Connection, contexts: usize) {
 
 /// A UDP socket on the first free port of the range, for both address families if the host has
 /// them. True if it is for both.
-fn bind(ports: &RangeInclusive<u16>) -> Result<(std::net::UdpSocket, bool)> {
+fn bind(ports: &RangeInclusive<u16>, settings: &str) -> Result<(std::net::UdpSocket, bool)> {
     use socket2::{Domain, Protocol, Socket, Type};
     let open = |domain: Domain, ip: IpAddr, port: u16| -> std::io::Result<std::net::UdpSocket> {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -375,8 +376,7 @@ fn bind(ports: &RangeInclusive<u16>) -> Result<(std::net::UdpSocket, bool)> {
     let why = last.map_or_else(|| "the range is empty".to_owned(), |error| error.to_string());
     let (first, last) = (ports.start(), ports.end());
     Err(Error::System(format!(
-        "no UDP port from {first} to {last} can be used: {why}; change NEXAR_PORT or \
-         NEXAR_PORT_RANGE"
+        "no UDP port from {first} to {last} can be used: {why}; change {settings}"
     )))
 }
 
