@@ -27,7 +27,7 @@ pub const NAMES: [(&str, &str); 23] = [
     ("NEXAR_CUDA_ON_ERROR", "release or hold the CUDA stream of a call that failed"),
     ("NEXAR_DEBUG", "log level: WARN, INFO or TRACE; silent when unset"),
     ("NEXAR_DEBUG_FILE", "log file instead of stderr; %h host, %p process, %r rank"),
-    ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap"),
+    ("NEXAR_DEBUG_SUBSYS", "log only these modules: capi,comm,transport,bootstrap,device,arena"),
     ("NEXAR_FAKE_DEVICES", "number of devices of ncclCommInitAll on a host without a CUDA driver"),
     ("NEXAR_HOSTID", "name of this host; only ranks with the same name share memory"),
     ("NEXAR_INIT_TIMEOUT_MS", "longest time for all ranks to join, 60000 by default"),
@@ -179,7 +179,7 @@ fn debug(value: &str) -> Result<Debug> {
 }
 
 /// The modules that write log records.
-const SUBSYSTEMS: [&str; 4] = ["capi", "comm", "transport", "bootstrap"];
+const SUBSYSTEMS: [&str; 6] = ["capi", "comm", "transport", "bootstrap", "device", "arena"];
 
 fn subsystems(value: &str) -> Result<Vec<String>> {
     let words = value.split(',').map(|word| word.trim().to_ascii_lowercase());
