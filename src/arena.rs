@@ -142,6 +142,11 @@ impl PeerArena {
         KNOWN.get_or_try((stat.st_dev, stat.st_ino), new)
     }
 
+    /// Whether `bytes` has found that this process cannot map the arena.
+    pub fn cannot_be_mapped(&self) -> bool {
+        matches!(self.memory.get(), Some(None))
+    }
+
     /// The bytes at an offset that the arena's owner has published. `None` if they are not inside
     /// the arena, or if it cannot be mapped.
     pub fn bytes(&self, offset: u64, bytes: usize) -> Option<&[u8]> {

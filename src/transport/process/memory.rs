@@ -187,7 +187,13 @@ impl HostMemory for SharedMemory {
             return Ok(Attempt::Wait(wait));
         }
         let found = self.host.view(lane, epoch, index, encoded);
-        let bytes = found.map_err(|theirs| self.unexpected(at, &encoded.header(), theirs))?;
+        let bytes = found.map_err(|theirs| match theirs {
+            None if self.host.lacks_arena(index) => Error::System(format!(
+                "the memory that {at} shares cannot be mapped; a limit (ulimit -v) may be too low. \
+                 Without nexarMemAlloc, or with NEXAR_SHM_DISABLE=1, it is not needed"
+            )),
+            theirs => self.unexpected(at, &encoded.header(), theirs),
+        })?;
         Ok(Attempt::Done(View::Shared(bytes)))
     }
 

@@ -353,6 +353,11 @@ impl Host {
         }
     }
 
+    /// Whether a `view` has failed because this process cannot map the arena of a rank.
+    pub fn lacks_arena(&self, of: usize) -> bool {
+        self.arenas[of].as_ref().is_some_and(|arena| arena.cannot_be_mapped())
+    }
+
     /// This rank views nothing more of this epoch.
     #[inline(always)]
     pub fn release(&self, lane: Lane, epoch: u64) {
