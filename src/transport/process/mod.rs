@@ -121,9 +121,12 @@ impl Membership for ProcessEnd {
     }
 
     fn leave(&self) {
-        if let Some(host) = self.host.get() {
+        // A peer may have settled already although this rank has not.
+        let opened = self.lock_opened();
+        if let Some(host) = self.host.get().map(Arc::as_ref).or(opened.as_ref()) {
             host.leave();
         }
+        drop(opened);
         self.runtime().spawn(Arc::clone(self.context()).leave());
     }
 }

@@ -152,7 +152,7 @@ impl ProcessEnd {
         Opened::Apart
     }
 
-    fn lock_opened(&self) -> MutexGuard<'_, Option<Host>> {
+    pub(super) fn lock_opened(&self) -> MutexGuard<'_, Option<Host>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
