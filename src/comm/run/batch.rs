@@ -55,14 +55,18 @@ fn issue(requests: Vec<HostRequest>, here: &mut Batch<'static>) -> Result<()> {
     for HostRequest { communicator, stream, work } in requests {
         let added = match stream {
             None => here.add(communicator, work),
-            Some(stream) => stream.check_open().and_then(|()| {
-                let same = queued.iter().position(|(other, _)| Arc::ptr_eq(other, &stream));
-                let index = same.unwrap_or_else(|| {
-                    queued.push((stream, Batch::default()));
-                    queued.len() - 1
-                });
-                queued[index].1.add(communicator, work)
-            }),
+            // An abort closes the stream of the communicator's device calls.
+            Some(stream) => stream
+                .check_open()
+                .map_err(|closed| communicator.as_reported(closed))
+                .and_then(|()| {
+                    let same = queued.iter().position(|(other, _)| Arc::ptr_eq(other, &stream));
+                    let index = same.unwrap_or_else(|| {
+                        queued.push((stream, Batch::default()));
+                        queued.len() - 1
+                    });
+                    queued[index].1.add(communicator, work)
+                }),
         };
         result = result.and(added);
     }
