@@ -1,9 +1,10 @@
-//! Epochs of one host: the flat algorithm, written once for all collectives, and its schedule.
+//! Epochs of one host: the flat algorithm of all collectives, and its schedule.
 //!
 //! In the flat algorithm each rank publishes its part of a call once, and views the parts of the
 //! others: one epoch for each part that fits a slot. A collective says what it publishes and what
 //! it does with what it views (`Flat`). Leaves to `fast_path` a call of one epoch that need not
-//! wait. Invariant: no view is held while this rank waits for another.
+//! wait; it uses the same `Flat`, except for inline bytes, which stay in registers. Invariant: no
+//! view is held while this rank waits for another.
 
 use std::ops::Range;
 

@@ -152,7 +152,7 @@ mod tests {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(&file);
             let text =
                 std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
-            // The flat algorithm is one function for all collectives, which a type completes.
+            // The loop of the flat algorithm is in `epochs`; a type says what each collective does.
             let item = match row.name {
                 "flat" => "pub struct Flat".to_owned(),
                 name => format!("pub async fn {name}("),

@@ -36,7 +36,7 @@ pub struct Mesh {
 /// Which ranks share memory, and the memory that this rank shares.
 pub struct Settled {
     pub hosts: Hosts,
-    /// `None` if this rank is alone on its host.
+    /// `None` if no other rank shares memory with this one.
     pub host: Option<Arc<dyn HostMemory>>,
     /// If all ranks share the memory of one host and are processes.
     pub fast: Option<FastHost>,

@@ -4,7 +4,8 @@
 //! An operation is one piece, or is cut into several. Each piece waits until the device has copied
 //! its data in, is executed, and then lets the device copy the result out. Leaves to `layout` where
 //! buffers are staged, and to `enqueue` what the device does. It never calls the driver. Invariant:
-//! every stream that waits for a piece is released, whatever happens to the operation.
+//! every stream that waits for a piece is released, whatever happens to the operation, unless
+//! `NEXAR_CUDA_ON_ERROR=hold` stops it.
 
 use std::collections::VecDeque;
 use std::future::Future;

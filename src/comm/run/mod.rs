@@ -1,8 +1,8 @@
 //! Execution of operations: batches of them, polled to completion on the caller's thread or on a
 //! stream's.
 //!
-//! Leaves to `collective` and `messaging` what is sent. Nothing here knows of splits or of devices:
-//! those implement `Operation`. Each file uses only files further down.
+//! Leaves to `collective` and `messaging` what is sent. Splits and operations with staged buffers
+//! are executed elsewhere: they implement `Operation`. Each file uses only files further down.
 //!
 //! ```text
 //!     batch         operations that run together
