@@ -1,8 +1,9 @@
 //! The threads that drive the network: the calls that wait for it and, between calls, a thread of
 //! the library.
 //!
-//! Leaves waiting without driving to `parker`. Invariant: some thread drives while there is data to
-//! send or to receive.
+//! Leaves waiting without driving to `parker`. Invariant: some thread drives while a call waits for
+//! the network or data is left to send. Data that arrives between calls waits at most two
+//! `LINGER`s.
 #![expect(
     unsafe_code,
     reason = "signals are blocked in the threads started here, and processors are counted"

@@ -89,7 +89,10 @@ impl Mesh {
     pub fn waiting(&self, demand: Demand) -> Waiting {
         match self.has_cuda {
             None => Waiting::between_threads(demand),
-            Some(_) => Waiting::over_network(demand, self.memory.is_crowded),
+            Some(_) => {
+                let one_host = self.hosts().are_one();
+                Waiting::over_network(demand, self.memory.is_crowded, one_host)
+            }
         }
     }
 }

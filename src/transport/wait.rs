@@ -31,16 +31,19 @@ pub struct Waiting {
     network: bool,
     /// `Some` if an operation uses memory that processes share: whether ranks outnumber processors.
     crowded: Option<bool>,
+    /// Some operation uses both: its ranks are on several hosts.
+    between_hosts: bool,
     calls_program: bool,
     leaves_work: bool,
 }
 
+#[derive(PartialEq, Eq)]
 enum WaitMode {
     /// No operation uses the network.
     Local,
-    /// Some operation uses shared memory, and another thread drives the network. `crowded`: this
-    /// host has more ranks than processors.
-    SharedMemory { crowded: bool },
+    /// Some operation uses shared memory, and another thread drives the network: at once if an
+    /// operation is `between_hosts`. `crowded`: this host has more ranks than processors.
+    SharedMemory { crowded: bool, between_hosts: bool },
     /// The calling thread drives the network.
     DriveNetwork { leaves_work: bool },
     /// Another thread drives the network: a function of the program may take any time, and
@@ -51,13 +54,13 @@ enum WaitMode {
 impl Waiting {
     pub(super) fn between_threads(demand: Demand) -> Self {
         let Demand { calls_program, leaves_work, .. } = demand;
-        Self { network: false, crowded: None, calls_program, leaves_work }
+        Self { calls_program, leaves_work, ..Self::default() }
     }
 
-    pub(super) fn over_network(demand: Demand, crowded: Option<bool>) -> Self {
+    pub(super) fn over_network(demand: Demand, crowded: Option<bool>, one_host: bool) -> Self {
         let Demand { is_message, calls_program, leaves_work } = demand;
         let crowded = crowded.filter(|_| !is_message);
-        Self { network: true, crowded, calls_program, leaves_work }
+        Self { network: true, crowded, between_hosts: !one_host, calls_program, leaves_work }
     }
 
     /// Combines two, for operations that are waited for together.
@@ -69,6 +72,7 @@ impl Waiting {
         Self {
             network: self.network || other.network,
             crowded,
+            between_hosts: self.between_hosts || other.between_hosts,
             calls_program: self.calls_program || other.calls_program,
             leaves_work: self.leaves_work || other.leaves_work,
         }
@@ -77,7 +81,9 @@ impl Waiting {
     fn mode(self) -> WaitMode {
         match self {
             Self { network: false, .. } => WaitMode::Local,
-            Self { crowded: Some(crowded), .. } => WaitMode::SharedMemory { crowded },
+            Self { crowded: Some(crowded), between_hosts, .. } => {
+                WaitMode::SharedMemory { crowded, between_hosts }
+            }
             Self { calls_program: true, .. } => WaitMode::NetworkThread,
             Self { leaves_work, .. } => WaitMode::DriveNetwork { leaves_work },
         }
@@ -100,7 +106,12 @@ impl Waiting {
     ) -> Option<()> {
         match self.mode() {
             WaitMode::Local => parker::block_on(future, deadline),
-            WaitMode::SharedMemory { crowded } => doorbell::block_on(future, deadline, crowded),
+            WaitMode::SharedMemory { crowded, between_hosts } => {
+                if between_hosts {
+                    runtime::hand_over();
+                }
+                doorbell::block_on(future, deadline, crowded)
+            }
             WaitMode::DriveNetwork { leaves_work } => runtime::drive(future, deadline, leaves_work),
             WaitMode::NetworkThread => runtime::wait(future, deadline),
         }
@@ -118,13 +129,17 @@ mod tests {
         let message = Demand { is_message: true, ..plain };
         let threads = Waiting::between_threads(program);
         assert!(matches!(threads.mode(), WaitMode::Local));
-        let network = Waiting::over_network(plain, None);
+        let network = Waiting::over_network(plain, None, false);
         assert!(matches!(network.mode(), WaitMode::DriveNetwork { leaves_work: false }));
         assert!(matches!(threads.and(network).mode(), WaitMode::NetworkThread));
-        let shared = Waiting::over_network(plain, Some(false));
-        let crowded = Waiting::over_network(program, Some(true));
-        assert!(matches!(shared.and(crowded).mode(), WaitMode::SharedMemory { crowded: true }));
-        let inside = Waiting::over_network(message, Some(true));
+        let shared = Waiting::over_network(plain, Some(false), true);
+        let crowded = Waiting::over_network(program, Some(true), true);
+        let together = WaitMode::SharedMemory { crowded: true, between_hosts: false };
+        assert!(shared.and(crowded).mode() == together);
+        let hierarchical = Waiting::over_network(plain, Some(false), false);
+        let together = WaitMode::SharedMemory { crowded: true, between_hosts: true };
+        assert!(crowded.and(hierarchical).mode() == together);
+        let inside = Waiting::over_network(message, Some(true), true);
         assert!(matches!(inside.mode(), WaitMode::DriveNetwork { .. }));
         assert!(matches!(Waiting::default().and(inside).mode(), WaitMode::DriveNetwork { .. }));
     }
