@@ -64,11 +64,12 @@
  *
  * Buffers. Pointers to host memory or to memory of a CUDA device, of any alignment; each buffer of
  * a call may be either. The caller owns them. Until the operation has completed, the caller does
- * not write a sendbuff and does not touch a recvbuff. An operation on stream NULL has completed
- * when the call returns, or the outermost nexarGroupEnd for an operation in a group; an operation
- * on another stream when that stream has been synchronized, also in a group. Arrays of counts and
- * displacements are read by the call itself. The comment of each function says when it may be
- * called in place; any other overlap of buffers is nexarInvalidArgument.
+ * not write a sendbuff and does not touch a recvbuff. An operation on host memory and stream NULL
+ * has completed when the call returns, or the outermost nexarGroupEnd for an operation in a group;
+ * any other operation when its stream has been synchronized (with device memory, NULL is CUDA's
+ * default stream), also in a group. Arrays of counts and displacements are read by the call itself.
+ * The comment of each function says when it may be called in place; any other overlap of buffers is
+ * nexarInvalidArgument.
  *
  * Completion and streams. With stream NULL and host memory, a call returns when the result is
  * there. With a stream of nexarStreamCreate, it returns at once; the operation takes its sequence
@@ -82,32 +83,34 @@
  * caller waits if more than 16 MiB must be staged uncut, or if the device's streams cannot wait).
  * Device memory (also managed memory and memory of a pool) needs a CUDA stream; NULL is then CUDA's
  * default stream. The memory must be on the communicator's device, the one that was current when it
- * was created. If an operation fails, its stream continues, every byte of the result is 0xff (NaN
- * in every float type), and nexarCommGetAsyncError and the next call report the error; with
+ * was created. If an operation fails, its stream continues, every byte of the result that was not
+ * yet written is 0xff (NaN in every float type), and nexarCommGetAsyncError and the next call
+ * report the error: check it after the stream was synchronized, not the data. With
  * NEXAR_CUDA_ON_ERROR=hold the stream stops until nexarCommAbort or nexarCommDestroy instead. A
  * stream that is being captured is nexarInvalidUsage. CUDA.md has the limits; no GPU was available
  * to test this.
  *
  * Messages. A receive takes the first message that it names by peer and tag: of one sender in the
- * order sent; a receive from any rank takes those of several senders in order of arrival, and fails
- * when all others are lost. Messages from one rank to another never overtake each other, whatever
- * their sizes. Count and datatype must be the same on both sides; otherwise the receive is
- * nexarInvalidUsage with both calls in the text, the communicator has failed, and the sender gets
- * the same error from this call or its next. A message of at most 16 KiB is sent before its receive
- * is posted (eager protocol), if the sender has credit for it at the receiver: 256 KiB in each
- * communicator, less 128 bytes and the data of each such message that was not received. A message
- * that is longer, or for which the credit does not suffice, waits for its receive (rendezvous) and
- * takes 128 bytes of credit. Credit is returned in steps, so that a sender whose messages were all
- * received has at least half of it. A sender without credit waits, and so do the sends to that rank
- * that come after it. Do not rely on eager messages: a send and a receive that depend on each other
- * belong in nexarSendRecv or a group. A call on stream NULL that waits for a message blocks no call
- * of another thread but those sends; on a stream it blocks what is queued behind it for that
- * communicator.
+ * order sent; a receive from any rank takes those of several senders in order of arrival, and ends
+ * with an error when the communicator fails or all connected ranks have left. Messages from one
+ * rank to another never overtake each other, whatever their sizes. Count and datatype must be the
+ * same on both sides; otherwise the receive is nexarInvalidUsage with both calls in the text, the
+ * communicator has failed, and the sender gets the same error from this call or its next. A message
+ * of at most 16 KiB is sent before its receive is posted (eager protocol), if the sender has credit
+ * for it at the receiver: 256 KiB in each communicator, less 128 bytes and the data of each such
+ * message that was not received. A message that is longer, or for which the credit does not
+ * suffice, waits for its receive (rendezvous) and takes 128 bytes of credit. Credit is returned in
+ * steps, so that a sender whose messages were all received has at least half of it. A sender
+ * without credit waits, and so do the sends to that rank that come after it. Do not rely on eager
+ * messages: a send and a receive that depend on each other belong in nexarSendRecv or a group. A
+ * call on stream NULL that waits for a message blocks no call of another thread but those sends; on
+ * a stream it blocks all that is queued behind it there, and later calls of that communicator on
+ * other streams and on NULL.
  *
  * Groups. Operations between nexarGroupStart and nexarGroupEnd, of one thread, are collected and
  * all started before any is waited for. They are numbered in call order but run concurrently, also
  * on one stream: none may touch a buffer that another writes. Of the collectives of one
- * communicator, four run at once.
+ * communicator at most four run at once: number n begins when number n - 4 has completed.
  *
  * Deadlines. No call waits for ever (unless a function of nexarRedOpCreate does, or a CUDA stream
  * that NEXAR_CUDA_ON_ERROR=hold has stopped). An operation that has not completed
@@ -117,32 +120,34 @@
  * a CUDA stream it includes the wait for the stream. A call that waits for queued operations waits
  * as long as these may take.
  *
- * Failure. The first operation that fails fails its communicator, on all ranks: each further
- * operation returns the first failure that its rank has learned of. Then nexarCommGetAsyncError
- * returns that failure; while it returns nexarSuccess, an error was one of the call alone.
- * nexarCommDestroy and nexarCommAbort still work; there is no shrink, so the survivors create a new
- * communicator from a new id. Communicators that the lost rank is not a member of continue. The
- * receive buffer of a failed operation has undefined contents; other memory is untouched. A rank
- * that dies is nexarRemoteError on the others: usually within 30 ms on its host, within half a
- * second between hosts that answer, otherwise soon after NEXAR_PEER_TIMEOUT_MS (5,000 by default).
- * A rank that is stopped for that long (SIGSTOP, a debugger) is lost to the others too: raise the
- * limit to debug. A call that returns an error first waits until the peers know of it, at most 50
- * ms, so that the program may exit at once. nexarCommFinalize and nexarCommDestroy wait for queued
- * operations, not for their last bytes, which are still sent afterwards (Threads, below);
- * nexarCommAbort fails them.
+ * Failure. The first operation that fails, also by its deadline, fails its communicator, on all
+ * ranks: each further operation returns the first failure that its rank has learned of. Then
+ * nexarCommGetAsyncError returns that failure; while it returns nexarSuccess, an error was one of
+ * the call alone. nexarCommDestroy and nexarCommAbort still work; there is no shrink, so the
+ * survivors create a new communicator from a new id. Communicators that the lost rank is not a
+ * member of continue. The receive buffer of a failed operation has undefined contents; other memory
+ * is untouched. A rank has left once it has finalized or destroyed the communicator, or has exited
+ * in good order; it is lost if it dies or is not heard from. A rank that dies is nexarRemoteError
+ * on the others: usually within 30 ms on its host, within half a second between hosts that answer,
+ * otherwise soon after NEXAR_PEER_TIMEOUT_MS (5,000 by default). A rank that is stopped for that
+ * long (SIGSTOP, a debugger) is lost to the others too: raise the limit to debug. A call that
+ * returns an error first waits until the peers know of it, at most 50 ms, so that the program may
+ * exit at once. nexarCommFinalize and nexarCommDestroy wait for queued operations, not for their
+ * last bytes, which are still sent afterwards (Threads, below); nexarCommAbort fails them.
  *
  * Threads. Any thread may make any call; 128 KiB of stack are enough. Operations of one
  * communicator take their sequence numbers in the order in which they are called; threads that
  * share a rank must call them in the same order as on the other ranks. Several may run at once and
  * complete in any order. A thread that is cancelled (pthread_cancel) ends after its call. The
- * library starts these threads: nexar-io, which drives the network between calls if ranks are
- * processes (more with NEXAR_THREADS); nexar-stream, one for each host stream and one for each
- * communicator that uses device memory; nexar-device-poll, one if device memory is used;
- * nexar-init, one for each communicator while it is created in the background or in a group;
- * nexar-resolve, one while a host name is resolved. They block all signals. The library installs no
- * signal handler, starts no process, and prints nothing unless NEXAR_DEBUG asks for it. When the
- * process exits, it waits until the peers have its last data: at most 2 s after bytes stop flowing,
- * at most 30 s in all.
+ * library starts these threads: nexar-io, which drives the network between calls and, where ranks
+ * share memory, during collectives, if ranks are processes (more with NEXAR_THREADS); nexar-stream,
+ * one for each host stream, one for each communicator that uses device memory, and one for a group
+ * that mixes device and host memory; nexar-device-poll, one if device memory is used; nexar-init,
+ * one for each communicator while it is created in the background or in a group; nexar-resolve, one
+ * while a host name is resolved. They block all signals. The library installs no signal handler,
+ * starts no process, and prints nothing unless NEXAR_DEBUG asks for it. When the process exits, it
+ * waits until the peers have its last data: at most 2 s after bytes stop flowing, at most 30 s in
+ * all.
  *
  * Handles. A handle is a key into a table, not an address. NULL, a destroyed handle and a random
  * one are nexarInvalidArgument. nexarCommFinalize, nexarCommDestroy, nexarCommAbort,
@@ -169,8 +174,9 @@
  *   - Host memory is a buffer like any other. With it, a call on stream NULL returns when the
  *     result is there; there is nothing to synchronize.
  *   - A failure does not hang a stream (unless NEXAR_CUDA_ON_ERROR=hold asks for NCCL's behaviour).
- *     Every rank gets an error that names the culprit, so a watchdog thread that polls
- *     nexarCommGetAsyncError is not needed.
+ *     Every rank gets an error that names the culprit: from the call on a host stream or NULL, so a
+ *     watchdog thread is not needed; on a CUDA stream, whose call has returned long before, from
+ *     nexarCommGetAsyncError after the stream was synchronized.
  *   - Calls that do not match are found and reported on every rank (Agreement, above).
  *   - Collectives on several streams of one communicator run one after another, in call order.
  *   - nexarMemAlloc gives host memory, and nexarCommRegister has no effect.
@@ -186,7 +192,8 @@
  *   - Counts are size_t, in elements. There are no derived datatypes.
  *   - MPI_IN_PLACE is written as equal pointers, as each function says.
  *   - Nonblocking collectives: pass a stream of nexarStreamCreate; nexarStreamSynchronize is the
- *     wait. Several nonblocking messages: put them into a group; its end is MPI_Waitall.
+ *     wait. Several nonblocking messages: put them into a group; its end is MPI_Waitall. A
+ *     tagged MPI_Sendrecv is a group of nexarSendTag and nexarRecvTag.
  *   - Threads are as under MPI_THREAD_MULTIPLE. While the program computes, nexar-io receives short
  *     messages and envelopes, beginning 5 to 10 ms after the last call; the data of a long message
  *     begins to move when both ranks are inside their calls, or their streams are.
@@ -554,8 +561,9 @@ nexarResult_t nexarCommInitRankConfig(nexarComm_t *comm,
 
 /**
  * Joins the communicator that the environment describes: NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID
- * and NEXAR_COMM_SECRET, as nexar-run sets them. Without any of them, the communicator has one
- * rank. If only some are set, it is nexarInvalidUsage.
+ * and NEXAR_COMM_SECRET or NEXAR_COMM_SECRET_FILE, as nexar-run sets them. Without the first
+ * three, or with NEXAR_NRANKS=1, the communicator has one rank. If only some of them are set, it
+ * is nexarInvalidUsage.
  */
 nexarResult_t nexarCommInitFromEnv(nexarComm_t *comm);
 
@@ -599,17 +607,18 @@ nexarResult_t nexarCommFinalize(nexarComm_t comm);
  * Finalizes comm if the program has not, and frees it. The handle is invalid from the start of the
  * call. It works on a failed communicator. If comm is being created or split, the call waits for
  * that. It does not wait for operations of other ranks: one that still needs this rank is
- * nexarRemoteError there. A program that exits without it still delivers what it has sent, for at
- * most 30 s. NULL is nexarSuccess.
+ * nexarRemoteError there. What this rank has sent still arrives, so no barrier is needed before. A
+ * program that exits without it still delivers what it has sent, for at most 30 s. NULL is
+ * nexarSuccess.
  */
 nexarResult_t nexarCommDestroy(nexarComm_t comm);
 
 /**
  * Ends this rank's operations on comm at once, in whatever thread they run, and frees comm. Those
- * operations return nexarInvalidUsage. Other ranks get nexarRemoteError that names this rank,
- * unless comm had failed before. The call waits until they know, at most 50 ms, so the program may
- * exit when it returns. A communicator that is being created is aborted once it exists; the call
- * does not wait for that. NULL is nexarSuccess.
+ * operations return nexarInvalidUsage; their buffers belong to them until they do. Other ranks get
+ * nexarRemoteError that names this rank, unless comm had failed before. The call waits until they
+ * know, at most 50 ms, so the program may exit when it returns. A communicator that is being
+ * created is aborted once it exists; the call does not wait for that. NULL is nexarSuccess.
  */
 nexarResult_t nexarCommAbort(nexarComm_t comm);
 
@@ -961,8 +970,9 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
  * commutative is 0, operands are reduced in rank order: in comes from lower ranks than inout; if
  * it is 1, in any order. All ranks pass the same commutative. user is passed to fold unchanged.
  *
- * fold runs in the thread of the call, or of its stream, in that thread's floating-point
- * environment. It must not call nexar, and must not throw.
+ * fold runs in the thread of the call, or in a thread nexar-stream (on a stream, and in a group
+ * that mixes device and host memory), in that thread's floating-point environment. It must not
+ * call nexar, and must not throw.
  */
 nexarResult_t nexarRedOpCreate(nexarRedOp_t *op,
                                void (*fold)(const void *in,
@@ -1033,7 +1043,8 @@ nexarResult_t nexarStreamCreate(nexarStream_t *stream);
 /**
  * Waits until all operations queued on stream have completed. Returns the first error among those
  * since the last nexarStreamSynchronize, once; nexarGetLastError(NULL) has its text. NULL is
- * nexarSuccess, because operations on stream NULL have completed.
+ * nexarSuccess: operations on host memory and stream NULL have completed. A CUDA stream is
+ * nexarInvalidArgument; CUDA's own functions synchronize it.
  */
 nexarResult_t nexarStreamSynchronize(nexarStream_t stream);
 

@@ -136,8 +136,9 @@ pub unsafe extern "C" fn nexarCommInitRankConfig(
 }
 
 /// Joins the communicator that the environment describes: NEXAR_RANK, NEXAR_NRANKS, NEXAR_COMM_ID
-/// and NEXAR_COMM_SECRET, as nexar-run sets them. Without any of them, the communicator has one
-/// rank. If only some are set, it is nexarInvalidUsage.
+/// and NEXAR_COMM_SECRET or NEXAR_COMM_SECRET_FILE, as nexar-run sets them. Without the first
+/// three, or with NEXAR_NRANKS=1, the communicator has one rank. If only some of them are set, it
+/// is nexarInvalidUsage.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarCommInitFromEnv(comm: *mut nexarComm_t) -> Code {
     initialise("nexarCommInitFromEnv", comm, || {
@@ -237,8 +238,9 @@ fn forget(comm: nexarComm_t) {
 /// Finalizes comm if the program has not, and frees it. The handle is invalid from the start of the
 /// call. It works on a failed communicator. If comm is being created or split, the call waits for
 /// that. It does not wait for operations of other ranks: one that still needs this rank is
-/// nexarRemoteError there. A program that exits without it still delivers what it has sent, for at
-/// most 30 s. NULL is nexarSuccess.
+/// nexarRemoteError there. What this rank has sent still arrives, so no barrier is needed before. A
+/// program that exits without it still delivers what it has sent, for at most 30 s. NULL is
+/// nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
     boundary("nexarCommDestroy", || {
@@ -254,10 +256,10 @@ pub extern "C" fn nexarCommDestroy(comm: nexarComm_t) -> Code {
 }
 
 /// Ends this rank's operations on comm at once, in whatever thread they run, and frees comm. Those
-/// operations return nexarInvalidUsage. Other ranks get nexarRemoteError that names this rank,
-/// unless comm had failed before. The call waits until they know, at most 50 ms, so the program may
-/// exit when it returns. A communicator that is being created is aborted once it exists; the call
-/// does not wait for that. NULL is nexarSuccess.
+/// operations return nexarInvalidUsage; their buffers belong to them until they do. Other ranks get
+/// nexarRemoteError that names this rank, unless comm had failed before. The call waits until they
+/// know, at most 50 ms, so the program may exit when it returns. A communicator that is being
+/// created is aborted once it exists; the call does not wait for that. NULL is nexarSuccess.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarCommAbort(comm: nexarComm_t) -> Code {
     boundary("nexarCommAbort", || {

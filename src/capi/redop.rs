@@ -52,8 +52,9 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
 /// commutative is 0, operands are reduced in rank order: in comes from lower ranks than inout; if
 /// it is 1, in any order. All ranks pass the same commutative. user is passed to fold unchanged.
 ///
-/// fold runs in the thread of the call, or of its stream, in that thread's floating-point
-/// environment. It must not call nexar, and must not throw.
+/// fold runs in the thread of the call, or in a thread nexar-stream (on a stream, and in a group
+/// that mixes device and host memory), in that thread's floating-point environment. It must not
+/// call nexar, and must not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarRedOpCreate(
     op: *mut RedOpCode,

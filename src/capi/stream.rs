@@ -41,7 +41,8 @@ pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
 
 /// Waits until all operations queued on stream have completed. Returns the first error among those
 /// since the last nexarStreamSynchronize, once; nexarGetLastError(NULL) has its text. NULL is
-/// nexarSuccess, because operations on stream NULL have completed.
+/// nexarSuccess: operations on host memory and stream NULL have completed. A CUDA stream is
+/// nexarInvalidArgument; CUDA's own functions synchronize it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nexarStreamSynchronize(stream: nexarStream_t) -> Code {
     boundary("nexarStreamSynchronize", || match find(stream)? {
