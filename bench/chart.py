@@ -69,7 +69,7 @@ def factor(operation, ranks):
         "allreduce": 2 * others,
         "allgather": others,
         "reducescatter": others,
-        "alltoall": others,
+        **dict.fromkeys(("alltoall", "alltoallv", "gatherv", "scatterv"), others),
     }.get(operation, 1)
 
 

@@ -5,9 +5,10 @@
  *
  * A program defines the functions declared here and passes its arguments to measure(). For each
  * size rank 0 prints `operation,bytes,microseconds`. Bytes are the size of the larger of a rank's
- * two buffers: the received one in an all-gather, the sent one in a reduce-scatter. Elements are
- * float32, the operator is sum, the root is rank 0. Send and receive buffers differ, except for the
- * broadcast, which MPI has in place only: it uses the receive buffer.
+ * two buffers: the received one in an all-gather or a gatherv, the sent one in a reduce-scatter or
+ * a scatterv. The counts of the V forms are equal. Elements are float32, the operator is sum, the
+ * root is rank 0. Send and receive buffers differ, except for the broadcast, which MPI has in place
+ * only: it uses the receive buffer.
  *
  * Each size is checked once, then warmed up, then timed in batches for about SECONDS. A batch
  * begins with a barrier; its time is that of the slowest rank. The figure is the median of the
@@ -16,6 +17,7 @@
 #ifndef COLLECTIVES_H
 #define COLLECTIVES_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +33,15 @@ enum operation {
   ALL_TO_ALL,
   SCAN,
   BARRIER,
+  ALL_TO_ALL_V,
+  GATHER_V,
+  SCATTER_V,
   OPERATIONS
 };
 
 static const char *const operation_names[OPERATIONS] = {
     "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "scan",
-    "barrier"};
+    "barrier", "alltoallv", "gatherv", "scatterv"};
 
 static int rank, size; /* of this process; set before measure() */
 
@@ -73,7 +78,10 @@ static inline float expected(enum operation operation, size_t index, size_t bloc
   case BROADCAST: return sent(0, index);
   case ALL_GATHER: return sent((int)(index / block), index % block);
   case REDUCE_SCATTER: return sum(size, (size_t)rank * block + index);
-  case ALL_TO_ALL: return sent((int)(index / block), (size_t)rank * block + index % block);
+  case GATHER_V: return sent((int)(index / block), index % block);
+  case SCATTER_V: return sent(0, (size_t)rank * block + index);
+  case ALL_TO_ALL:
+  case ALL_TO_ALL_V: return sent((int)(index / block), (size_t)rank * block + index % block);
   case SCAN: return sum(rank + 1, index);
   default: return sum(size, index);
   }
@@ -86,8 +94,9 @@ static inline void check(enum operation operation, float *in, float *out, size_t
     out[i] = operation == BROADCAST && rank == 0 ? in[i] : -1;
   }
   call(operation, in, out, count);
-  size_t results = operation == REDUCE_SCATTER ? block : count;
-  if (operation == BARRIER || (operation == REDUCE && rank != 0)) results = 0;
+  size_t results = operation == REDUCE_SCATTER || operation == SCATTER_V ? block : count;
+  bool at_root = operation == REDUCE || operation == GATHER_V;
+  if (operation == BARRIER || (at_root && rank != 0)) results = 0;
   for (size_t i = 0; i < results; i++) {
     if (out[i] != expected(operation, i, block)) give_up("a result is wrong");
   }

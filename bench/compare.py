@@ -22,7 +22,7 @@ import report
 SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20)
 RANKS = (2, 4, 8)
 # Operations on blocks, one for each rank.
-IN_BLOCKS = ("allgather", "reducescatter", "alltoall")
+IN_BLOCKS = ("allgather", "reducescatter", "alltoall", *peers.V_FORMS)
 ELEMENT = 4
 # Where a page has the short table.
 BEGIN, END = "<!-- speed -->", "<!-- /speed -->"
@@ -67,7 +67,9 @@ def parse():
     )
     parser.add_argument("--quick", action="store_true", help="2 ranks, to 16 MiB, 3 short rounds")
     parser.add_argument("--ranks", type=numbers, help="numbers of processes (2,4,8)")
-    parser.add_argument("--ops", type=words, default=peers.OPERATIONS, help="operations (all)")
+    parser.add_argument(
+        "--ops", type=words, default=peers.OPERATIONS, help="operations (all but the V forms)"
+    )
     parser.add_argument("--sizes", type=numbers, help="bytes (8 to 128 MiB)")
     parser.add_argument(
         "--peers",
@@ -90,7 +92,8 @@ def parse():
     options.minutes = options.minutes or (4.5 if options.quick else None)
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.05 if options.quick else 0.2)
-    for given, known in ((options.ops, peers.OPERATIONS), (options.peers or [], peers.PEERS)):
+    known = peers.OPERATIONS + peers.V_FORMS
+    for given, known in ((options.ops, known), (options.peers or [], peers.PEERS)):
         if unknown := set(given) - set(known):
             parser.error(f"not of {', '.join(known)}: {', '.join(unknown)}")
     if min(options.ranks) < 2 or options.rounds < 1:

@@ -4,6 +4,13 @@
 
 #include "collectives.h"
 
+/* The counts and displacements of a V form. */
+static int counts[1024], displs[1024];
+
+static void count_blocks(int block) {
+  for (int i = 0; i < size; i++) counts[i] = block, displs[i] = i * block;
+}
+
 /* A failed call ends the program, which is MPI's default. */
 static void call(enum operation operation, float *in, float *out, size_t elements) {
   MPI_Comm all = MPI_COMM_WORLD;
@@ -16,6 +23,18 @@ static void call(enum operation operation, float *in, float *out, size_t element
   case REDUCE_SCATTER: MPI_Reduce_scatter_block(in, out, block, MPI_FLOAT, MPI_SUM, all); break;
   case ALL_TO_ALL: MPI_Alltoall(in, block, MPI_FLOAT, out, block, MPI_FLOAT, all); break;
   case SCAN: MPI_Scan(in, out, count, MPI_FLOAT, MPI_SUM, all); break;
+  case ALL_TO_ALL_V:
+    count_blocks(block);
+    MPI_Alltoallv(in, counts, displs, MPI_FLOAT, out, counts, displs, MPI_FLOAT, all);
+    break;
+  case GATHER_V:
+    count_blocks(block);
+    MPI_Gatherv(in, block, MPI_FLOAT, out, counts, displs, MPI_FLOAT, 0, all);
+    break;
+  case SCATTER_V:
+    count_blocks(block);
+    MPI_Scatterv(in, counts, displs, MPI_FLOAT, out, block, MPI_FLOAT, 0, all);
+    break;
   default: MPI_Barrier(all);
   }
 }

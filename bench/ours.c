@@ -8,6 +8,13 @@
 static nexarComm_t comm;
 static int memalloc;
 
+/* The counts of a V form. */
+static const size_t *counts_of(size_t block) {
+  static size_t counts[1024];
+  for (int i = 0; i < size; i++) counts[i] = block;
+  return counts;
+}
+
 static void call(enum operation operation, float *in, float *out, size_t count) {
   nexarDataType_t type = nexarFloat32;
   size_t block = count / (size_t)size;
@@ -19,6 +26,17 @@ static void call(enum operation operation, float *in, float *out, size_t count) 
   case REDUCE_SCATTER: CHECK(nexarReduceScatter(in, out, block, type, nexarSum, comm, NULL)); break;
   case ALL_TO_ALL: CHECK(nexarAllToAll(in, out, block, type, comm, NULL)); break;
   case SCAN: CHECK(nexarScan(in, out, count, type, nexarSum, comm, NULL)); break;
+  case ALL_TO_ALL_V: {
+    const size_t *counts = counts_of(block);
+    CHECK(nexarAllToAllV(in, counts, NULL, out, counts, NULL, type, comm, NULL));
+    break;
+  }
+  case GATHER_V:
+    CHECK(nexarGatherV(in, block, out, counts_of(block), NULL, type, 0, comm, NULL));
+    break;
+  case SCATTER_V:
+    CHECK(nexarScatterV(in, counts_of(block), NULL, out, block, type, 0, comm, NULL));
+    break;
   default: CHECK(nexarBarrier(comm, NULL));
   }
 }

@@ -26,6 +26,8 @@ OPERATIONS = (
     "scan",
     "barrier",
 )
+# Measured only if named: Gloo and nexar 0.2.0 do not have them.
+V_FORMS = ("alltoallv", "gatherv", "scatterv")
 # Optimized for this machine, because the peers' headers have code that is compiled here.
 FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", f"-I{ROOT / 'include'}"]
 
@@ -35,7 +37,7 @@ class Library:
     name: str
     version: str = ""
     call: list = field(default_factory=list)  # before the operation; N stands for the ranks
-    operations: tuple = OPERATIONS
+    operations: tuple = OPERATIONS + V_FORMS
     missing: str = ""  # the reason, if it is not measured
 
 
@@ -123,7 +125,8 @@ def build_crate(title):
         subprocess.run(call, env=os.environ | {"PATH": path}, check=True)
     except (OSError, subprocess.CalledProcessError):
         raise Missing("the crate does not build") from None
-    return Library(title, call=[*launcher(), target / "release" / "peer-nexar"])
+    call = [*launcher(), target / "release" / "peer-nexar"]
+    return Library(title, call=call, operations=OPERATIONS)
 
 
 PEERS = {
