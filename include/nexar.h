@@ -156,11 +156,11 @@
  *
  * Network. Processes are connected by QUIC over one UDP port each, encrypted and authenticated:
  * each process makes a key of its own, and the secret in the unique id admits it; collectives of a
- * communicator on one host use shared memory, except AllToAllV, GatherV and ScatterV; on several
- * hosts, AllReduce and Reduce (if the operator commutes), Broadcast and Barrier do inside each
- * host. Messages between processes use QUIC on one host too, which is far slower than MPI's shared
- * memory. All ranks run the same build of nexar; another build is nexarInvalidUsage on all ranks,
- * and the text names both. The README lists the environment variables.
+ * communicator on one host use shared memory; on several hosts, AllReduce and Reduce (if the
+ * operator commutes), Broadcast and Barrier do inside each host. Messages between processes use
+ * QUIC on one host too, which is far slower than MPI's shared memory. All ranks run the same build
+ * of nexar; another build is nexarInvalidUsage on all ranks, and the text names both. The README
+ * lists the environment variables.
  *
  * Compatibility. Existing signatures and values never change; new needs get new functions.
  *

@@ -22,8 +22,18 @@ pub trait Flat<'a> {
     /// How many epochs the call takes.
     fn parts(&self) -> usize;
 
+    /// How many of them this rank needs. It releases the others at once.
+    fn own_parts(&self) -> usize {
+        self.parts()
+    }
+
     /// Whether a rank publishes anything.
     fn publishes(&self, rank: Rank) -> bool;
+
+    /// Whether a part of what a rank publishes is for this rank; if it is this rank, for any other.
+    fn moves(&self, _from: Rank, _part: usize) -> bool {
+        true
+    }
 
     /// How many bytes a rank that publishes does publish in a part.
     fn bytes(&self, rank: Rank, part: usize) -> usize;
@@ -58,19 +68,25 @@ pub trait FlatReduction<'a>: Flat<'a> {
 
 /// Executes a collective that copies.
 pub async fn copy_flat<'a>(exchange: &Exchange<'_>, mut flat: impl FlatCopy<'a>) -> Result<()> {
-    let mut epochs = exchange.epochs(0, flat.parts());
-    for step in schedule(flat.parts(), lead(&flat, exchange.me())) {
+    let (parts, own_parts) = (flat.parts(), flat.own_parts());
+    let mut epochs = exchange.epochs(0, parts);
+    for step in schedule(own_parts, lead(&flat, exchange.me())) {
         match step {
             EpochStep::Publish(part) => publish(&mut epochs, &mut flat, part).await?,
             EpochStep::View(part) => {
                 for index in 0.. {
                     let Some(from) = flat.source(index) else { break };
-                    let view = epochs.view(part, from, flat.bytes(from, part)).await?;
-                    flat.copy(part, from, &view);
+                    if flat.moves(from, part) {
+                        let view = epochs.view(part, from, flat.bytes(from, part)).await?;
+                        flat.copy(part, from, &view);
+                    }
                 }
                 epochs.release(part);
             }
         }
+    }
+    if own_parts < parts {
+        epochs.release(parts - 1);
     }
     epochs.wait_released().await
 }
@@ -105,7 +121,7 @@ async fn publish<'e, 'a: 'e>(
     number: usize,
 ) -> Result<()> {
     let me = epochs.me();
-    if flat.publishes(me.rank) {
+    if flat.publishes(me.rank) && flat.moves(me.rank, number) {
         let bytes = flat.bytes(me.rank, number);
         match flat.in_place() {
             Some(all) => {

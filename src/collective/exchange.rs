@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::passes;
 use super::select::Topology;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::op::{Call, Reducer};
 use crate::rank::{Rank, RankOf};
 use crate::reduce::{Side, Stores, copy};
@@ -149,6 +149,12 @@ impl<'a> Exchange<'a> {
         let first = self.started.map_or_else(begin, |started| started.epoch);
         let (encoded, in_place) = (Cell::new(None), SmallVec::new());
         Epochs { exchange: self, step, first, encoded, last_in_place: None, in_place }
+    }
+
+    /// The error if `pair` pass different lengths for the block that one sends to the other.
+    pub fn lengths_differ(&self, pair: [Rank; 2], sent: usize, expected: usize) -> Error {
+        let [from, to] = pair.map(|rank| self.in_mesh(rank));
+        Error::Lengths { seq: self.seq, call: self.call, from, to, sent, expected }
     }
 
     fn header(&self, step: usize, bytes: usize) -> Header {

@@ -26,6 +26,7 @@ pub mod select;
 mod share;
 pub mod table;
 mod tree;
+mod varying;
 
 use crate::error::Result;
 use crate::op::{Collective, Op};

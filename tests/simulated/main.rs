@@ -6,4 +6,5 @@ mod fault;
 mod message;
 mod oracle;
 mod traffic;
+mod varying;
 mod world;

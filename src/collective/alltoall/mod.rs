@@ -3,12 +3,14 @@
 mod bruck;
 mod direct;
 pub mod flat;
+mod flat_v;
 mod pairwise;
 
 use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
+use super::varying::MOST_RANKS;
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
 
@@ -19,17 +21,19 @@ use AllToAllAlgorithm as Algorithm;
 #[derive(Clone, Copy, Debug)]
 pub enum AllToAllAlgorithm {
     Flat,
+    FlatV,
     Direct,
     Bruck,
     Pairwise,
 }
 
-pub static TABLE: [Row<Algorithm>; 6] = [
+pub static TABLE: [Row<Algorithm>; 7] = [
     // Between few ranks two copies in the cache are faster than one by process_vm_readv(2).
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal().most_ranks(4),
     row("flat", Algorithm::Flat, 32 << 10).on_host().equal(),
     row("direct", Algorithm::Direct, usize::MAX).on_open_host().equal(),
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("flat_v", Algorithm::FlatV, usize::MAX).on_host().most_ranks(MOST_RANKS),
     row("bruck", Algorithm::Bruck, 256).equal(),
     row("pairwise", Algorithm::Pairwise, usize::MAX),
 ];
@@ -53,6 +57,11 @@ pub async fn perform(
         }
         Algorithm::Direct => direct::direct(exchange, sent, buffers).await,
         Algorithm::Bruck => bruck::bruck(exchange, passes::into_output(buffers).await).await,
-        Algorithm::Pairwise => pairwise::pairwise(exchange, sent, received, buffers).await,
+        Algorithm::FlatV if size <= MOST_RANKS => {
+            flat_v::flat_v(exchange, sent, received, buffers).await
+        }
+        Algorithm::FlatV | Algorithm::Pairwise => {
+            pairwise::pairwise(exchange, sent, received, buffers).await
+        }
     }
 }

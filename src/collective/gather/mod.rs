@@ -2,12 +2,14 @@
 
 mod binomial;
 pub mod flat;
+mod flat_v;
 mod linear;
 
 use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
+use super::varying::MOST_RANKS;
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
 
@@ -18,12 +20,14 @@ use GatherAlgorithm as Algorithm;
 #[derive(Clone, Copy, Debug)]
 pub enum GatherAlgorithm {
     Flat,
+    FlatV,
     Binomial,
     Linear,
 }
 
-pub static TABLE: [Row<Algorithm>; 3] = [
+pub static TABLE: [Row<Algorithm>; 4] = [
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("flat_v", Algorithm::FlatV, usize::MAX).on_host().most_ranks(MOST_RANKS),
     row("binomial", Algorithm::Binomial, 4 << 10).equal(),
     row("linear", Algorithm::Linear, usize::MAX),
 ];
@@ -48,7 +52,12 @@ pub async fn perform(
                 copy_flat(exchange, flat).await
             }
             Algorithm::Binomial => binomial::binomial(exchange, root, own, &mut []).await,
-            Algorithm::Linear => linear::linear(exchange, root, blocks, own, &mut []).await,
+            Algorithm::FlatV if me.size <= MOST_RANKS => {
+                flat_v::flat_v(exchange, root, blocks, own, &mut []).await
+            }
+            Algorithm::FlatV | Algorithm::Linear => {
+                linear::linear(exchange, root, blocks, own, &mut []).await
+            }
         };
     }
     let own = blocks.get(root.0);
@@ -62,6 +71,11 @@ pub async fn perform(
             let own = passes::copied(&output[own]).await?;
             binomial::binomial(exchange, root, &own, output).await
         }
-        Algorithm::Linear => linear::linear(exchange, root, blocks, &[], output).await,
+        Algorithm::FlatV if me.size <= MOST_RANKS => {
+            flat_v::flat_v(exchange, root, blocks, &[], output).await
+        }
+        Algorithm::FlatV | Algorithm::Linear => {
+            linear::linear(exchange, root, blocks, &[], output).await
+        }
     }
 }

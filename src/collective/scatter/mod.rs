@@ -2,12 +2,14 @@
 
 mod binomial;
 pub mod flat;
+mod flat_v;
 mod linear;
 
 use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
+use super::varying::MOST_RANKS;
 use crate::buffer::Buffers;
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
@@ -19,12 +21,14 @@ use ScatterAlgorithm as Algorithm;
 #[derive(Clone, Copy, Debug)]
 pub enum ScatterAlgorithm {
     Flat,
+    FlatV,
     Binomial,
     Linear,
 }
 
-pub static TABLE: [Row<Algorithm>; 3] = [
+pub static TABLE: [Row<Algorithm>; 4] = [
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("flat_v", Algorithm::FlatV, usize::MAX).on_host().most_ranks(MOST_RANKS),
     row("binomial", Algorithm::Binomial, 4 << 10).equal(),
     row("linear", Algorithm::Linear, usize::MAX),
 ];
@@ -56,6 +60,11 @@ pub async fn perform(
             copy_flat(exchange, FlatScatter::new(me, root, blocks, input, own)).await
         }
         Algorithm::Binomial => binomial::binomial(exchange, root, input, own).await,
-        Algorithm::Linear => linear::linear(exchange, root, blocks, input, own).await,
+        Algorithm::FlatV if me.size <= MOST_RANKS => {
+            flat_v::flat_v(exchange, root, blocks, input, own).await
+        }
+        Algorithm::FlatV | Algorithm::Linear => {
+            linear::linear(exchange, root, blocks, input, own).await
+        }
     }
 }
