@@ -67,9 +67,18 @@ pub trait FlatReduction<'a>: Flat<'a> {
 }
 
 /// Executes a collective that copies.
-pub async fn copy_flat<'a>(exchange: &Exchange<'_>, mut flat: impl FlatCopy<'a>) -> Result<()> {
+pub async fn copy_flat<'a>(exchange: &Exchange<'_>, flat: impl FlatCopy<'a>) -> Result<()> {
+    copy_flat_in_step(exchange, 0, flat).await
+}
+
+/// As `copy_flat`, where step 0 of the call is another one.
+pub async fn copy_flat_in_step<'a>(
+    exchange: &Exchange<'_>,
+    number: usize,
+    mut flat: impl FlatCopy<'a>,
+) -> Result<()> {
     let (parts, own_parts) = (flat.parts(), flat.own_parts());
-    let mut epochs = exchange.epochs(0, parts);
+    let mut epochs = exchange.epochs(number, parts);
     for step in schedule(own_parts, lead(&flat, exchange.me())) {
         match step {
             EpochStep::Publish(part) => publish(&mut epochs, &mut flat, part).await?,

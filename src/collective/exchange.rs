@@ -29,19 +29,19 @@ pub struct Exchange<'a> {
     seq: u64,
     call: Call,
     history: CallHistory,
-    /// The only epoch of the call, if the fast path has begun it.
-    started: Option<Started>,
+    /// The first epoch of the call, if the fast path has begun it, until it is used.
+    started: Cell<Option<Started>>,
 }
 
 impl<'a> Exchange<'a> {
     /// Call number `seq`, with the history of the calls before it.
     pub fn new(mesh: &'a Mesh, lane: Lane, seq: u64, call: Call, history: CallHistory) -> Self {
-        Self { mesh, ranks: None, me: mesh.me, lane, seq, call, history, started: None }
+        Self { mesh, ranks: None, me: mesh.me, lane, seq, call, history, started: Cell::new(None) }
     }
 
-    /// Continues a call of one epoch that the fast path has begun.
+    /// Continues a call whose first epoch the fast path has begun.
     pub fn continue_from(self, started: Option<Started>) -> Self {
-        Self { started, ..self }
+        Self { started: Cell::new(started), ..self }
     }
 
     pub fn me(&self) -> RankOf {
@@ -52,7 +52,8 @@ impl<'a> Exchange<'a> {
     pub fn among<'b>(&'b self, ranks: &'b [Rank]) -> Exchange<'b> {
         let me = ranks.iter().position(|rank| *rank == self.mesh.me.rank);
         let me = RankOf::new(Rank(me.expect("this rank is one of them")), ranks.len());
-        let Self { mesh, lane, seq, call, history, started, .. } = *self;
+        let Self { mesh, lane, seq, call, history, .. } = *self;
+        let started = Cell::new(self.started.get());
         Exchange { mesh, ranks: Some(ranks), me, lane, seq, call, history, started }
     }
 
@@ -146,9 +147,10 @@ impl<'a> Exchange<'a> {
     /// Begins epochs of this host. All its ranks begin the same.
     pub fn epochs(&self, step: usize, count: usize) -> Epochs<'_> {
         let begin = || self.mesh.host().begin_epochs(self.lane, count as u64);
-        let first = self.started.map_or_else(begin, |started| started.epoch);
+        let Started { epoch: first, published } =
+            self.started.take().unwrap_or_else(|| Started { epoch: begin(), published: false });
         let (encoded, in_place) = (Cell::new(None), SmallVec::new());
-        Epochs { exchange: self, step, first, encoded, last_in_place: None, in_place }
+        Epochs { exchange: self, step, first, published, encoded, last_in_place: None, in_place }
     }
 
     /// The error if `pair` pass different lengths for the block that one sends to the other.
@@ -178,6 +180,8 @@ pub struct Epochs<'a> {
     exchange: &'a Exchange<'a>,
     step: usize,
     first: u64,
+    /// Whether the fast path has published the bytes of the first epoch, the only one then.
+    published: bool,
     /// The encoded header that was used last.
     encoded: Cell<Option<EncodedHeader>>,
     /// The last epoch in which bytes were published in place.
@@ -198,8 +202,8 @@ impl<'a> Epochs<'a> {
         bytes: usize,
         fill: impl FnOnce(&mut [u8], Stores),
     ) -> Result<()> {
-        let Exchange { mesh, lane, started, .. } = self.exchange;
-        if started.is_some_and(|started| started.published) {
+        let Exchange { mesh, lane, .. } = self.exchange;
+        if self.published {
             return Ok(());
         }
         let (epoch, encoded, mut fill) =
@@ -220,8 +224,8 @@ impl<'a> Epochs<'a> {
     /// As `publish`, without a copy where possible. The borrow keeps the bytes unchanged while
     /// `Epochs` exists.
     pub async fn publish_in_place(&mut self, index: usize, bytes: &'a [u8]) -> Result<()> {
-        let Exchange { mesh, lane, started, .. } = self.exchange;
-        if started.is_some_and(|started| started.published) {
+        let Exchange { mesh, lane, .. } = self.exchange;
+        if self.published {
             return Ok(());
         }
         let (epoch, encoded) = (self.first + index as u64, self.encoded(bytes.len()));

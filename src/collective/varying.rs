@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::epochs::{others, part};
+use super::epochs::{FlatCopy, copy_flat_in_step, others, part};
 use super::exchange::Exchange;
 use crate::blocks::Blocks;
 use crate::error::{Error, Result};
@@ -21,8 +21,9 @@ use crate::rank::{Rank, RankOf};
 use crate::reduce::{Stores, copy};
 use crate::transport::SLOT;
 
-/// The step of the epoch with the counts. The data has step 0.
-pub const COUNTS_STEP: usize = 2;
+/// The steps of the epoch with the counts, and of those with the data.
+const COUNTS: usize = 0;
+const DATA: usize = 1;
 
 /// The most ranks whose counts and columns fit a slot.
 pub const MOST_RANKS: usize = 1024;
@@ -51,22 +52,79 @@ pub fn get(bytes: &[u8], index: usize) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX).min(isize::MAX as usize)
 }
 
-/// Fails if two ranks pass different lengths for the block that one sends to the other.
-pub fn check(
-    exchange: &Exchange<'_>,
-    [from, to]: [Rank; 2],
-    sent: usize,
-    expected: usize,
-) -> Result<()> {
-    if sent == expected {
-        return Ok(());
+/// What a rank does in the epoch of counts, before the epochs with the data.
+pub trait FlatWithCounts<'a>: FlatCopy<'a> {
+    /// Whether this rank publishes counts.
+    fn publishes_counts(&self) -> bool;
+
+    /// The bytes that a rank publishes with its counts.
+    fn published(&self) -> usize;
+
+    /// The ranks whose counts this rank reads, by index. `None`: there are no more.
+    fn counts_from(&self, index: usize) -> Option<Rank> {
+        self.source(index)
     }
-    Err(exchange.lengths_differ([from, to], sent, expected))
+
+    /// Writes the counts of this rank, and its data if that fits behind them.
+    fn write_counts(&self, slot: &mut [u8]);
+
+    /// Reads the counts of a rank. When those of all are read, `parts` is final.
+    fn read_counts(&mut self, from: Rank, published: &[u8]) -> Checked<()>;
+
+    /// Copies the data of a rank, if all of it is behind the counts.
+    fn copy_inline(&mut self, from: Rank, published: &[u8]);
 }
 
-/// The error of a rank whose counts cannot all be true.
-pub fn contradiction(peer: Rank) -> Error {
-    Error::Protocol { peer, what: "published counts that contradict each other".to_owned() }
+/// What is wrong with the counts that a rank has published.
+pub enum Wrong {
+    /// Two ranks pass different lengths for the block that the first sends to the second.
+    Lengths { pair: [Rank; 2], sent: usize, expected: usize },
+    /// They cannot all be true.
+    Contradiction,
+}
+
+/// The outcome of reading what another rank has published.
+pub type Checked<T> = std::result::Result<T, Wrong>;
+
+/// Whether two ranks pass the same length for the block that the first sends to the second.
+pub fn check(pair: [Rank; 2], sent: usize, expected: usize) -> Checked<()> {
+    if sent == expected { Ok(()) } else { Err(Wrong::Lengths { pair, sent, expected }) }
+}
+
+/// Executes a collective of which only some ranks know the counts.
+pub async fn copy_flat_v<'a>(
+    exchange: &Exchange<'_>,
+    mut flat: impl FlatWithCounts<'a>,
+) -> Result<()> {
+    let bytes = flat.published();
+    let mut epochs = exchange.epochs(COUNTS, 1);
+    if flat.publishes_counts() {
+        epochs.publish(0, bytes, |slot, _| flat.write_counts(slot)).await?;
+    }
+    for index in 0.. {
+        let Some(from) = flat.counts_from(index) else { break };
+        let view = epochs.view(0, from, bytes).await?;
+        flat.read_counts(from, &view).map_err(|wrong| error_of(exchange, from, wrong))?;
+    }
+    for index in 0.. {
+        let Some(from) = flat.counts_from(index) else { break };
+        let view = epochs.view(0, from, bytes).await?;
+        flat.copy_inline(from, &view);
+    }
+    epochs.release(0);
+    match flat.parts() {
+        0 => Ok(()),
+        _ => copy_flat_in_step(exchange, DATA, flat).await,
+    }
+}
+
+fn error_of(exchange: &Exchange<'_>, peer: Rank, wrong: Wrong) -> Error {
+    match wrong {
+        Wrong::Lengths { pair, sent, expected } => exchange.lengths_differ(pair, sent, expected),
+        Wrong::Contradiction => {
+            Error::Protocol { peer, what: "published counts that contradict each other".to_owned() }
+        }
+    }
 }
 
 /// Space between two columns: what their alignment takes.
@@ -95,9 +153,11 @@ impl VaryingColumns {
         Self::inline(ranks).used(total) <= INLINE
     }
 
-    /// Columns that fit the slots of all ranks. `most`: the bytes of the rank that has most.
+    /// Columns that fit the slots of all ranks: those of a single part if that fits behind the
+    /// counts. `most`: the bytes of the rank that has most.
     pub fn new(ranks: usize, most: usize) -> Self {
-        Self { ranks, parts: most.div_ceil(SLOT - Self::inline(ranks).used(0)) }
+        let parts = most.div_ceil(SLOT - Self::inline(ranks).used(0));
+        if Self::fit_inline(ranks, most) { Self::inline(ranks) } else { Self { ranks, parts } }
     }
 
     /// The bytes that a part has of this many, at most. A multiple of 8.
@@ -222,24 +282,22 @@ impl IncomingBlock {
         Self::counts(ranks) + INLINE
     }
 
-    /// Reads the counts of rank `from`. Fails if they differ from this rank's own: it sends that
-    /// rank `sent` bytes, if both know that, and expects `expected`.
+    /// Reads the counts of rank `from`. They are wrong if they differ from those of this rank: it
+    /// sends that rank `sent` bytes, if both know that, and expects `expected`.
     pub fn read(
-        exchange: &Exchange<'_>,
         published: &[u8],
-        from: Rank,
+        [from, me]: [Rank; 2],
         sent: Option<usize>,
         expected: usize,
-    ) -> Result<Self> {
-        let me = exchange.me().rank;
+    ) -> Checked<Self> {
         let count = |index| get(published, Self::first(me) + index);
         let (total, before, bytes) = (get(published, 0), count(0), count(1));
-        check(exchange, [from, me], bytes, expected)?;
+        check([from, me], bytes, expected)?;
         if let Some(sent) = sent {
-            check(exchange, [me, from], sent, count(2))?;
+            check([me, from], sent, count(2))?;
         }
         if before + bytes > total {
-            return Err(contradiction(from));
+            return Err(Wrong::Contradiction);
         }
         Ok(Self { total, before, bytes })
     }

@@ -250,7 +250,6 @@ struct Forged {
 /// `None` if rank 0 still waits.
 fn exchange_with(forged: &Forged) -> Option<Error> {
     const LENGTH: usize = 20_000;
-    const COUNTS_STEP: usize = 2;
     let mut meshes = quiet(2).meshes().into_iter();
     let ranks = [meshes.next().unwrap(), meshes.next().unwrap()];
     let input = [7; 2 * LENGTH];
@@ -265,7 +264,7 @@ fn exchange_with(forged: &Forged) -> Option<Error> {
     let forge = async {
         let words = [forged.total, forged.before, forged.sent, forged.expected];
         let bytes: Vec<_> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let epochs = forger.epochs(COUNTS_STEP, 1);
+        let epochs = forger.epochs(0, 1);
         let published = 8 * 7 + (8 << 10);
         epochs.publish(0, published, |slot, _| slot[..32].copy_from_slice(&bytes)).await.unwrap();
     };

@@ -24,10 +24,12 @@ use smallvec::SmallVec;
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::collective::epochs::{Flat, FlatCopy, copy_flat, next, stores};
+use crate::collective::epochs::{Flat, FlatCopy, next, stores};
 use crate::collective::exchange::Exchange;
 use crate::collective::passes;
-use crate::collective::varying::{COUNTS_STEP, IncomingBlock, OutgoingBlocks, VaryingColumns};
+use crate::collective::varying::{
+    Checked, FlatWithCounts, IncomingBlock, OutgoingBlocks, VaryingColumns, copy_flat_v,
+};
 use crate::error::Result;
 use crate::rank::{Rank, RankOf};
 use crate::reduce::Stores;
@@ -39,60 +41,52 @@ pub async fn flat_v(
     mut buffers: Buffers<'_>,
 ) -> Result<()> {
     let me = exchange.me();
-    let (outgoing, published) = (OutgoingBlocks::new(me, sent), IncomingBlock::published(me.size));
-    let expected = |peer: Rank| received.get(peer.0).len();
-    let mut counts = exchange.epochs(COUNTS_STEP, 1);
-    let write = |slot: &mut [u8], _| outgoing.write_counts(slot, buffers.input(), expected);
-    counts.publish(0, published, write).await?;
     if let Buffers::Apart { input, output } = &mut buffers {
         let own = received.get(me.rank.0);
         passes::copy(&input[sent.get(me.rank.0)], &mut output[own]).await;
     }
-
-    let peers = || (0..).map_while(|index| next(me, index));
-    let mut most = outgoing.total;
-    let mut incoming: SmallVec<[IncomingBlock; 8]> =
-        SmallVec::from_elem(IncomingBlock::default(), me.size);
-    for peer in peers() {
-        let (sent, expected) = (outgoing.sent(peer), expected(peer));
-        let view = counts.view(0, peer, published).await?;
-        incoming[peer.0] = IncomingBlock::read(exchange, &view, peer, Some(sent), expected)?;
-        most = most.max(incoming[peer.0].total);
-    }
-    let (columns, stores) = (VaryingColumns::inline(me.size), stores(received.extent()));
-    let mut flat = FlatAllToAllV { me, received, buffers, outgoing, incoming, columns, stores };
-    if VaryingColumns::fit_inline(me.size, most) {
-        for peer in peers() {
-            let view = counts.view(0, peer, published).await?;
-            flat.copy(0, peer, IncomingBlock::inline(&view, me.size));
-        }
-        counts.release(0);
-        return Ok(());
-    }
-    counts.release(0);
-    flat.columns = VaryingColumns::new(me.size, most);
-    copy_flat(exchange, flat).await
+    copy_flat_v(exchange, FlatAllToAllV::new(me, sent, received, buffers)).await
 }
 
-struct FlatAllToAllV<'a> {
+/// Leaves out the block of a rank for itself.
+pub struct FlatAllToAllV<'a> {
     me: RankOf,
     received: &'a Blocks,
     buffers: Buffers<'a>,
     outgoing: OutgoingBlocks<'a>,
     /// By rank.
     incoming: SmallVec<[IncomingBlock; 8]>,
-    columns: VaryingColumns,
+    /// The bytes of the rank that sends most.
+    most: usize,
     stores: Stores,
+}
+
+impl<'a> FlatAllToAllV<'a> {
+    pub fn new(me: RankOf, sent: &'a Blocks, received: &'a Blocks, buffers: Buffers<'a>) -> Self {
+        let outgoing = OutgoingBlocks::new(me, sent);
+        let incoming = SmallVec::from_elem(IncomingBlock::default(), me.size);
+        let (most, stores) = (outgoing.total, stores(received.extent()));
+        Self { me, received, buffers, outgoing, incoming, most, stores }
+    }
+
+    fn columns(&self) -> VaryingColumns {
+        VaryingColumns::new(self.me.size, self.most)
+    }
+
+    fn is_inline(&self) -> bool {
+        VaryingColumns::fit_inline(self.me.size, self.most)
+    }
 }
 
 impl<'a> Flat<'a> for FlatAllToAllV<'a> {
     fn parts(&self) -> usize {
-        self.columns.parts
+        if self.is_inline() { 0 } else { self.columns().parts }
     }
 
     fn own_parts(&self) -> usize {
-        let received = self.incoming.iter().map(|incoming| incoming.parts(self.columns));
-        received.fold(self.outgoing.parts(self.columns), usize::max)
+        let columns = self.columns();
+        let received = self.incoming.iter().map(|incoming| incoming.parts(columns));
+        received.fold(self.outgoing.parts(columns), usize::max)
     }
 
     fn publishes(&self, _rank: Rank) -> bool {
@@ -101,8 +95,8 @@ impl<'a> Flat<'a> for FlatAllToAllV<'a> {
 
     fn moves(&self, from: Rank, number: usize) -> bool {
         let parts = match from == self.me.rank {
-            true => self.outgoing.parts(self.columns),
-            false => self.incoming[from.0].parts(self.columns),
+            true => self.outgoing.parts(self.columns()),
+            false => self.incoming[from.0].parts(self.columns()),
         };
         number < parts
     }
@@ -112,11 +106,11 @@ impl<'a> Flat<'a> for FlatAllToAllV<'a> {
             true => self.outgoing.total,
             false => self.incoming[rank.0].total,
         };
-        self.columns.used(total)
+        self.columns().used(total)
     }
 
     fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
-        self.outgoing.fill(self.columns, number, slot, self.buffers.input(), stores);
+        self.outgoing.fill(self.columns(), number, slot, self.buffers.input(), stores);
     }
 
     fn source(&self, index: usize) -> Option<Rank> {
@@ -126,9 +120,38 @@ impl<'a> Flat<'a> for FlatAllToAllV<'a> {
 
 impl<'a> FlatCopy<'a> for FlatAllToAllV<'a> {
     fn copy(&mut self, number: usize, from: Rank, bytes: &[u8]) {
-        let into = self.columns.part(&self.received.get(from.0), number);
-        let (incoming, both) = (self.incoming[from.0], [from, self.me.rank]);
-        let output = &mut self.buffers.output_mut()[into];
-        incoming.copy(self.columns, both, bytes, output, self.stores);
+        let (columns, both) = (self.columns(), [from, self.me.rank]);
+        let into = columns.part(&self.received.get(from.0), number);
+        let (incoming, output) = (self.incoming[from.0], &mut self.buffers.output_mut()[into]);
+        incoming.copy(columns, both, bytes, output, self.stores);
+    }
+}
+
+impl<'a> FlatWithCounts<'a> for FlatAllToAllV<'a> {
+    fn publishes_counts(&self) -> bool {
+        true
+    }
+
+    fn published(&self) -> usize {
+        IncomingBlock::published(self.me.size)
+    }
+
+    fn write_counts(&self, slot: &mut [u8]) {
+        let expected = |peer: Rank| self.received.get(peer.0).len();
+        self.outgoing.write_counts(slot, self.buffers.input(), expected);
+    }
+
+    fn read_counts(&mut self, from: Rank, published: &[u8]) -> Checked<()> {
+        let (sent, expected) = (self.outgoing.sent(from), self.received.get(from.0).len());
+        let both = [from, self.me.rank];
+        self.incoming[from.0] = IncomingBlock::read(published, both, Some(sent), expected)?;
+        self.most = self.most.max(self.incoming[from.0].total);
+        Ok(())
+    }
+
+    fn copy_inline(&mut self, from: Rank, published: &[u8]) {
+        if self.is_inline() {
+            self.copy(0, from, IncomingBlock::inline(published, self.me.size));
+        }
     }
 }

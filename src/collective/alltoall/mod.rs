@@ -3,7 +3,7 @@
 mod bruck;
 mod direct;
 pub mod flat;
-mod flat_v;
+pub mod flat_v;
 mod pairwise;
 
 use super::epochs::copy_flat;

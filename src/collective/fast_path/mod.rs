@@ -19,8 +19,10 @@ use std::ops::Range;
 use bytemuck::{bytes_of, bytes_of_mut};
 
 use super::epochs::others;
+use super::gather::flat_v::FIRST;
 use super::scan::shares::{FLAT_SCAN, folding};
 use super::share::Columns;
+use super::varying::{IncomingBlock, MOST_RANKS};
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
 use crate::op::{Collective, Counts, Op, OpMemory, Reducer};
@@ -45,6 +47,9 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
         _ => {}
     }
     let bytes = match (call.collective(), call.counts()) {
+        (Collective::AllToAll | Collective::Gather | Collective::Scatter, Counts::Pairwise) => {
+            return bytes_with_counts(op, size);
+        }
         (Collective::Barrier, _) => return Some(0),
         (Collective::AllReduce | Collective::Reduce | Collective::Scan, _) => call.bytes(),
         (Collective::Broadcast, _) => call.bytes(),
@@ -58,6 +63,21 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
     let is_short =
         (1..=MOST).contains(&bytes) && (bytes <= INLINE_BYTES || bytes * size <= MOST_OF_ALL);
     is_short.then_some(bytes)
+}
+
+/// How many bytes a rank publishes of a call of which only some ranks know the counts. Each rank
+/// decides by its own buffers whether it takes the fast path: on both paths it publishes the same.
+#[inline(never)]
+fn bytes_with_counts(op: &Op<'_>, size: usize) -> Option<usize> {
+    let copied = match &op.memory.buffers {
+        Buffers::Apart { input, output } => input.len().saturating_add(output.len()),
+        Buffers::Shared { both } => both.len().saturating_mul(2),
+    };
+    let published = match op.call().collective() {
+        Collective::Gather => FIRST,
+        _ => IncomingBlock::published(size),
+    };
+    (copied <= MOST_OF_ALL && size <= MOST_RANKS).then_some(published)
 }
 
 /// Executes the call. `None` if a peer does not arrive within the spin limit; then nothing is
@@ -340,6 +360,16 @@ mod tests {
             for call in calls {
                 let name = table::choose(&selection, &call, ranks, topology);
                 assert_eq!(name, "flat", "{call} of {ranks}");
+            }
+            let counts = Counts::Pairwise;
+            let calls = [
+                Call::all_to_all(counts, dtype),
+                Call::gather(counts, dtype, root),
+                Call::scatter(counts, dtype, root),
+            ];
+            for call in calls {
+                let name = table::choose(&selection, &call, ranks, topology);
+                assert_eq!(name, "flat_v", "{call} of {ranks}");
             }
             let scan = table::choose(&selection, &Call::scan(count, reduction), ranks, topology);
             assert_eq!(scan, if ranks <= FLAT_SCAN { "flat" } else { "chain" }, "of {ranks}");

@@ -8,14 +8,18 @@ use crate::buffer::Buffers;
 use crate::collective::allgather::flat::FlatAllGather;
 use crate::collective::allreduce::flat::FlatAllReduce;
 use crate::collective::alltoall::flat::FlatAllToAll;
+use crate::collective::alltoall::flat_v::FlatAllToAllV;
 use crate::collective::broadcast::flat::FlatBroadcast;
 use crate::collective::epochs::{Flat, FlatCopy, FlatReduction, Shares, sources};
+use crate::collective::gather::flat_v::FlatGatherV;
 use crate::collective::reduce::flat::FlatReduce;
 use crate::collective::reduce_scatter::flat::FlatReduceScatter;
 use crate::collective::scan::flat::FlatScan;
 use crate::collective::scan::shares::{FLAT_SCAN, Scanned, folding};
+use crate::collective::scatter::flat_v::FlatScatterV;
 use crate::collective::share::{load, load_twice, own_and_output};
-use crate::op::{Collective, Op, OpMemory, Reducer};
+use crate::collective::varying::FlatWithCounts;
+use crate::op::{Collective, Counts, Op, OpMemory, Reducer};
 use crate::rank::{Rank, RankOf};
 use crate::reduce::Stores;
 use crate::transport::FastEpoch;
@@ -26,7 +30,7 @@ use crate::transport::FastEpoch;
 pub fn execute(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()> {
     let call = op.call();
     let (reducer, OpMemory { sent, received, buffers, .. }) = op.parts_mut();
-    let buffers = buffers.reborrow();
+    let mut buffers = buffers.reborrow();
     match (call.collective(), reducer, call.root()) {
         (Collective::AllReduce, Some(reducer), None) => {
             reduce_flat(FlatAllReduce::new(me, reducer, buffers), me, epoch)
@@ -47,6 +51,35 @@ pub fn execute(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()>
         (Collective::AllGather, None, None) => {
             copy_flat(FlatAllGather::new(me, received, buffers), me, epoch)
         }
+        (Collective::AllToAll, None, None) if call.counts() == Counts::Pairwise => {
+            if let Buffers::Apart { input, output } = &mut buffers {
+                output[received.get(me.rank.0)].copy_from_slice(&input[sent.get(me.rank.0)]);
+            }
+            copy_flat_v(FlatAllToAllV::new(me, sent, received, buffers), epoch)
+        }
+        (Collective::Gather, None, Some(root)) => {
+            let (own, output): (&[u8], &mut [u8]) = match buffers {
+                Buffers::Apart { input, output } if me.rank == root => {
+                    output[received.get(root.0)].copy_from_slice(input);
+                    (&[], output)
+                }
+                Buffers::Apart { input, output } => (input, output),
+                Buffers::Shared { both } => (&[], both),
+            };
+            copy_flat_v(FlatGatherV::new(me, root, received, own, output), epoch)
+        }
+        (Collective::Scatter, None, Some(root)) => {
+            let (input, own): (&[u8], &mut [u8]) = match buffers {
+                Buffers::Apart { input, output } => {
+                    if me.rank == root {
+                        output.copy_from_slice(&input[sent.get(root.0)]);
+                    }
+                    (input, output)
+                }
+                Buffers::Shared { both } => (both, &mut []),
+            };
+            copy_flat_v(FlatScatterV::new(me, root, sent, input, own), epoch)
+        }
         (Collective::AllToAll, None, None) => {
             copy_flat(FlatAllToAll::new(me, sent, buffers), me, epoch)
         }
@@ -59,6 +92,26 @@ fn copy_flat<'a>(mut flat: impl FlatCopy<'a>, me: RankOf, epoch: &FastEpoch<'_>)
     for index in 0.. {
         let Some(from) = flat.source(index) else { break };
         flat.copy(0, from, epoch.view_slot(from)?);
+    }
+    Some(())
+}
+
+/// As `copy_flat`, of a call that has its data behind the counts. `None` also if it has not, or if
+/// the counts are wrong: the general path reads them again.
+fn copy_flat_v<'a>(mut flat: impl FlatWithCounts<'a>, epoch: &FastEpoch<'_>) -> Option<()> {
+    if flat.publishes_counts() {
+        epoch.publish_slot(|slot| flat.write_counts(slot));
+    }
+    for index in 0.. {
+        let Some(from) = flat.counts_from(index) else { break };
+        flat.read_counts(from, epoch.view_slot(from)?).ok()?;
+    }
+    if flat.parts() > 0 {
+        return None;
+    }
+    for index in 0.. {
+        let Some(from) = flat.counts_from(index) else { break };
+        flat.copy_inline(from, epoch.view_slot(from)?);
     }
     Some(())
 }

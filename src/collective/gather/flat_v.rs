@@ -22,22 +22,21 @@
 use std::ops::Range;
 
 use crate::blocks::Blocks;
-use crate::collective::epochs::{Flat, FlatCopy, copy_flat, count, next, others, part, stores};
+use crate::collective::epochs::{Flat, FlatCopy, count, next, others, part, stores};
 use crate::collective::exchange::Exchange;
 use crate::collective::varying::{
-    COUNTS_STEP, INLINE, MOST_RANKS, check, contradiction, get, put, words,
+    Checked, FlatWithCounts, INLINE, MOST_RANKS, Wrong, check, copy_flat_v, get, put, words,
 };
 use crate::error::Result;
 use crate::rank::{Rank, RankOf};
 use crate::reduce::{Stores, copy};
 use crate::transport::SLOT;
 
-/// What a rank but the root publishes first: its count, and behind it a short block.
-const FIRST: usize = words(1) + INLINE;
+/// What a rank publishes first. The root: the bytes of the longest block, then those that it
+/// expects of each rank. Any other: its count, and behind it a short block.
+pub const FIRST: usize = words(1) + INLINE;
 
-/// What the root publishes first must fit a slot: the bytes of the longest block, then those that
-/// it expects of each rank.
-const _: () = assert!(words(1 + MOST_RANKS) <= SLOT);
+const _: () = assert!(words(1 + MOST_RANKS) <= FIRST);
 
 /// At the root, `output` becomes all `blocks`; its own is in it already. At other ranks, `own` is
 /// published.
@@ -48,47 +47,10 @@ pub async fn flat_v(
     own: &[u8],
     output: &mut [u8],
 ) -> Result<()> {
-    let (me, of_root) = (exchange.me(), words(1 + exchange.me().size));
-    let mut counts = exchange.epochs(COUNTS_STEP, 1);
-    let longest = if me.rank == root {
-        let expected = |peer: Rank| blocks.get(peer.0);
-        let longest = others(me).map(|peer| expected(peer).len()).max().unwrap_or(0);
-        let write = |slot: &mut [u8], _| {
-            put(slot, 0, longest);
-            others(me).for_each(|peer| put(slot, 1 + peer.0, expected(peer).len()));
-        };
-        counts.publish(0, of_root, write).await?;
-        for peer in (0..).map_while(|index| next(me, index)) {
-            let view = counts.view(0, peer, FIRST).await?;
-            let block = expected(peer);
-            check(exchange, [peer, root], get(&view, 0), block.len())?;
-            if block.len() <= INLINE {
-                let data = &view[words(1)..][..block.len()];
-                copy(&mut output[block], data, Stores::Cached);
-            }
-        }
-        longest
-    } else {
-        let write = |slot: &mut [u8], _| {
-            put(slot, 0, own.len());
-            if own.len() <= INLINE {
-                slot[words(1)..][..own.len()].copy_from_slice(own);
-            }
-        };
-        counts.publish(0, FIRST, write).await?;
-        let view = counts.view(0, root, of_root).await?;
-        let longest = get(&view, 0);
-        check(exchange, [me.rank, root], own.len(), get(&view, 1 + me.rank.0))?;
-        if longest < own.len() {
-            return Err(contradiction(root));
-        }
-        longest
-    };
-    counts.release(0);
-    copy_flat(exchange, FlatGatherV { me, root, blocks, longest, own, output }).await
+    copy_flat_v(exchange, FlatGatherV::new(exchange.me(), root, blocks, own, output)).await
 }
 
-struct FlatGatherV<'a> {
+pub struct FlatGatherV<'a> {
     me: RankOf,
     root: Rank,
     /// Used by the root only.
@@ -99,7 +61,21 @@ struct FlatGatherV<'a> {
     output: &'a mut [u8],
 }
 
-impl FlatGatherV<'_> {
+impl<'a> FlatGatherV<'a> {
+    pub fn new(
+        me: RankOf,
+        root: Rank,
+        blocks: &'a Blocks,
+        own: &'a [u8],
+        output: &'a mut [u8],
+    ) -> Self {
+        let mut flat = Self { me, root, blocks, longest: 0, own, output };
+        if me.rank == root {
+            flat.longest = others(me).map(|peer| flat.block(peer).len()).max().unwrap_or(0);
+        }
+        flat
+    }
+
     /// The block of a rank: in the output at the root, else in memory of its own.
     fn block(&self, rank: Rank) -> Range<usize> {
         if self.me.rank == self.root { self.blocks.get(rank.0) } else { 0..self.own.len() }
@@ -120,6 +96,7 @@ impl<'a> Flat<'a> for FlatGatherV<'a> {
         if self.me.rank == self.root { self.parts() } else { parts(self.own.len()) }
     }
 
+    /// In the epoch of counts the root publishes too.
     fn publishes(&self, rank: Rank) -> bool {
         rank != self.root
     }
@@ -149,5 +126,51 @@ impl<'a> FlatCopy<'a> for FlatGatherV<'a> {
     fn copy(&mut self, number: usize, from: Rank, bytes: &[u8]) {
         let into = part(&self.blocks.get(from.0), SLOT, number);
         copy(&mut self.output[into], bytes, stores(self.blocks.extent()));
+    }
+}
+
+impl<'a> FlatWithCounts<'a> for FlatGatherV<'a> {
+    fn publishes_counts(&self) -> bool {
+        true
+    }
+
+    fn published(&self) -> usize {
+        FIRST
+    }
+
+    fn counts_from(&self, index: usize) -> Option<Rank> {
+        let root = (index == 0).then_some(self.root);
+        if self.me.rank == self.root { next(self.me, index) } else { root }
+    }
+
+    fn write_counts(&self, slot: &mut [u8]) {
+        if self.me.rank == self.root {
+            put(slot, 0, self.longest);
+            others(self.me).for_each(|peer| put(slot, 1 + peer.0, self.block(peer).len()));
+            return;
+        }
+        put(slot, 0, self.own.len());
+        if self.own.len() <= INLINE {
+            slot[words(1)..][..self.own.len()].copy_from_slice(self.own);
+        }
+    }
+
+    fn read_counts(&mut self, from: Rank, published: &[u8]) -> Checked<()> {
+        let first = get(published, 0);
+        if self.me.rank == self.root {
+            return check([from, self.root], first, self.block(from).len());
+        }
+        let expected = get(published, 1 + self.me.rank.0);
+        check([self.me.rank, self.root], self.own.len(), expected)?;
+        self.longest = first;
+        if first < expected { Err(Wrong::Contradiction) } else { Ok(()) }
+    }
+
+    fn copy_inline(&mut self, from: Rank, published: &[u8]) {
+        let block = self.block(from);
+        if self.me.rank == self.root && block.len() <= INLINE {
+            let data = &published[words(1)..][..block.len()];
+            copy(&mut self.output[block], data, Stores::Cached);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 mod binomial;
 pub mod flat;
-mod flat_v;
+pub mod flat_v;
 mod linear;
 
 use super::epochs::copy_flat;

@@ -16,9 +16,11 @@
 //! ```
 
 use crate::blocks::Blocks;
-use crate::collective::epochs::{Flat, FlatCopy, copy_flat, stores};
+use crate::collective::epochs::{Flat, FlatCopy, stores};
 use crate::collective::exchange::Exchange;
-use crate::collective::varying::{COUNTS_STEP, IncomingBlock, OutgoingBlocks, VaryingColumns};
+use crate::collective::varying::{
+    Checked, FlatWithCounts, IncomingBlock, OutgoingBlocks, VaryingColumns, copy_flat_v,
+};
 use crate::error::Result;
 use crate::rank::{Rank, RankOf};
 use crate::reduce::Stores;
@@ -31,53 +33,57 @@ pub async fn flat_v(
     input: &[u8],
     own: &mut [u8],
 ) -> Result<()> {
-    let (me, published) = (exchange.me(), IncomingBlock::published(exchange.me().size));
-    let mut counts = exchange.epochs(COUNTS_STEP, 1);
-    let (total, role) = if me.rank == root {
-        let outgoing = OutgoingBlocks::new(me, blocks);
-        counts.publish(0, published, |slot, _| outgoing.write_counts(slot, input, |_| 0)).await?;
-        (outgoing.total, Role::Root { outgoing, input })
-    } else {
-        let view = counts.view(0, root, published).await?;
-        let incoming = IncomingBlock::read(exchange, &view, root, None, own.len())?;
-        if VaryingColumns::fit_inline(me.size, incoming.total) {
-            let (data, columns) =
-                (IncomingBlock::inline(&view, me.size), VaryingColumns::inline(me.size));
-            incoming.copy(columns, [root, me.rank], data, own, Stores::Cached);
-        }
-        (incoming.total, Role::Other { incoming, own })
-    };
-    counts.release(0);
-    if VaryingColumns::fit_inline(me.size, total) {
-        return Ok(());
-    }
-    let columns = VaryingColumns::new(me.size, total);
-    copy_flat(exchange, FlatScatterV { me, root, columns, total, role }).await
+    copy_flat_v(exchange, FlatScatterV::new(exchange.me(), root, blocks, input, own)).await
 }
 
-struct FlatScatterV<'a> {
+pub struct FlatScatterV<'a> {
     me: RankOf,
     root: Rank,
-    columns: VaryingColumns,
     /// The bytes of all blocks but the root's own.
     total: usize,
-    role: Role<'a>,
+    role: ScatterRole<'a>,
 }
 
-enum Role<'a> {
+enum ScatterRole<'a> {
     Root { outgoing: OutgoingBlocks<'a>, input: &'a [u8] },
     Other { incoming: IncomingBlock, own: &'a mut [u8] },
 }
 
+impl<'a> FlatScatterV<'a> {
+    pub fn new(
+        me: RankOf,
+        root: Rank,
+        blocks: &'a Blocks,
+        input: &'a [u8],
+        own: &'a mut [u8],
+    ) -> Self {
+        if me.rank != root {
+            let role = ScatterRole::Other { incoming: IncomingBlock::default(), own };
+            return Self { me, root, total: 0, role };
+        }
+        let outgoing = OutgoingBlocks::new(me, blocks);
+        let total = outgoing.total;
+        Self { me, root, total, role: ScatterRole::Root { outgoing, input } }
+    }
+
+    fn columns(&self) -> VaryingColumns {
+        VaryingColumns::new(self.me.size, self.total)
+    }
+
+    fn is_inline(&self) -> bool {
+        VaryingColumns::fit_inline(self.me.size, self.total)
+    }
+}
+
 impl<'a> Flat<'a> for FlatScatterV<'a> {
     fn parts(&self) -> usize {
-        self.columns.parts
+        if self.is_inline() { 0 } else { self.columns().parts }
     }
 
     fn own_parts(&self) -> usize {
         match &self.role {
-            Role::Root { outgoing, .. } => outgoing.parts(self.columns),
-            Role::Other { incoming, .. } => incoming.parts(self.columns),
+            ScatterRole::Root { outgoing, .. } => outgoing.parts(self.columns()),
+            ScatterRole::Other { incoming, .. } => incoming.parts(self.columns()),
         }
     }
 
@@ -86,12 +92,12 @@ impl<'a> Flat<'a> for FlatScatterV<'a> {
     }
 
     fn bytes(&self, _rank: Rank, _number: usize) -> usize {
-        self.columns.used(self.total)
+        self.columns().used(self.total)
     }
 
     fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
-        if let Role::Root { outgoing, input } = &self.role {
-            outgoing.fill(self.columns, number, slot, input, stores);
+        if let ScatterRole::Root { outgoing, input } = &self.role {
+            outgoing.fill(self.columns(), number, slot, input, stores);
         }
     }
 
@@ -102,9 +108,40 @@ impl<'a> Flat<'a> for FlatScatterV<'a> {
 
 impl<'a> FlatCopy<'a> for FlatScatterV<'a> {
     fn copy(&mut self, number: usize, from: Rank, bytes: &[u8]) {
-        if let Role::Other { incoming, own } = &mut self.role {
-            let (into, stores) = (self.columns.part(&(0..own.len()), number), stores(own.len()));
-            incoming.copy(self.columns, [from, self.me.rank], bytes, &mut own[into], stores);
+        let (columns, both) = (self.columns(), [from, self.me.rank]);
+        if let ScatterRole::Other { incoming, own } = &mut self.role {
+            let (into, stores) = (columns.part(&(0..own.len()), number), stores(own.len()));
+            incoming.copy(columns, both, bytes, &mut own[into], stores);
+        }
+    }
+}
+
+impl<'a> FlatWithCounts<'a> for FlatScatterV<'a> {
+    fn publishes_counts(&self) -> bool {
+        self.me.rank == self.root
+    }
+
+    fn published(&self) -> usize {
+        IncomingBlock::published(self.me.size)
+    }
+
+    fn write_counts(&self, slot: &mut [u8]) {
+        if let ScatterRole::Root { outgoing, input } = &self.role {
+            outgoing.write_counts(slot, input, |_| 0);
+        }
+    }
+
+    fn read_counts(&mut self, from: Rank, published: &[u8]) -> Checked<()> {
+        if let ScatterRole::Other { incoming, own } = &mut self.role {
+            *incoming = IncomingBlock::read(published, [from, self.me.rank], None, own.len())?;
+            self.total = incoming.total;
+        }
+        Ok(())
+    }
+
+    fn copy_inline(&mut self, from: Rank, published: &[u8]) {
+        if self.is_inline() {
+            self.copy(0, from, IncomingBlock::inline(published, self.me.size));
         }
     }
 }
