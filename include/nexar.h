@@ -13,7 +13,7 @@
  *   SPLITTING                 communicators of a part of the ranks
  *   COLLECTIVES               AllReduce ... Barrier; blocks of equal size
  *   COLLECTIVES WITH COUNTS   the V forms: a count for each rank
- *   MESSAGES                  send and receive, with and without tags
+ *   MESSAGES                  send, receive and probe, with and without tags
  *   OPERATORS                 scaled sums, functions of the program
  *   GROUPS                    start calls together
  *   HOST STREAMS              calls that return at once
@@ -94,18 +94,19 @@
  * order sent; a receive from any rank takes those of several senders in order of arrival, and ends
  * with an error when the communicator fails or all connected ranks have left. Messages from one
  * rank to another never overtake each other, whatever their sizes. Count and datatype must be the
- * same on both sides; otherwise the receive is nexarInvalidUsage with both calls in the text, the
- * communicator has failed, and the sender gets the same error from this call or its next. A message
- * of at most 16 KiB is sent before its receive is posted (eager protocol), if the sender has credit
- * for it at the receiver: 256 KiB in each communicator, less 128 bytes and the data of each such
- * message that was not received. A message that is longer, or for which the credit does not
- * suffice, waits for its receive (rendezvous) and takes 128 bytes of credit. Credit is returned in
- * steps, so that a sender whose messages were all received has at least half of it. A sender
- * without credit waits, and so do the sends to that rank that come after it. Do not rely on eager
- * messages: a send and a receive that depend on each other belong in nexarSendRecv or a group. A
- * call on stream NULL that waits for a message blocks no call of another thread but those sends; on
- * a stream it blocks all that is queued behind it there, and later calls of that communicator on
- * other streams and on NULL.
+ * same on both sides, where the count of nexarRecvTagStatus is a capacity; otherwise the receive is
+ * nexarInvalidUsage with both calls in the text, the communicator has failed, and the sender gets
+ * the same error from this call or its next. A message that exceeds a capacity is no failure: that
+ * receive alone is nexarInvalidArgument, and the message stays. A message of at most 16 KiB is sent
+ * before its receive is posted (eager protocol), if the sender has credit for it at the receiver:
+ * 256 KiB in each communicator, less 128 bytes and the data of each such message that was not
+ * received. A message that is longer, or for which the credit does not suffice, waits for its
+ * receive (rendezvous) and takes 128 bytes of credit. Credit is returned in steps, so that a sender
+ * whose messages were all received has at least half of it. A sender without credit waits, and so
+ * do the sends to that rank that come after it. Do not rely on eager messages: a send and a receive
+ * that depend on each other belong in nexarSendRecv or a group. A call on stream NULL that waits
+ * for a message blocks no call of another thread but those sends; on a stream it blocks all that is
+ * queued behind it there, and later calls of that communicator on other streams and on NULL.
  *
  * Groups. Operations between nexarGroupStart and nexarGroupEnd, of one thread, are collected and
  * all started before any is waited for. They are numbered in call order but run concurrently, also
@@ -181,8 +182,8 @@
  *   - Collectives on several streams of one communicator run one after another, in call order.
  *   - nexarMemAlloc gives host memory, and nexarCommRegister has no effect.
  *   - A CUDA stream that is being captured into a graph is refused.
- *   - New: Scan, ExScan, the V forms, Barrier, AllReduceBucketed, tagged messages, operators from
- *     functions of the program.
+ *   - New: Scan, ExScan, the V forms, Barrier, AllReduceBucketed, tagged messages with status and
+ *     probe, operators from functions of the program.
  *
  *
  * COMING FROM MPI
@@ -197,9 +198,12 @@
  *   - Threads are as under MPI_THREAD_MULTIPLE. While the program computes, nexar-io receives short
  *     messages and envelopes, beginning 5 to 10 ms after the last call; the data of a long message
  *     begins to move when both ranks are inside their calls, or their streams are.
- *   - Receives name the exact count; another length fails the communicator. There is no MPI_Status,
- *     no probe, no request, no MPI_Ssend and no MPI_PROC_NULL. Messages without a tag and messages
- *     with one are matched apart. A receive from any source takes messages in order of arrival.
+ *   - nexarRecv and nexarRecvTag name the exact count; another one fails the communicator.
+ *     nexarRecvTagStatus has MPI_Recv's capacity and status, except that a longer message is not
+ *     truncated but stays. nexarProbeTag is MPI_Probe, and MPI_Iprobe if flag is not NULL. There is
+ *     no MPI_Mprobe, no request, no MPI_Ssend and no MPI_PROC_NULL. Messages without a tag and
+ *     messages with one are matched apart. A receive from any source takes messages in order of
+ *     arrival.
  *   - nexarRedOpCreate is MPI_Op_create, with the same order of operands. A reduction has the same
  *     bits on every rank, and in every run with the same number and placement of ranks and the same
  *     settings.
@@ -261,6 +265,18 @@
     NULL                    /* name */                                                             \
   }
 
+/**
+ * Initialises a nexarStatus_t: nexarStatus_t status = NEXAR_STATUS_INITIALIZER;
+ */
+#define NEXAR_STATUS_INITIALIZER                                                                   \
+  {                                                                                                \
+    sizeof(nexarStatus_t), /* size */                                                              \
+    NEXAR_ANY_SOURCE,      /* source */                                                            \
+    NEXAR_ANY_TAG,         /* tag */                                                               \
+    0,                     /* count */                                                             \
+    nexarInt8              /* datatype */                                                          \
+  }
+
 
 /**
  * Bytes of a nexarUniqueId.
@@ -273,12 +289,12 @@
 #define NEXAR_SPLIT_NOCOLOR -1
 
 /**
- * Peer in nexarRecvTag: any rank.
+ * Peer in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any rank.
  */
 #define NEXAR_ANY_SOURCE -1
 
 /**
- * Tag in nexarRecvTag: any tag.
+ * Tag in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any tag.
  */
 #define NEXAR_ANY_TAG -1
 
@@ -482,6 +498,34 @@ typedef struct {
  * stream is taken for a CUDA stream.
  */
 typedef void *nexarStream_t;
+
+/**
+ * A message, as nexarRecvTagStatus and nexarProbeTag report it. Initialise it with
+ * NEXAR_STATUS_INITIALIZER. Later versions may add fields at the end: no byte beyond size is
+ * written.
+ */
+typedef struct {
+  /**
+   * Set by the initialiser: sizeof(nexarStatus_t). No call changes it.
+   */
+  size_t size;
+  /**
+   * The rank that has sent the message.
+   */
+  int source;
+  /**
+   * Its tag.
+   */
+  int tag;
+  /**
+   * The number of its elements.
+   */
+  size_t count;
+  /**
+   * The type of its elements.
+   */
+  nexarDataType_t datatype;
+} nexarStatus_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -924,8 +968,8 @@ nexarResult_t nexarSendTag(const void *sendbuff,
 /**
  * As nexarRecv, for messages of nexarSendTag: receives the first message from rank peer that has
  * this tag. peer may be NEXAR_ANY_SOURCE and tag NEXAR_ANY_TAG. It never receives a message of
- * nexarSend. The call does not report the source and the tag it has matched: if you need them,
- * send them in the message.
+ * nexarSend. The call does not report the source and the tag it has matched: nexarRecvTagStatus
+ * does.
  */
 nexarResult_t nexarRecvTag(void *recvbuff,
                            size_t count,
@@ -934,6 +978,61 @@ nexarResult_t nexarRecvTag(void *recvbuff,
                            int tag,
                            nexarComm_t comm,
                            nexarStream_t stream);
+
+/**
+ * As nexarRecvTag, for a message whose count is not known: receives up to capacity elements, and
+ * writes source, tag, count and datatype of the message to status. Elements of recvbuff beyond the
+ * count are not written. status may be NULL.
+ *
+ * A message of more than capacity elements is not received: the call (in a group nexarGroupEnd, on
+ * a stream nexarStreamSynchronize) is nexarInvalidArgument, its text has both counts, the source
+ * and the tag, and comm still works. It makes no difference whether message or receive was first.
+ * The message keeps its place before later ones of its sender: nexarProbeTag finds it, and a
+ * receive with the capacity takes it. A message of another datatype is nexarInvalidUsage and comm
+ * has failed, as in nexarRecvTag; nexarProbeTag reports the datatype beforehand.
+ *
+ * status is written when the receive has succeeded, and only then. Like recvbuff, it must stay
+ * valid and untouched until the operation has completed: inside a group until the outermost
+ * nexarGroupEnd has returned, on a stream until nexarStreamSynchronize has. status->size is read
+ * by the call itself; if it is less than in the first version of nexarStatus_t, the call is
+ * nexarInvalidArgument.
+ *
+ * recvbuff must be in host memory, and stream NULL or of nexarStreamCreate: a CUDA stream could
+ * report neither the count nor the error of one call. Anything else is nexarInvalidArgument. For
+ * device memory, use nexarProbeTag, then nexarRecvTag with the count.
+ */
+nexarResult_t nexarRecvTagStatus(void *recvbuff,
+                                 size_t capacity,
+                                 nexarDataType_t datatype,
+                                 int peer,
+                                 int tag,
+                                 nexarStatus_t *status,
+                                 nexarComm_t comm,
+                                 nexarStream_t stream);
+
+/**
+ * Finds the message that nexarRecvTag with this peer and tag would take, and leaves it there: the
+ * first that has arrived and that no receive has taken. peer may be NEXAR_ANY_SOURCE and tag
+ * NEXAR_ANY_TAG. It never finds a message of nexarSend.
+ *
+ * If flag is NULL, the call waits for such a message, as nexarRecvTag on stream NULL would: behind
+ * the operations that are queued for comm, with the same deadline and the same failures. Otherwise
+ * it waits for nothing, and sets flag to 1 if it has found a message, else to 0. A message that
+ * was sent may still be under way then; a loop of such calls finds it, or ends with the failure
+ * that ends a receive: the loss of all ranks that it could come from, or a failure of comm.
+ *
+ * Writes source, tag, count and datatype of the message that was found to status, which may be
+ * NULL; if none was found, status is not written. A receive that follows, with this peer and tag
+ * or with those of status, takes this message, unless another thread or a stream receives it in
+ * between. status->size is as for nexarRecvTagStatus.
+ *
+ * The call completes before it returns; inside a group it is nexarInvalidUsage.
+ */
+nexarResult_t nexarProbeTag(int peer,
+                            int tag,
+                            int *flag,
+                            nexarStatus_t *status,
+                            nexarComm_t comm);
 
 /**
  * nexarSend to rank dest and nexarRecv from rank source, concurrently: neither waits for the

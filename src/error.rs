@@ -6,7 +6,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::message::{Envelope, MessageCall};
+use crate::message::{Envelope, MessageCall, RecvCall};
 use crate::op::Call;
 use crate::rank::Rank;
 
@@ -92,6 +92,13 @@ pub enum Error {
         MessageCall::Send { to: *.to, envelope: *.sent }
     )]
     MessageMismatch { from: Rank, sent: Envelope, to: Rank, wanted: MessageCall },
+    /// An error of the receive alone: the message has not been received.
+    #[error(
+        "{from} called {}, which is too long for {} of {to}: call again with a capacity of at \
+         least {}, the message can still be received",
+        MessageCall::Send { to: *.to, envelope: *.sent }, MessageCall::Recv(*.call), .sent.count
+    )]
+    TooLong { from: Rank, sent: Envelope, to: Rank, call: RecvCall },
     /// Found after the call itself was forgotten: only the digests of all earlier calls differ.
     #[error("{one} and {other} disagree on a call before #{}", .seq - 1)]
     CallHistory { seq: u64, one: Rank, other: Rank },
@@ -149,7 +156,7 @@ impl Error {
 
     pub fn code(&self) -> Code {
         match self {
-            Self::Argument(_) | Self::Handle { .. } => Code::InvalidArgument,
+            Self::Argument(_) | Self::Handle { .. } | Self::TooLong { .. } => Code::InvalidArgument,
             Self::Usage(_) | Self::Forked | Self::Aborted => Code::InvalidUsage,
             Self::Mismatch { .. } | Self::Lengths { .. } | Self::CallHistory { .. } => {
                 Code::InvalidUsage
@@ -174,6 +181,11 @@ impl Error {
             Self::MessageMismatch { .. } | Self::CallHistory { .. } | Self::Reported { .. } => self,
             cause => Self::During { rank, doing, cause: Arc::new(cause) },
         }
+    }
+
+    /// Whether only the call has failed: nothing has changed, and its communicator works.
+    pub fn is_of_call_alone(&self) -> bool {
+        matches!(self, Self::TooLong { .. })
     }
 
     /// Whether the calls of two ranks contradict each other. Several ranks may detect it, each with

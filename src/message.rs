@@ -1,4 +1,4 @@
-//! The arguments of a send to one rank and of a receive from one.
+//! The arguments of a send to one rank, of a receive from one, and of a probe.
 //!
 //! Nothing here moves data. Invariant: every value is valid by construction; `capi` has refused
 //! invalid arguments.
@@ -49,19 +49,41 @@ pub struct Outgoing<'a> {
     pub synchronous: bool,
 }
 
-/// A message to receive: exactly `count` elements of `dtype`, which fill `into`.
-pub struct Incoming<'a> {
-    pub wanted: Wanted,
-    pub dtype: DataType,
-    pub count: usize,
-    pub into: &'a mut [u8],
+/// How many elements a message may have for its receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvCount {
+    /// A message of another count is a mismatch.
+    Exactly(usize),
+    /// The capacity of the receive. It does not receive a longer message, and fails alone.
+    UpTo(usize),
 }
 
-/// A send or a receive, as error texts name it.
+/// The arguments of a receive, without its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvCall {
+    pub wanted: Wanted,
+    pub dtype: DataType,
+    pub count: RecvCount,
+}
+
+/// Reports the source and the envelope of the message that was received.
+pub type StatusReport<'a> = Box<dyn FnOnce(Rank, Envelope) + Send + 'a>;
+
+/// A message to receive. `into` has the length that the call implies; the message fills its
+/// beginning.
+pub struct Incoming<'a> {
+    pub call: RecvCall,
+    pub into: &'a mut [u8],
+    /// Called once, when the receive has succeeded.
+    pub report: Option<StatusReport<'a>>,
+}
+
+/// A send, a receive or a probe, as error texts name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageCall {
     Send { to: Rank, envelope: Envelope },
-    Recv { wanted: Wanted, dtype: DataType, count: usize },
+    Recv(RecvCall),
+    Probe(Wanted),
 }
 
 impl Envelope {
@@ -87,9 +109,22 @@ impl Outgoing<'_> {
     }
 }
 
-impl Incoming<'_> {
-    pub fn call(&self) -> MessageCall {
-        MessageCall::Recv { wanted: self.wanted, dtype: self.dtype, count: self.count }
+impl RecvCall {
+    /// Whether a message that the receive takes has more elements than its capacity.
+    pub fn is_exceeded_by(&self, envelope: &Envelope) -> bool {
+        match self.count {
+            RecvCount::UpTo(capacity) => envelope.dtype == self.dtype && envelope.count > capacity,
+            RecvCount::Exactly(_) => false,
+        }
+    }
+
+    /// Whether type and count of a message are as the receive says.
+    pub fn agrees_with(&self, envelope: &Envelope) -> bool {
+        let count_fits = match self.count {
+            RecvCount::Exactly(count) => envelope.count == count,
+            RecvCount::UpTo(capacity) => envelope.count <= capacity,
+        };
+        envelope.dtype == self.dtype && count_fits
     }
 }
 
@@ -99,12 +134,29 @@ impl fmt::Display for MessageCall {
             Self::Send { to, envelope: Envelope { tag, dtype, count } } => {
                 write!(f, "Send({count} x {dtype} to {to}{})", WantedTag::This(tag))
             }
-            Self::Recv { wanted: Wanted { source: Some(from), tag }, dtype, count } => {
-                write!(f, "Recv({count} x {dtype} from {from}{tag})")
+            Self::Recv(RecvCall { wanted, dtype, count }) => {
+                write!(f, "Recv({count} x {dtype} {wanted})")
             }
-            Self::Recv { wanted: Wanted { source: None, tag }, dtype, count } => {
-                write!(f, "Recv({count} x {dtype} from any rank{tag})")
-            }
+            Self::Probe(wanted) => write!(f, "Probe({wanted})"),
+        }
+    }
+}
+
+impl fmt::Display for RecvCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(count) => count.fmt(f),
+            Self::UpTo(capacity) => write!(f, "up to {capacity}"),
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tag = self.tag;
+        match self.source {
+            Some(source) => write!(f, "from {source}{tag}"),
+            None => write!(f, "from any rank{tag}"),
         }
     }
 }
@@ -138,12 +190,28 @@ mod tests {
         let envelope = Envelope { tag: Tag::Number(5), dtype: DataType::Int8, count: 3 };
         let send = MessageCall::Send { to: Rank(0), envelope };
         assert_eq!(send.to_string(), "Send(3 x int8 to rank 0, tag 5)");
-        let recv = |source, tag| {
-            let wanted = Wanted { source, tag };
-            MessageCall::Recv { wanted, dtype: DataType::Int8, count: 4 }.to_string()
+        let plain = Wanted { source: Some(Rank(1)), tag: WantedTag::This(Tag::None) };
+        let any = Wanted { source: None, tag: WantedTag::AnyNumber };
+        let recv = |wanted, count| {
+            MessageCall::Recv(RecvCall { wanted, dtype: DataType::Int8, count }).to_string()
         };
-        let one = recv(Some(Rank(1)), WantedTag::This(Tag::None));
-        assert_eq!(one, "Recv(4 x int8 from rank 1)");
-        assert_eq!(recv(None, WantedTag::AnyNumber), "Recv(4 x int8 from any rank, any tag)");
+        assert_eq!(recv(plain, RecvCount::Exactly(4)), "Recv(4 x int8 from rank 1)");
+        assert_eq!(recv(any, RecvCount::UpTo(4)), "Recv(up to 4 x int8 from any rank, any tag)");
+        assert_eq!(MessageCall::Probe(any).to_string(), "Probe(from any rank, any tag)");
+    }
+
+    #[test]
+    fn only_a_longer_message_of_the_same_type_exceeds_a_capacity() {
+        let wanted = Wanted { source: None, tag: WantedTag::AnyNumber };
+        let recv = |count| RecvCall { wanted, dtype: DataType::Int16, count };
+        let sent = |dtype, count| Envelope { tag: Tag::Number(0), dtype, count };
+        let (up_to, exactly) = (recv(RecvCount::UpTo(4)), recv(RecvCount::Exactly(4)));
+        let longer = sent(DataType::Int16, 5);
+        assert!(up_to.is_exceeded_by(&longer) && !exactly.is_exceeded_by(&longer));
+        assert!(!up_to.is_exceeded_by(&sent(DataType::Int16, 4)));
+        assert!(!up_to.is_exceeded_by(&sent(DataType::Int8, 5)), "it is a mismatch");
+        let shorter = sent(DataType::Int16, 3);
+        assert!(up_to.agrees_with(&shorter) && !exactly.agrees_with(&shorter));
+        assert!(!up_to.agrees_with(&sent(DataType::Int8, 3)));
     }
 }

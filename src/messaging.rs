@@ -13,10 +13,14 @@
 //! and the transports to the mesh. Invariants:
 //! - sends to one rank, and receives, are ordered by the steps that they take before their first
 //!   wait;
-//! - bytes are written only to a receive of exactly their type and count.
+//! - bytes are written only to a receive of their type, and of their count or a capacity for it;
+//! - a message that is too long for its receive stays in the unexpected queue.
+
+use std::future::poll_fn;
+use std::task::Poll;
 
 use crate::error::{Error, Result};
-use crate::message::{Envelope, Incoming, Outgoing};
+use crate::message::{Envelope, Incoming, MessageCall, Outgoing, Wanted};
 use crate::rank::Rank;
 use crate::transport::{ControlMessage, Mesh, Permit, Protocol};
 
@@ -42,22 +46,23 @@ pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
     }
 }
 
-/// Receives one message. Returns its source and envelope. Fails if its type or count differs from
-/// the receive's. Not cancel safe after a message was matched, unless the communicator has failed.
+/// Receives one message. Returns its source and envelope; the caller reports them. Fails if its
+/// type or count is not what the receive accepts. Not cancel safe after a message was matched,
+/// unless the communicator has failed.
 pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope)> {
-    let call = incoming.call();
-    let Incoming { wanted, dtype, count, into } = incoming;
+    let Incoming { call, into, .. } = incoming;
     let message_queues = mesh.messages.message_queues();
-    let mut receive = message_queues.post(wanted);
-    if let Some(source) = wanted.source {
+    let mut receive = message_queues.post(call);
+    if let Some(source) = call.wanted.source {
         mesh.messages.connect(source);
     }
     let arrival = receive.matched().await?;
     let (from, envelope, id) = (arrival.source, arrival.envelope, arrival.rest.id);
-    if (envelope.dtype, envelope.count) != (dtype, count) {
-        let to = mesh.me.rank;
-        return Err(Error::MessageMismatch { from, sent: envelope, to, wanted: call });
+    if !call.agrees_with(&envelope) {
+        let (to, wanted) = (mesh.me.rank, MessageCall::Recv(call));
+        return Err(Error::MessageMismatch { from, sent: envelope, to, wanted });
     }
+    let into = &mut into[..envelope.bytes()];
     if let Some(bytes) = message_queues.settle(from, arrival.rest.protocol.cost()) {
         // A peer that has left needs no credit.
         let _ = mesh.messages.send_control(from, ControlMessage::Credit { bytes }).await;
@@ -76,4 +81,34 @@ pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope
         }
     }
     Ok((from, envelope))
+}
+
+/// Waits for a message that `wanted` takes. Returns its source and envelope; the message stays.
+pub async fn probe(mesh: &Mesh, wanted: Wanted) -> Result<(Rank, Envelope)> {
+    if let Some(source) = wanted.source {
+        mesh.messages.connect(source);
+    }
+    mesh.messages.message_queues().probe(wanted).found().await
+}
+
+/// As `probe`, but returns `None` if no such message has arrived.
+pub async fn probe_now(mesh: &Mesh, wanted: Wanted) -> Result<Option<(Rank, Envelope)>> {
+    if let Some(source) = wanted.source {
+        mesh.messages.connect(source);
+    }
+    // A thread that drives the network reads the sockets after the first poll, and executes the
+    // tasks that deliver messages after the second.
+    const POLLS: usize = 3;
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        match mesh.messages.message_queues().look(&wanted) {
+            Ok(None) if polls < POLLS => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            found => Poll::Ready(found),
+        }
+    })
+    .await
 }

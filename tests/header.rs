@@ -42,7 +42,7 @@ const FAMILIES: [(&str, &str, &str); 10] = [
     ("split", "SPLITTING", "communicators of a part of the ranks"),
     ("collective", "COLLECTIVES", "AllReduce ... Barrier; blocks of equal size"),
     ("varying", "COLLECTIVES WITH COUNTS", "the V forms: a count for each rank"),
-    ("message", "MESSAGES", "send and receive, with and without tags"),
+    ("message", "MESSAGES", "send, receive and probe, with and without tags"),
     ("redop", "OPERATORS", "scaled sums, functions of the program"),
     ("group", "GROUPS", "start calls together"),
     ("stream", "HOST STREAMS", "calls that return at once"),

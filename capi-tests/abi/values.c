@@ -60,6 +60,8 @@ SAME(sizeof(nexarUniqueId), 128);
 SAME(_Alignof(nexarUniqueId), 1);
 SAME(NEXAR_SPLIT_NOCOLOR, -1);
 SAME(NEXAR_CONFIG_UNDEF_INT, INT_MIN);
+SAME(NEXAR_ANY_SOURCE, -1);
+SAME(NEXAR_ANY_TAG, -1);
 SAME(NEXAR_API_MAGIC, 0xcafebeef);
 SAME(NEXAR_VERSION(1, 2, 3), 10203);
 SAME(NEXAR_VERSION_CODE, NEXAR_VERSION(NEXAR_MAJOR, NEXAR_MINOR, NEXAR_PATCH));
@@ -75,6 +77,14 @@ SAME(offsetof(nexarConfig_t, peerTimeoutMs), 28);
 SAME(offsetof(nexarConfig_t, splitShare), 32);
 SAME(offsetof(nexarConfig_t, name), 40);
 SAME(sizeof(nexarConfig_t), 48);
+
+/* A new field begins at 32 or later, not in the padding: older programs have this size too. */
+SAME(offsetof(nexarStatus_t, size), 0);
+SAME(offsetof(nexarStatus_t, source), 8);
+SAME(offsetof(nexarStatus_t, tag), 12);
+SAME(offsetof(nexarStatus_t, count), 16);
+SAME(offsetof(nexarStatus_t, datatype), 24);
+SAME(sizeof(nexarStatus_t), 32);
 
 int main(void) {
   int version = 0;

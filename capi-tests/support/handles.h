@@ -15,6 +15,7 @@ static struct memory {
   nexarRedOp_t op;
   void *handle;
   nexarComm_t comm;
+  nexarStatus_t status;
   int data[64];
 } untouched;
 
@@ -48,6 +49,9 @@ static inline nexarRedOp_t operator_of(void *handle) {
   X(nexarRecv, nexarRecv(untouched.data, 1, nexarInt32, 0, handle, NULL))                          \
   X(nexarSendTag, nexarSendTag(untouched.data, 1, nexarInt32, 0, 0, handle, NULL))                 \
   X(nexarRecvTag, nexarRecvTag(untouched.data, 1, nexarInt32, 0, 0, handle, NULL))                 \
+  X(nexarRecvTagStatus, nexarRecvTagStatus(untouched.data, 1, nexarInt32, 0, 0, &untouched.status, \
+    handle, NULL))                                                                                 \
+  X(nexarProbeTag, nexarProbeTag(0, 0, &untouched.number, &untouched.status, handle))              \
   X(nexarSendRecv, nexarSendRecv(untouched.data, 1, 0, untouched.data + 1, 1, 0, nexarInt32,       \
     handle, NULL))                                                                                 \
   X(nexarStreamSynchronize, nexarStreamSynchronize(handle))                                        \

@@ -8,7 +8,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use nexar::message::{Tag, Wanted, WantedTag};
+use nexar::dtype::DataType;
+use nexar::error::Error;
+use nexar::message::{RecvCall, RecvCount, Tag, Wanted, WantedTag};
 use nexar::rank::{Rank, RankOf};
 use nexar::transport::{CONTROL_HEAD_BYTES, CREDIT, ControlMessage, MessageQueues};
 use nexar_fuzz::{fuzz_target, same_bytes, watched};
@@ -16,10 +18,17 @@ use nexar_fuzz::{fuzz_target, same_bytes, watched};
 const PEER: Rank = Rank(1);
 const WANTED: Wanted = Wanted { source: Some(PEER), tag: WantedTag::This(Tag::None) };
 
+/// Every other receive has a capacity, which a message may exceed.
+fn call(number: u8) -> RecvCall {
+    let count = if number % 2 == 0 { RecvCount::Exactly(1) } else { RecvCount::UpTo(1) };
+    RecvCall { wanted: WANTED, dtype: DataType::Int8, count }
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((posts, mut rest)) = data.split_first() else { return };
     let message_queues = MessageQueues::new(RankOf::new(Rank(0), 2));
-    let mut receives: Vec<_> = (0..posts % 8).map(|_| message_queues.post(WANTED)).collect();
+    let posted = (0..posts % 8).map(|number| message_queues.post(call(number)));
+    let mut receives: Vec<_> = posted.collect();
     let (mut arrived, mut received) = (0, 0);
     while let Some((head, behind)) = rest.split_first_chunk::<CONTROL_HEAD_BYTES>() {
         let Some(mut message) = watched(|| ControlMessage::decode(head)) else { return };
@@ -45,6 +54,7 @@ fuzz_target!(|data: &[u8]| {
                     message_queues.settle(PEER, cost);
                     false
                 }
+                Poll::Ready(Err(Error::TooLong { .. })) => false,
                 Poll::Ready(Err(error)) => panic!("no rank has left: {error}"),
                 Poll::Pending => true,
             }

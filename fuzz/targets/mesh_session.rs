@@ -18,7 +18,7 @@ use nexar::comm::{ColorKey, Communicator, SplitRequest, create_on, split};
 use nexar::config::Config;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Result};
-use nexar::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
+use nexar::message::{Envelope, Incoming, Outgoing, RecvCall, RecvCount, Tag, Wanted, WantedTag};
 use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer, Reduction};
 use nexar::rank::Rank;
 use nexar::transport::key::{Identity, PublicKey, Secret};
@@ -324,7 +324,8 @@ impl ApiCall {
                 };
                 let wanted = Wanted { source: (!from_any).then_some(Rank(0)), tag };
                 let into = &mut bytes(count)[..];
-                honest.run_async(Incoming { wanted, dtype: DTYPE, count, into }).await
+                let call = RecvCall { wanted, dtype: DTYPE, count: RecvCount::Exactly(count) };
+                honest.run_async(Incoming { call, into, report: None }).await
             }
         }
     }

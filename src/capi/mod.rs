@@ -26,6 +26,7 @@ mod operators;
 mod process;
 pub mod redop;
 pub mod split;
+mod status;
 pub mod stream;
 mod submit;
 pub mod types;

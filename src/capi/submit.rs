@@ -72,6 +72,25 @@ pub(super) fn operations(
     })
 }
 
+/// The boundary of an operation that completes in the call, and so cannot be part of a group.
+pub(super) fn outside_groups(
+    function: &'static str,
+    comm: nexarComm_t,
+    body: impl FnOnce(Arc<Communicator>) -> Result<()>,
+) -> Code {
+    boundary(function, || {
+        let result = with_communicator(function, comm, |communicator| {
+            if is_inside() {
+                let what = "called inside a group, of which it cannot be a part: it completes in \
+                            the call";
+                return Err(Error::Usage(what.to_owned()));
+            }
+            body(communicator)
+        });
+        result.inspect_err(|error| note_failure(function, error))
+    })
+}
+
 /// The boundary of a split, which `parse` parses from its arguments: executed at once, or at the
 /// end of the group that this thread is inside.
 pub(super) fn splitting(

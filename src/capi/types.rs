@@ -2,6 +2,7 @@
 #![allow(non_camel_case_types, reason = "names as in the header")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::offset_of;
 
 /// Bytes of a nexarUniqueId.
 pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
@@ -9,10 +10,10 @@ pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
 /// Color in nexarCommSplit of a rank that gets no communicator.
 pub const NEXAR_SPLIT_NOCOLOR: c_int = -1;
 
-/// Peer in nexarRecvTag: any rank.
+/// Peer in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any rank.
 pub const NEXAR_ANY_SOURCE: c_int = -1;
 
-/// Tag in nexarRecvTag: any tag.
+/// Tag in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any tag.
 pub const NEXAR_ANY_TAG: c_int = -1;
 
 /// Marks a nexarConfig_t that was initialised. In the header it is a hexadecimal macro of
@@ -69,6 +70,31 @@ pub struct nexarConfig_t {
 impl nexarConfig_t {
     /// The value of a field that was not set.
     pub(super) const UNDEF_INT: c_int = c_int::MIN;
+}
+
+/// A message, as nexarRecvTagStatus and nexarProbeTag report it. Initialise it with
+/// NEXAR_STATUS_INITIALIZER. Later versions may add fields at the end: no byte beyond size is
+/// written.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nexarStatus_t {
+    /// Set by the initialiser: sizeof(nexarStatus_t). No call changes it.
+    pub size: usize,
+    /// The rank that has sent the message.
+    pub source: c_int,
+    /// Its tag.
+    pub tag: c_int,
+    /// The number of its elements.
+    pub count: usize,
+    /// The type of its elements.
+    pub datatype: DataTypeCode,
+}
+
+impl nexarStatus_t {
+    /// The size of the first version, which ended with `datatype`, padding included: 32 bytes on
+    /// 64-bit targets. So a new field must not be in that padding.
+    pub(super) const FIRST_SIZE: usize = (offset_of!(Self, datatype) + size_of::<DataTypeCode>())
+        .next_multiple_of(align_of::<Self>());
 }
 
 /// When nexarRedOpCreatePreMulSum reads its scalar. Values are NCCL's.

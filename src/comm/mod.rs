@@ -5,6 +5,7 @@
 //!     create  background  split  hosts    how a communicator is created
 //!     submit        chooses the path of a request: one of the next three
 //!     fast_path     a short call of one host, completed under the communicator's lock
+//!     probe         looks for a message without receiving it
 //!     run           batches of operations, polled to completion
 //!     cuda          operations on the memory of a CUDA device, staged through host memory
 //!     request       an operation that a caller has submitted
@@ -19,6 +20,7 @@ mod cuda;
 mod fast_path;
 mod hosts;
 mod leave;
+mod probe;
 mod request;
 mod run;
 mod split;
@@ -32,6 +34,9 @@ pub use create::{create_on, create_over};
 pub use cuda::{CurrentDevice, MemoryKind, current_device, memory_kind};
 pub use fast_path::FastPath;
 pub use leave::{deliver_faults, leave_all};
+pub use probe::probe;
+#[cfg(feature = "testing")]
+pub use probe::probe_async;
 pub use request::Request;
 pub use run::{Stream, Work};
 pub use split::{ColorKey, SplitRequest, split};

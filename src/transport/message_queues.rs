@@ -1,5 +1,6 @@
-//! The messages of one rank of a communicator. Incoming: the unexpected queue and the posted
-//! receives. Outgoing: their order, the credit at each peer, and the payloads that have a CTS.
+//! The messages of one rank of a communicator. Incoming: the unexpected queue, the posted receives
+//! and the probes that wait. Outgoing: their order, the credit at each peer, and the payloads that
+//! have a CTS.
 //!
 //! Leaves to the mesh how control messages are sent, and to `messaging` what a send and a receive
 //! consist of. Invariants:
@@ -16,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
-use crate::matching::{Arrival, Matching, Post, Posted};
-use crate::message::Wanted;
+use crate::matching::{Arrival, Matched, Matching, Post, Posted};
+use crate::message::{Envelope, RecvCall, Wanted};
 use crate::rank::{Rank, RankOf};
 
 use super::control_message::{ControlMessage, EAGER, Protocol};
@@ -47,11 +48,20 @@ pub struct Rest {
     pub protocol: Protocol,
 }
 
+enum Outcome {
+    Matched(Arrival<Rest>),
+    /// Source and envelope of a message that exceeds the receive's capacity.
+    TooLong(Rank, Envelope),
+}
+
 #[derive(Default)]
 struct QueuesState {
     matching: Matching<Rest>,
-    /// Posted receives, with the message that each has matched.
-    receives: HashMap<Posted, (Option<Arrival<Rest>>, Option<Waker>)>,
+    /// Posted receives, with the outcome of each that has completed.
+    receives: HashMap<Posted, (Option<Outcome>, Option<Waker>)>,
+    /// Probes that wait, by number.
+    probes: HashMap<u64, (Wanted, Waker)>,
+    next_probe: u64,
     /// By rank. An entry is created when it is first needed.
     peers: HashMap<Rank, PeerMessages>,
     fault: Option<Error>,
@@ -125,6 +135,7 @@ impl MessageQueues {
     pub fn deliver(&self, from: Rank, message: ControlMessage) -> std::result::Result<(), String> {
         let mut state = self.lock();
         let peer = state.peers.entry(from).or_default();
+        let mut wakers = Vec::new();
         let waker = match message {
             ControlMessage::Message { id, envelope, protocol } => {
                 if id != peer.next_arrival {
@@ -137,13 +148,16 @@ impl MessageQueues {
                     return Err(format!("sent {} bytes beyond its credit", peer.used - CREDIT));
                 }
                 let arrival = Arrival { source: from, envelope, rest: Rest { id, protocol } };
-                match state.matching.arrive(arrival) {
-                    Some((posted, arrival)) => {
-                        let receive = state.receives.entry(posted).or_default();
-                        receive.0 = Some(arrival);
-                        receive.1.take()
+                let Matched { exceeded, by } = state.matching.arrive(arrival);
+                for posted in exceeded {
+                    wakers.extend(state.complete(posted, Outcome::TooLong(from, envelope)));
+                }
+                match by {
+                    Some((posted, arrival)) => state.complete(posted, Outcome::Matched(arrival)),
+                    None => {
+                        wakers.extend(state.probes_of(from, &envelope));
+                        None
                     }
-                    None => None,
                 }
             }
             ControlMessage::ClearToSend { id } => match peer.awaited.get_mut(&id) {
@@ -162,7 +176,7 @@ impl MessageQueues {
             }
         };
         drop(state);
-        waker.into_iter().for_each(Waker::wake);
+        wakers.into_iter().chain(waker).for_each(Waker::wake);
         Ok(())
     }
 
@@ -192,22 +206,31 @@ impl MessageQueues {
     }
 
     /// Posts a receive: it matches an unexpected message, or a later one.
-    pub fn post(&self, wanted: Wanted) -> Receive<'_> {
+    pub fn post(&self, call: RecvCall) -> Receive<'_> {
         let mut state = self.lock();
-        let (posted, arrival) = match state.matching.post(wanted) {
-            Post::Matched(arrival) => (None, Some(arrival)),
+        let (posted, outcome) = match state.matching.post(call) {
+            Post::Matched(arrival) => (None, Some(Outcome::Matched(arrival))),
+            Post::TooLong(source, envelope) => (None, Some(Outcome::TooLong(source, envelope))),
             Post::Waits(posted) => {
                 state.receives.insert(posted, (None, None));
                 (Some(posted), None)
             }
         };
-        Receive { message_queues: self, wanted, posted, arrival }
+        Receive { message_queues: self, call, posted, outcome }
     }
 
-    /// Sender and envelope of the message that a receive would take now.
-    #[cfg(feature = "testing")]
-    pub fn probe(&self, wanted: &Wanted) -> Option<(Rank, crate::message::Envelope)> {
-        self.lock().matching.probe(wanted).map(|arrival| (arrival.source, arrival.envelope))
+    /// Source and envelope of the first message that a receive would find now. Fails if there is
+    /// none and none can arrive.
+    pub fn look(&self, wanted: &Wanted) -> Result<Option<(Rank, Envelope)>> {
+        self.lock().look(wanted, self.me)
+    }
+
+    /// A probe, which waits until a receive would find a message.
+    pub fn probe(&self, wanted: Wanted) -> Probe<'_> {
+        let mut state = self.lock();
+        let number = state.next_probe;
+        state.next_probe += 1;
+        Probe { message_queues: self, wanted, number }
     }
 
     /// Frees the memory of a message of `from` that was received. Returns the credit that the
@@ -279,6 +302,27 @@ impl QueuesState {
         self.fault.clone().or_else(|| gone().map(|how| Error::PeerLost { peer, how }))
     }
 
+    /// Completes a posted receive. Returns the waker of the task that waits for it.
+    fn complete(&mut self, posted: Posted, outcome: Outcome) -> Option<Waker> {
+        let receive = self.receives.entry(posted).or_default();
+        receive.0 = Some(outcome);
+        receive.1.take()
+    }
+
+    /// The wakers of the probes that find a message.
+    fn probes_of(&self, source: Rank, envelope: &Envelope) -> impl Iterator<Item = Waker> {
+        let tag = envelope.tag;
+        let finds = move |(wanted, _): &&(Wanted, Waker)| wanted.takes(source, tag);
+        self.probes.values().filter(finds).map(|(_, waker)| waker.clone())
+    }
+
+    fn look(&self, wanted: &Wanted, me: RankOf) -> Result<Option<(Rank, Envelope)>> {
+        match self.matching.look(wanted) {
+            Some(arrival) => Ok(Some((arrival.source, arrival.envelope))),
+            None => self.hopeless(wanted, me).map_or(Ok(None), Err),
+        }
+    }
+
     /// The error of a receive that can match no further message. `None` if it still can.
     fn hopeless(&self, wanted: &Wanted, me: RankOf) -> Option<Error> {
         if let Some(source) = wanted.source {
@@ -300,7 +344,8 @@ impl QueuesState {
             let turns = peer.turns.iter_mut().filter_map(|(_, waker)| waker.take());
             turns.chain(peer.awaited.values_mut().filter_map(|(_, waker)| waker.take()))
         });
-        receives.chain(peers).collect()
+        let probes = self.probes.values().map(|(_, waker)| waker.clone());
+        receives.chain(peers).chain(probes).collect()
     }
 }
 
@@ -314,28 +359,29 @@ impl PeerMessages {
 /// A posted receive. Dropping it cancels it.
 pub struct Receive<'a> {
     message_queues: &'a MessageQueues,
-    wanted: Wanted,
+    call: RecvCall,
     posted: Option<Posted>,
-    arrival: Option<Arrival<Rest>>,
+    outcome: Option<Outcome>,
 }
 
 impl Receive<'_> {
-    /// Waits until the receive matches a message.
+    /// Waits until the receive matches a message. Fails if that message exceeds its capacity.
     pub async fn matched(&mut self) -> Result<Arrival<Rest>> {
         poll_fn(|context| self.poll(context)).await
     }
 
     fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Arrival<Rest>>> {
-        if let Some(arrival) = self.arrival.take() {
-            return Poll::Ready(Ok(arrival));
+        if let Some(outcome) = self.outcome.take() {
+            return Poll::Ready(self.result(outcome));
         }
         let mut state = self.message_queues.lock();
-        let hopeless = state.hopeless(&self.wanted, self.message_queues.me);
+        let hopeless = state.hopeless(&self.call.wanted, self.message_queues.me);
         let receive = self.posted.and_then(|posted| state.receives.get_mut(&posted));
-        let (arrival, waker) = receive.expect("a receive that has matched is not polled again");
-        if let Some(arrival) = arrival.take() {
+        let (outcome, waker) = receive.expect("a receive that has completed is not polled again");
+        if let Some(outcome) = outcome.take() {
             self.posted.take().map(|posted| state.receives.remove(&posted));
-            return Poll::Ready(Ok(arrival));
+            drop(state);
+            return Poll::Ready(self.result(outcome));
         }
         if let Some(error) = hopeless {
             return Poll::Ready(Err(error));
@@ -344,13 +390,23 @@ impl Receive<'_> {
         Poll::Pending
     }
 
-    /// Cancels the receive. `Err` if it has matched a message.
-    #[cfg(feature = "testing")]
-    pub fn cancel(mut self) -> std::result::Result<(), Self> {
-        if self.arrival.is_some() || !self.withdraw() { Err(self) } else { Ok(()) }
+    fn result(&self, outcome: Outcome) -> Result<Arrival<Rest>> {
+        match outcome {
+            Outcome::Matched(arrival) => Ok(arrival),
+            Outcome::TooLong(from, sent) => {
+                let to = self.message_queues.me.rank;
+                Err(Error::TooLong { from, sent, to, call: self.call })
+            }
+        }
     }
 
-    /// Withdraws the receive. False if it has matched a message.
+    /// Cancels the receive. Returns it if it has completed.
+    #[cfg(feature = "testing")]
+    pub fn cancel(mut self) -> Option<Self> {
+        (self.outcome.is_some() || !self.withdraw()).then_some(self)
+    }
+
+    /// Withdraws the receive. False if it has completed.
     fn withdraw(&mut self) -> bool {
         let Some(posted) = self.posted else { return false };
         let mut state = self.message_queues.lock();
@@ -370,6 +426,36 @@ impl Drop for Receive<'_> {
         {
             self.message_queues.lock().receives.remove(&posted);
         }
+    }
+}
+
+/// A probe that waits. Dropping it ends it.
+pub struct Probe<'a> {
+    message_queues: &'a MessageQueues,
+    wanted: Wanted,
+    number: u64,
+}
+
+impl Probe<'_> {
+    /// Waits until a receive would find a message. Returns its source and envelope.
+    pub async fn found(&self) -> Result<(Rank, Envelope)> {
+        poll_fn(|context| {
+            let mut state = self.message_queues.lock();
+            match state.look(&self.wanted, self.message_queues.me).transpose() {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    state.probes.insert(self.number, (self.wanted, context.waker().clone()));
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        self.message_queues.lock().probes.remove(&self.number);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Communicators over the memory mesh, all ranks on one thread: deterministic, without sockets.
 
+mod capacity;
 mod case;
 mod collective;
 mod fault;

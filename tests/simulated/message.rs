@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use nexar::comm::Communicator;
 use nexar::dtype::DataType;
 use nexar::error::{Code, Result};
-use nexar::message::{Envelope, Incoming, Outgoing, Tag, Wanted, WantedTag};
+use nexar::message::{Envelope, Incoming, Outgoing, RecvCall, RecvCount, Tag, Wanted, WantedTag};
 use nexar::messaging;
 use nexar::rank::Rank;
 use nexar::transport::injection::{Faults, FaultyWorld};
@@ -24,22 +24,28 @@ use crate::world::{execute, quiet, run};
 
 const UNTAGGED: WantedTag = WantedTag::This(Tag::None);
 
-fn outgoing(to: usize, tag: Tag, bytes: &[u8]) -> Outgoing<'_> {
+pub fn outgoing(to: usize, tag: Tag, bytes: &[u8]) -> Outgoing<'_> {
     let envelope = Envelope { tag, dtype: DataType::Int8, count: bytes.len() };
     Outgoing { to: Rank(to), envelope, bytes, synchronous: false }
 }
 
 fn incoming(from: Option<usize>, tag: WantedTag, into: &mut [u8]) -> Incoming<'_> {
     let wanted = Wanted { source: from.map(Rank), tag };
-    Incoming { wanted, dtype: DataType::Int8, count: into.len(), into }
+    let (dtype, count) = (DataType::Int8, RecvCount::Exactly(into.len()));
+    Incoming { call: RecvCall { wanted, dtype, count }, into, report: None }
+}
+
+/// A receive that is posted without a buffer.
+fn posting(wanted: Wanted) -> RecvCall {
+    RecvCall { wanted, dtype: DataType::Int8, count: RecvCount::Exactly(1) }
 }
 
 /// The payload of message `number`, different for each.
-fn contents(number: usize, length: usize) -> Vec<u8> {
+pub fn contents(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (number * 31 + at * 7 + at / 256) as u8).collect()
 }
 
-async fn send(rank: &Arc<Communicator>, to: usize, tag: Tag, bytes: &[u8]) -> Result<()> {
+pub async fn send(rank: &Arc<Communicator>, to: usize, tag: Tag, bytes: &[u8]) -> Result<()> {
     rank.run_async(outgoing(to, tag, bytes)).await
 }
 
@@ -275,11 +281,11 @@ fn a_receive_that_waits_holds_up_no_collective_and_no_other_message() {
 
 // The tests below poll the protocol itself, to check which operation waits for what.
 
-fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
+pub fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn pair() -> (Mesh, Mesh) {
+pub fn pair() -> (Mesh, Mesh) {
     let mut meshes = quiet(2).meshes().into_iter();
     (meshes.next().unwrap(), meshes.next().unwrap())
 }
@@ -297,8 +303,8 @@ fn a_sender_whose_messages_nobody_receives_waits_in_the_end() {
         waiting.retain_mut(|send| send.as_mut().poll(&mut context).is_pending());
         let mut arrived = 0;
         let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
-        while other.messages.message_queues().probe(&wanted).is_some() {
-            drop(other.messages.message_queues().post(wanted));
+        while other.messages.message_queues().look(&wanted).unwrap().is_some() {
+            drop(other.messages.message_queues().post(posting(wanted)));
             arrived += 1;
         }
         let cost = OVERHEAD + if length <= EAGER { length } else { 0 };
@@ -335,7 +341,7 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
     assert!(sent.as_mut().poll(&mut context).is_pending());
     let wanted = Wanted { source: None, tag: WantedTag::AnyNumber };
     let (source, envelope) =
-        other.messages.message_queues().probe(&wanted).expect("it has arrived");
+        other.messages.message_queues().look(&wanted).unwrap().expect("it has arrived");
     assert_eq!((source, envelope), (Rank(0), short.envelope));
     assert!(sent.as_mut().poll(&mut context).is_pending(), "a probe is no receive");
     let mut into = [0];
@@ -348,13 +354,13 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
 fn a_posted_receive_can_be_taken_back_until_it_has_its_message() {
     let (one, other) = pair();
     let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
-    assert!(other.messages.message_queues().post(wanted).cancel().is_ok());
-    let receive = other.messages.message_queues().post(wanted);
+    assert!(other.messages.message_queues().post(posting(wanted)).cancel().is_none());
+    let receive = other.messages.message_queues().post(posting(wanted));
     assert!(matches!(
         poll(messaging::send(&one, outgoing(1, Tag::None, &[1]))),
         Poll::Ready(Ok(()))
     ));
-    let mut receive = receive.cancel().expect_err("it has its message");
+    let mut receive = receive.cancel().expect("it has its message");
     assert!(matches!(poll(receive.matched()), Poll::Ready(Ok(_))));
 }
 
@@ -368,7 +374,8 @@ fn a_receive_polled_by_another_task_wakes_that_one() {
         }
     }
     let (one, other) = pair();
-    let mut receive = other.messages.message_queues().post(Wanted { source: None, tag: UNTAGGED });
+    let wanted = Wanted { source: None, tag: UNTAGGED };
+    let mut receive = other.messages.message_queues().post(posting(wanted));
     let mut matched = pin!(receive.matched());
     let tasks = [(); 2].map(|()| Arc::new(Count(AtomicUsize::new(0))));
     for task in &tasks {

@@ -79,6 +79,7 @@ impl Communicator {
         if found.0.is_empty() && stream.is_none() {
             return Ok(None);
         }
+        work.check_can_be_staged()?;
         self.attach_if_needed(expected)?;
         let stream = stream.unwrap_or(CudaStream(std::ptr::null_mut()));
         Ok(Some(OnCuda { stream, device: found }))

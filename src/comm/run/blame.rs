@@ -2,7 +2,7 @@
 //!
 //! Leaves to the mesh which ranks are missing.
 
-use crate::message::{MessageCall, Wanted};
+use crate::message::{MessageCall, RecvCall};
 use crate::rank::Rank;
 use crate::transport::{Absent, Missing};
 
@@ -29,10 +29,12 @@ pub fn of_timeout(missing: &Missing) -> String {
 pub fn of_message(call: &MessageCall) -> String {
     match call {
         MessageCall::Send { to, .. } => format!("{to} has not received it"),
-        MessageCall::Recv { wanted: Wanted { source: Some(from), .. }, .. } => {
-            format!("{from} has not sent it")
+        MessageCall::Recv(RecvCall { wanted, .. }) | MessageCall::Probe(wanted) => {
+            match wanted.source {
+                Some(from) => format!("{from} has not sent it"),
+                None => "no rank has sent it".to_owned(),
+            }
         }
-        MessageCall::Recv { .. } => "no rank has sent it".to_owned(),
     }
 }
 

@@ -85,6 +85,16 @@ impl Ticket {
         Ok(ticket)
     }
 
+    /// Registers an operation on messages that waits for no other operation, and for which no other
+    /// waits. Fails if the communicator accepts no more operations.
+    pub fn of_unordered(communicator: Arc<Communicator>, call: MessageCall) -> Result<Self> {
+        let mut state = communicator.lock();
+        communicator.check_open(&state, &call)?;
+        state.begun += 1;
+        drop(state);
+        Ok(Self::new(communicator, Doing::Message(call), CallHistory::default(), 0))
+    }
+
     /// Waits until the stream batches before it have completed, each by its own deadline.
     pub async fn wait_for_streams(&self) {
         self.communicator.stream_order.wait_completed(self.behind).await;
@@ -93,7 +103,7 @@ impl Ticket {
 
     /// Polls a message for the first time when all earlier messages have been polled, which fixes
     /// its position among them. Then polls it to completion.
-    pub async fn in_order(&self, message: impl Future<Output = Result<()>>) -> Result<()> {
+    pub async fn in_order<T>(&self, message: impl Future<Output = T>) -> T {
         if let Some(number) = self.message.get() {
             self.communicator.messages.turn(number).await;
         }
@@ -117,10 +127,18 @@ impl Ticket {
         self.stage.get() == TicketStage::Completed
     }
 
-    /// Completes the call. Fails the communicator on all ranks if the call failed; the error is
-    /// then the one to report to the caller.
+    /// Whether the operation has failed its communicator, as one that is late does.
+    pub fn has_failed(&self) -> bool {
+        self.stage.get() == TicketStage::Failed
+    }
+
+    /// Completes the call. Fails the communicator on all ranks if the call failed, unless the error
+    /// is of the call alone; the error is then the one to report to the caller.
     pub fn end(&self, result: Result<()>) -> Result<()> {
-        let result = result.map_err(|cause| self.fail(cause));
+        let result = result.map_err(|cause| match cause.is_of_call_alone() {
+            true => cause,
+            false => self.fail(cause),
+        });
         self.release();
         result
     }

@@ -12,8 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::comm::Communicator;
-use crate::error::Result;
-use crate::message::{Incoming, Outgoing};
+use crate::error::{Error, Result};
+use crate::message::{Incoming, MessageCall, Outgoing, RecvCount};
 use crate::messaging;
 use crate::op::{Collective, Op};
 use crate::rank::Rank;
@@ -90,7 +90,9 @@ impl Work<'_> {
         match self {
             Self::Collective(op) => Ticket::of_call(communicator, op.call()),
             Self::Send(outgoing) => Ticket::of_message(communicator, outgoing.call()),
-            Self::Recv(incoming) => Ticket::of_message(communicator, incoming.call()),
+            Self::Recv(incoming) => {
+                Ticket::of_message(communicator, MessageCall::Recv(incoming.call))
+            }
             Self::Other(operation) => operation.begin(communicator),
         }
     }
@@ -113,7 +115,7 @@ impl Work<'_> {
         match self {
             Self::Collective(op) => op.call().to_string(),
             Self::Send(outgoing) => outgoing.call().to_string(),
-            Self::Recv(incoming) => incoming.call().to_string(),
+            Self::Recv(incoming) => MessageCall::Recv(incoming.call).to_string(),
             Self::Other(operation) => operation.describe(),
         }
     }
@@ -125,6 +127,20 @@ impl Work<'_> {
             Self::Send(outgoing) => vec![("sendbuff", outgoing.bytes)],
             Self::Recv(incoming) => vec![("recvbuff", &*incoming.into)],
             Self::Other(_) => Vec::new(),
+        }
+    }
+
+    /// Fails if no CUDA stream can order the operation: the stream could report neither the count
+    /// of a message nor an error of one call.
+    pub(in crate::comm) fn check_can_be_staged(&self) -> Result<()> {
+        match self {
+            Self::Recv(incoming) if matches!(incoming.call.count, RecvCount::UpTo(_)) => {
+                let what = "a receive with a capacity needs a recvbuff in host memory, and stream \
+                            NULL or one of nexarStreamCreate; on a CUDA stream, probe for the \
+                            count and use nexarRecvTag";
+                Err(Error::Argument(what.to_owned()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -182,12 +198,18 @@ impl Work<'_> {
     }
 }
 
-/// Receives a message into host memory.
-pub async fn receive(ticket: &Ticket, incoming: Incoming<'_>) -> Result<()> {
+/// Receives a message into host memory, and reports it.
+pub async fn receive(ticket: &Ticket, mut incoming: Incoming<'_>) -> Result<()> {
     let mesh = &ticket.communicator.mesh;
-    let receiving = async { messaging::recv(mesh, incoming).await.map(drop) };
-    match ticket.in_order(receiving).await {
-        Ok(()) => Ok(()),
+    let report = incoming.report.take();
+    match ticket.in_order(messaging::recv(mesh, incoming)).await {
+        Ok((source, envelope)) => {
+            // The caller of a late operation has its error already.
+            if let Some(report) = report.filter(|_| !ticket.has_failed()) {
+                report(source, envelope);
+            }
+            Ok(())
+        }
         Err(error) => Err(agreed(mesh, error).await),
     }
 }
