@@ -265,6 +265,56 @@ static void a_thread_needs_no_context_of_the_device(void) {
   end_stream(streams[0]);
 }
 
+/* Of a message to itself each rank receives as many elements as it has capacity for. */
+static void a_receive_with_a_capacity_needs_host_memory_and_no_cuda_stream(void) {
+  struct here h = here();
+  struct vector vector = new_vector(COUNT);
+  CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+  nexarStream_t host;
+  nexarStatus_t status = NEXAR_STATUS_INITIALIZER;
+  uint32_t sent[2] = {7, 8}, received[3] = {0};
+  CHECK_CODE(nexarSuccess, nexarStreamCreate(&host));
+  const struct {
+    void *recv;
+    nexarStream_t stream;
+  } refused[] = {{data_of(&vector), NULL}, {data_of(&vector), stream},
+                 {data_of(&vector), host}, {received, stream}};
+  for (size_t i = 0; i < COUNT_OF(refused); i++) {
+    CALL_CODE(nexarInvalidArgument,
+              nexarRecvTagStatus(refused[i].recv, 2, nexarUint32, h.rank, 1, &status, h.comm,
+                                 refused[i].stream));
+    CHECK_TEXT(nexarGetLastError(h.comm), "a receive with a capacity needs a recvbuff in host");
+  }
+  CHECK_EQ(0, fakecuda_pending(stream));
+  nexarStream_t accepted[] = {NULL, host};
+  for (size_t i = 0; i < COUNT_OF(accepted); i++) {
+    CALL(nexarSendTag(sent, 2, nexarUint32, h.rank, 1, h.comm, NULL));
+    CALL(nexarProbeTag(h.rank, 1, NULL, &status, h.comm));
+    CHECK_EQ(2, status.count);
+    status.count = 0;
+    CALL(nexarRecvTagStatus(received, 3, nexarUint32, h.rank, 1, &status, h.comm, accepted[i]));
+    CALL(nexarStreamSynchronize(accepted[i]));
+    CHECK_EQ(2, status.count);
+    CHECK(received[0] == 7 && received[1] == 8 && received[2] == 0);
+  }
+  /* In a group with a call on a CUDA stream, which completes. */
+  CALL(nexarSendTag(sent, 2, nexarUint32, h.rank, 1, h.comm, NULL));
+  fill_vector(&vector, stream, (uint32_t)h.rank + 1, 0);
+  CALL(nexarGroupStart());
+  CALL(reduce_vector(&vector, h.comm, stream));
+  CALL(nexarRecvTagStatus(received, 1, nexarUint32, h.rank, 1, &status, h.comm, NULL));
+  CALL_CODE(nexarInvalidArgument, nexarGroupEnd());
+  CHECK_TEXT(nexarGetLastError(NULL), "too long for Recv(up to 1 x uint32");
+  copy_out(&vector, stream);
+  synchronize(stream);
+  CHECK_SEEN(&vector, sum_of_ranks(h.n), 0);
+  CALL(nexarRecvTag(received, 2, nexarUint32, h.rank, 1, h.comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarStreamDestroy(host));
+  end_stream(stream);
+  free_vector(&vector);
+  check_device_works(h);
+}
+
 static const struct test_case cases[] = {
     CASE(device_memory_on_a_host_stream_is_refused),
     CASE(a_destroyed_host_stream_is_refused_and_never_passed_to_the_driver),
@@ -275,6 +325,7 @@ static const struct test_case cases[] = {
     CASE(large_messages_leave_the_capture_of_another_stream_alone),
     CASE(communicators_are_created_and_destroyed_while_a_stream_is_captured),
     CASE(a_thread_needs_no_context_of_the_device),
+    CASE(a_receive_with_a_capacity_needs_host_memory_and_no_cuda_stream),
 };
 
 int main(void) {

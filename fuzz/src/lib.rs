@@ -4,6 +4,7 @@
 //! Invariant: an allocation of a decoder above `LARGEST` bytes is a finding, whatever its input.
 
 pub mod arena;
+pub mod c_api;
 pub mod replay;
 
 #[cfg(fuzzing)]

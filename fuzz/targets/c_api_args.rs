@@ -5,7 +5,7 @@
 //! Findings are a panic, a write outside the call's buffers, and a text that is not UTF-8.
 #![cfg_attr(fuzzing, no_main)]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut, without_provenance_mut};
 
 use arbitrary::Arbitrary;
@@ -20,9 +20,9 @@ use nexar::capi::stream::*;
 use nexar::capi::types::*;
 use nexar::capi::varying::*;
 use nexar::capi::version::*;
-use nexar::dtype::DataType;
 use nexar::error::Code;
 use nexar_fuzz::arena::{Arena, BufferStart, Count};
+use nexar_fuzz::c_api::{created, keep_left, no_panic, text};
 use nexar_fuzz::fuzz_target;
 
 const MOST_CALLS: usize = 32;
@@ -73,6 +73,8 @@ enum Call {
     Recv,
     RecvTag,
     SendRecv,
+    RecvTagStatus,
+    ProbeTag,
     InitAll,
     InitRank,
     InitRankConfig([u8; 16]),
@@ -135,6 +137,8 @@ struct Run {
     depth: usize,
     /// The buffers of calls in the open group, which complete at its end.
     grouped: Vec<Box<Arena>>,
+    /// The status of each receive, which may be written at the end of the group.
+    statuses: Vec<Box<nexarStatus_t>>,
     /// The handles of splits in the open group, which are written at its end.
     pending_splits: Vec<Box<nexarComm_t>>,
 }
@@ -153,32 +157,6 @@ fuzz_target!(
         run.end();
     }
 );
-
-/// Asserts that the library did not panic.
-fn no_panic(code: Code) -> Code {
-    if code == Code::InternalError {
-        panic!("{}", text(nexarGetLastError(null_mut())));
-    }
-    code
-}
-
-fn text(text: *const c_char) -> String {
-    assert!(!text.is_null());
-    // SAFETY: the library returns a C string.
-    unsafe { CStr::from_ptr(text) }.to_str().expect("in UTF-8").to_owned()
-}
-
-unsafe extern "C" fn keep_left(
-    left: *const c_void,
-    right: *mut c_void,
-    count: usize,
-    datatype: c_int,
-    _: *mut c_void,
-) {
-    let size = DataType::from_code(datatype).expect("a type").size();
-    // SAFETY: both have `count` elements and do not overlap.
-    unsafe { std::ptr::copy_nonoverlapping(left.cast::<u8>(), right.cast(), count * size) };
-}
 
 impl Run {
     fn begin(&mut self) {
@@ -255,9 +233,13 @@ impl Run {
     fn step(&mut self, step: &Step) {
         let mut arena = Box::new(Arena::new());
         let code = match step.call {
-            Call::Send | Call::SendTag | Call::Recv | Call::RecvTag | Call::SendRecv => {
-                self.message(step, &mut arena)
-            }
+            Call::Send
+            | Call::SendTag
+            | Call::Recv
+            | Call::RecvTag
+            | Call::RecvTagStatus
+            | Call::SendRecv => self.message(step, &mut arena),
+            Call::ProbeTag => self.probe(step),
             Call::Bucketed => self.bucketed(step, &mut arena),
             Call::AllGatherV
             | Call::ReduceScatterV
@@ -417,6 +399,15 @@ impl Run {
                     arena.may_write(step.recv, 0, count, datatype);
                     nexarRecvTag(recv, count, datatype, peer, tag, comm, stream)
                 }
+                Call::RecvTagStatus => {
+                    arena.may_write(step.recv, 0, count, datatype);
+                    self.statuses.push(Box::new(self.status(other)));
+                    let out = match self.statuses.last_mut() {
+                        Some(status) if !step.nulls[0] => &raw mut **status,
+                        _ => null_mut(),
+                    };
+                    nexarRecvTagStatus(recv, count, datatype, peer, tag, out, comm, stream)
+                }
                 _ => {
                     arena.may_write(step.recv, 0, other, datatype);
                     let source = self.number(step.tag);
@@ -424,6 +415,26 @@ impl Run {
                 }
             }
         }
+    }
+
+    fn probe(&mut self, step: &Step) -> Code {
+        let comm = self.comm(step.comm);
+        let (peer, tag) = (self.number(step.peer), self.number(step.tag));
+        let (mut flag, mut status) = (c_int::MIN, self.status(step.other_count.get()));
+        let flag_out: *mut c_int = if step.nulls[0] { null_mut() } else { &raw mut flag };
+        let out = if step.nulls[1] { null_mut() } else { &raw mut status };
+        // SAFETY: both are NULL or valid for writes.
+        let code = unsafe { nexarProbeTag(peer, tag, flag_out, out, comm) };
+        let wrote = code == Code::Success && !step.nulls[0];
+        assert_eq!(flag == 0 || flag == 1, wrote, "flag is {flag}");
+        assert!(code == Code::Success || status.source == c_int::MIN, "written although it failed");
+        code
+    }
+
+    /// A status of the right size if `size` is 0.
+    fn status(&self, size: usize) -> nexarStatus_t {
+        let size = if size == 0 { size_of::<nexarStatus_t>() } else { size };
+        nexarStatus_t { size, source: c_int::MIN, tag: 0, count: 0, datatype: 0 }
     }
 
     fn communicator(&mut self, step: &Step) -> Code {
@@ -584,9 +595,4 @@ impl Run {
         // SAFETY: the pointer is NULL or valid for writes.
         unsafe { nexarGetVersion(if step.nulls[0] { null_mut() } else { &raw mut version }) }
     }
-}
-
-/// One of the objects that were created, selected by `which`.
-fn created<T: Copy>(all: &[T], which: u8) -> Option<T> {
-    all.get(usize::from(which) % all.len().max(1)).copied()
 }
