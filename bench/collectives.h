@@ -36,12 +36,17 @@ enum operation {
   ALL_TO_ALL_V,
   GATHER_V,
   SCATTER_V,
+  ROUND_TRIP, /* ranks 0 and 1: a message there and one back */
+  WINDOW,     /* WINDOW_MESSAGES from rank 0 to rank 1, posted together, then a short reply */
+  EXCHANGE,   /* each rank: a message to the next rank and one from the rank before */
   OPERATIONS
 };
 
 static const char *const operation_names[OPERATIONS] = {
     "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "scan",
-    "barrier", "alltoallv", "gatherv", "scatterv"};
+    "barrier", "alltoallv", "gatherv", "scatterv", "roundtrip", "window", "exchange"};
+
+enum { WINDOW_MESSAGES = 64 };
 
 static int rank, size; /* of this process; set before measure() */
 
@@ -79,6 +84,9 @@ static inline float expected(enum operation operation, size_t index, size_t bloc
   case ALL_GATHER: return sent((int)(index / block), index % block);
   case REDUCE_SCATTER: return sum(size, (size_t)rank * block + index);
   case GATHER_V: return sent((int)(index / block), index % block);
+  case ROUND_TRIP: return sent(1 - rank, index);
+  case WINDOW: return sent(0, index);
+  case EXCHANGE: return sent((rank + size - 1) % size, index);
   case SCATTER_V: return sent(0, (size_t)rank * block + index);
   case ALL_TO_ALL:
   case ALL_TO_ALL_V: return sent((int)(index / block), (size_t)rank * block + index % block);
@@ -97,6 +105,7 @@ static inline void check(enum operation operation, float *in, float *out, size_t
   size_t results = operation == REDUCE_SCATTER || operation == SCATTER_V ? block : count;
   bool at_root = operation == REDUCE || operation == GATHER_V;
   if (operation == BARRIER || (at_root && rank != 0)) results = 0;
+  if ((operation == ROUND_TRIP && rank > 1) || (operation == WINDOW && rank != 1)) results = 0;
   for (size_t i = 0; i < results; i++) {
     if (out[i] != expected(operation, i, block)) give_up("a result is wrong");
   }

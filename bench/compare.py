@@ -68,7 +68,7 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="2 ranks, to 16 MiB, 3 short rounds")
     parser.add_argument("--ranks", type=numbers, help="numbers of processes (2,4,8)")
     parser.add_argument(
-        "--ops", type=words, default=peers.OPERATIONS, help="operations (all but the V forms)"
+        "--ops", type=words, default=peers.OPERATIONS, help="operations (all but the V forms and messages)"
     )
     parser.add_argument("--sizes", type=numbers, help="bytes (8 to 128 MiB)")
     parser.add_argument(
@@ -92,7 +92,7 @@ def parse():
     options.minutes = options.minutes or (4.5 if options.quick else None)
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.05 if options.quick else 0.2)
-    known = peers.OPERATIONS + peers.V_FORMS
+    known = peers.OPERATIONS + peers.V_FORMS + peers.MESSAGES
     for given, known in ((options.ops, known), (options.peers or [], peers.PEERS)):
         if unknown := set(given) - set(known):
             parser.error(f"not of {', '.join(known)}: {', '.join(unknown)}")

@@ -35,6 +35,29 @@ static void call(enum operation operation, float *in, float *out, size_t element
     count_blocks(block);
     MPI_Scatterv(in, counts, displs, MPI_FLOAT, out, block, MPI_FLOAT, 0, all);
     break;
+  case ROUND_TRIP:
+    if (rank == 0) MPI_Send(in, count, MPI_FLOAT, 1, 0, all);
+    if (rank < 2) MPI_Recv(out, count, MPI_FLOAT, 1 - rank, 0, all, MPI_STATUS_IGNORE);
+    if (rank == 1) MPI_Send(in, count, MPI_FLOAT, 0, 0, all);
+    break;
+  case WINDOW: {
+    MPI_Request requests[WINDOW_MESSAGES];
+    int posted = rank < 2 ? WINDOW_MESSAGES : 0;
+    for (int i = 0; i < posted; i++) {
+      if (rank == 0) MPI_Isend(in, count, MPI_FLOAT, 1, 0, all, &requests[i]);
+      if (rank == 1) MPI_Irecv(out, count, MPI_FLOAT, 0, 0, all, &requests[i]);
+    }
+    MPI_Waitall(posted, requests, MPI_STATUSES_IGNORE);
+    if (rank == 0) MPI_Recv(out, 1, MPI_FLOAT, 1, 0, all, MPI_STATUS_IGNORE);
+    if (rank == 1) MPI_Send(in, 1, MPI_FLOAT, 0, 0, all);
+    break;
+  }
+  case EXCHANGE: {
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    MPI_Sendrecv(in, count, MPI_FLOAT, next, 0, out, count, MPI_FLOAT, before, 0, all,
+                 MPI_STATUS_IGNORE);
+    break;
+  }
   default: MPI_Barrier(all);
   }
 }

@@ -37,6 +37,26 @@ static void call(enum operation operation, float *in, float *out, size_t count) 
   case SCATTER_V:
     CHECK(nexarScatterV(in, counts_of(block), NULL, out, block, type, 0, comm, NULL));
     break;
+  case ROUND_TRIP:
+    if (rank == 0) CHECK(nexarSend(in, count, type, 1, comm, NULL));
+    if (rank < 2) CHECK(nexarRecv(out, count, type, 1 - rank, comm, NULL));
+    if (rank == 1) CHECK(nexarSend(in, count, type, 0, comm, NULL));
+    break;
+  case WINDOW:
+    CHECK(nexarGroupStart());
+    for (int i = 0; i < WINDOW_MESSAGES; i++) {
+      if (rank == 0) CHECK(nexarSend(in, count, type, 1, comm, NULL));
+      if (rank == 1) CHECK(nexarRecv(out, count, type, 0, comm, NULL));
+    }
+    CHECK(nexarGroupEnd());
+    if (rank == 0) CHECK(nexarRecv(out, 1, type, 1, comm, NULL));
+    if (rank == 1) CHECK(nexarSend(in, 1, type, 0, comm, NULL));
+    break;
+  case EXCHANGE: {
+    int next = (rank + 1) % size, before = (rank + size - 1) % size;
+    CHECK(nexarSendRecv(in, count, next, out, count, before, type, comm, NULL));
+    break;
+  }
   default: CHECK(nexarBarrier(comm, NULL));
   }
 }

@@ -28,6 +28,7 @@ OPERATIONS = (
 )
 # Measured only if named: Gloo and nexar 0.2.0 do not have them.
 V_FORMS = ("alltoallv", "gatherv", "scatterv")
+MESSAGES = ("roundtrip", "window", "exchange")
 # Optimized for this machine, because the peers' headers have code that is compiled here.
 FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", f"-I{ROOT / 'include'}"]
 
@@ -37,7 +38,7 @@ class Library:
     name: str
     version: str = ""
     call: list = field(default_factory=list)  # before the operation; N stands for the ranks
-    operations: tuple = OPERATIONS + V_FORMS
+    operations: tuple = OPERATIONS + V_FORMS + MESSAGES
     missing: str = ""  # the reason, if it is not measured
 
 
