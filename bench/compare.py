@@ -68,7 +68,10 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="2 ranks, to 16 MiB, 3 short rounds")
     parser.add_argument("--ranks", type=numbers, help="numbers of processes (2,4,8)")
     parser.add_argument(
-        "--ops", type=words, default=peers.OPERATIONS, help="operations (all but the V forms and messages)"
+        "--ops",
+        type=words,
+        default=peers.OPERATIONS,
+        help="operations (all but the V forms and messages)",
     )
     parser.add_argument("--sizes", type=numbers, help="bytes (8 to 128 MiB)")
     parser.add_argument(

@@ -156,12 +156,11 @@
  * nothing.
  *
  * Network. Processes are connected by QUIC over one UDP port each, encrypted and authenticated:
- * each process makes a key of its own, and the secret in the unique id admits it; collectives of a
- * communicator on one host use shared memory; on several hosts, AllReduce and Reduce (if the
- * operator commutes), Broadcast and Barrier do inside each host. Messages between processes use
- * QUIC on one host too, which is far slower than MPI's shared memory. All ranks run the same build
- * of nexar; another build is nexarInvalidUsage on all ranks, and the text names both. The README
- * lists the environment variables.
+ * each process makes a key of its own, and the secret in the unique id admits it. Inside a host,
+ * messages use shared memory, and so do the collectives of a communicator on one host; on several
+ * hosts, AllReduce and Reduce (if the operator commutes), Broadcast and Barrier use it inside each
+ * host. All ranks run the same build of nexar; another build is nexarInvalidUsage on all ranks, and
+ * the text names both. The README lists the environment variables.
  *
  * Compatibility. Existing signatures and values never change; new needs get new functions.
  *
@@ -195,9 +194,10 @@
  *   - Nonblocking collectives: pass a stream of nexarStreamCreate; nexarStreamSynchronize is the
  *     wait. Several nonblocking messages: put them into a group; its end is MPI_Waitall. A
  *     tagged MPI_Sendrecv is a group of nexarSendTag and nexarRecvTag.
- *   - Threads are as under MPI_THREAD_MULTIPLE. While the program computes, nexar-io receives short
- *     messages and envelopes, beginning 5 to 10 ms after the last call; the data of a long message
- *     begins to move when both ranks are inside their calls, or their streams are.
+ *   - Threads are as under MPI_THREAD_MULTIPLE. While the program computes, short messages and
+ *     envelopes arrive: inside a host in shared memory, else nexar-io receives them, beginning 5 to
+ *     10 ms after the last call. The data of a long message begins to move when both ranks are
+ *     inside their calls, or their streams are.
  *   - nexarRecv and nexarRecvTag name the exact count; another one fails the communicator.
  *     nexarRecvTagStatus has MPI_Recv's capacity and status, except that a longer message is not
  *     truncated but stays. nexarProbeTag is MPI_Probe, and MPI_Iprobe if flag is not NULL. There is

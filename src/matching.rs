@@ -93,6 +93,13 @@ impl<M> Matching<M> {
         Matched { exceeded, by: None }
     }
 
+    /// Whether a message that arrives now and is wanted is for this receive, not yet posted: no
+    /// message before it is wanted, and no receive is posted.
+    #[inline]
+    pub fn is_next(&self, wanted: &Wanted) -> bool {
+        self.posted.is_empty() && self.first(wanted).is_none()
+    }
+
     /// The message that a receive posted now would take, if it has the capacity.
     pub fn look(&self, wanted: &Wanted) -> Option<&Arrival<M>> {
         self.first(wanted).map(|at| &self.unexpected[at])

@@ -5,11 +5,14 @@
 //! rendezvous  sender   Message -------------------------->
 //!                      <-------------------- ClearToSend   when matched
 //!                      the payload, on its own stream --->   into the receive's buffer
+//! in memory   sender   Message with the location ------->   reads the payload when matched
+//!                      <-------------------- ClearToSend   when it was read
 //! ```
 //!
 //! A message is eager if it is short and its receiver has memory for it (`CREDIT`); otherwise its
-//! bytes stay with the sender until it was matched (rendezvous). If the receiver has no memory for
-//! the control message either, the sender waits. Leaves matching and credit to the message queues
+//! bytes stay with the sender until it was matched (rendezvous). A receiver on the same host that
+//! can read them there does so. If the receiver has no memory for the control message either, the
+//! sender waits. Leaves matching and credit to the message queues
 //! and the transports to the mesh. Invariants:
 //! - sends to one rank, and receives, are ordered by the steps that they take before their first
 //!   wait;
@@ -31,16 +34,19 @@ pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
     let message_queues = mesh.messages.message_queues();
     let turn = message_queues.turn(to);
     let Permit { id, eager } = turn.permit(bytes.len(), synchronous).await?;
+    let location = if eager { None } else { mesh.messages.publish_payload(to, bytes) };
     let protocol = match eager {
         true => Protocol::Eager { payload: bytes.to_vec(), wants_cts: synchronous },
-        false => Protocol::Rendezvous,
+        false => Protocol::Rendezvous { location },
     };
     mesh.messages.send_control(to, ControlMessage::Message { id, envelope, protocol }).await?;
     drop(turn);
     if !eager || synchronous {
-        message_queues.ready(to, id).await?;
+        let ready = message_queues.ready(to, id).await;
+        // Before the program can overwrite what the receiver may be reading.
+        ready.inspect_err(|_| mesh.messages.give_up())?;
     }
-    match eager {
+    match eager || location.is_some() {
         true => Ok(()),
         false => mesh.messages.send_payload(to, id, bytes).await,
     }
@@ -74,7 +80,11 @@ pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope
                 mesh.messages.send_control(from, ControlMessage::ClearToSend { id }).await?;
             }
         }
-        Protocol::Rendezvous => {
+        Protocol::Rendezvous { location: Some(location) } => {
+            mesh.messages.read_payload(from, location, into).await?;
+            mesh.messages.send_control(from, ControlMessage::ClearToSend { id }).await?;
+        }
+        Protocol::Rendezvous { location: None } => {
             let _expected = message_queues.expect(from, id);
             mesh.messages.send_control(from, ControlMessage::ClearToSend { id }).await?;
             mesh.messages.recv_payload(from, id, into).await?;
@@ -96,6 +106,7 @@ pub async fn probe_now(mesh: &Mesh, wanted: Wanted) -> Result<Option<(Rank, Enve
     if let Some(source) = wanted.source {
         mesh.messages.connect(source);
     }
+    mesh.messages.progress();
     // A thread that drives the network reads the sockets after the first poll, and executes the
     // tasks that deliver messages after the second.
     const POLLS: usize = 3;

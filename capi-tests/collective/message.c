@@ -345,6 +345,61 @@ static void messages_of_a_rank_that_has_left_arrive_before_the_error(void) {
   on_all_sizes(leave_early);
 }
 
+enum { SHORT = 100, WITH_CREDIT = 1000 }; /* 228 bytes of credit each, of 256 KiB */
+
+/* Rank 0 sends short messages on a communicator on which rank 1 makes no call before they are
+   sent: it learns of that on another communicator. */
+static void send_to_a_rank_that_makes_no_call(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarComm_t another = join_another(rank, n, comm);
+  unsigned char byte = 0;
+  if (rank == 0) {
+    for (size_t m = 0; m < WITH_CREDIT; m++)
+      CHECK_CODE(nexarSuccess, send_bytes(SHORT, 0, 1, -1, m, another));
+    CHECK_CODE(nexarSuccess, nexarSend(&byte, 1, nexarInt8, 1, comm, NULL));
+  } else if (rank == 1) {
+    CHECK_CODE(nexarSuccess, nexarRecv(&byte, 1, nexarInt8, 0, comm, NULL));
+    for (size_t m = 0; m < WITH_CREDIT; m++) recv_bytes(SHORT, 0, 1, -1, m, another);
+  }
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(another));
+  check_it_works(rank, n, comm);
+}
+
+static void short_messages_need_no_call_of_their_receiver(void) {
+  on_all_sizes(send_to_a_rank_that_makes_no_call);
+}
+
+enum { FROM_EACH = 3000 };
+
+/* Rank 0 receives from any rank, by turns with and without waiting. */
+static void many_to_one(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  if (rank != 0) {
+    for (uint64_t m = 0; m < FROM_EACH; m++) {
+      uint64_t words[6] = {(uint64_t)rank, m, m, m, m, m};
+      size_t bytes = m % 2 ? sizeof words : 2 * sizeof *words; /* in a line, and beside it */
+      CHECK_CODE(nexarSuccess, nexarSendTag(words, bytes, nexarInt8, 0, (int)(m % 2), comm, NULL));
+    }
+  } else {
+    uint64_t *next = calloc((size_t)n, sizeof *next);
+    for (uint64_t m = 0; m < (uint64_t)(n - 1) * FROM_EACH; m++) {
+      uint64_t words[6] = {0};
+      nexarStatus_t status = NEXAR_STATUS_INITIALIZER;
+      CHECK_CODE(nexarSuccess,
+                 nexarRecvTagStatus(words, sizeof words, nexarInt8, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG,
+                                    &status, comm, NULL));
+      CHECK_EQ(status.source, (int)words[0]);
+      CHECK_EQ(next[words[0]]++, words[1]);
+      CHECK_EQ(words[1] % 2 ? sizeof words : 2 * sizeof *words, status.count);
+      if (m % 1000 == 0) progress();
+    }
+    free(next);
+  }
+  check_it_works(rank, n, comm);
+}
+
+static void messages_from_any_source_keep_the_order_of_each(void) { on_all_sizes(many_to_one); }
+
 static const struct test_case cases[] = {
     CASE(every_type_and_length_arrives),
     CASE(sixty_four_mib_arrive),
@@ -357,6 +412,8 @@ static const struct test_case cases[] = {
     CASE(threads_that_wait_for_messages_block_no_collective),
     CASE(a_message_that_differs_from_its_receive_fails_both_ranks),
     CASE(messages_of_a_rank_that_has_left_arrive_before_the_error),
+    CASE(short_messages_need_no_call_of_their_receiver),
+    CASE(messages_from_any_source_keep_the_order_of_each),
 };
 
 int main(void) { return RUN(cases); }

@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
         let Some((payload, next)) = behind.split_at_checked(message.payload().len()) else {
             return;
         };
-        message.payload().copy_from_slice(payload);
+        message.payload_mut().copy_from_slice(payload);
         same_bytes(&message.encode(), &rest[..CONTROL_HEAD_BYTES + payload.len()]);
         let cost = match &message {
             ControlMessage::Message { protocol, .. } => protocol.cost(),

@@ -421,13 +421,13 @@ impl Attack<'_> {
                 let count = usize::from(count) % 4096;
                 let payload = vec![0; count * DTYPE.size()];
                 let protocol = match protocol % 3 {
-                    0 => Protocol::Rendezvous,
+                    0 => Protocol::Rendezvous { location: None },
                     eager => Protocol::Eager { payload, wants_cts: eager == 1 },
                 };
                 message(id, tagged(tag), count, protocol)
             }
             Data::Rendezvous { id, count } => {
-                message(id, Tag::None, count as usize, Protocol::Rendezvous)
+                message(id, Tag::None, count as usize, Protocol::Rendezvous { location: None })
             }
             Data::ClearToSend { id } => ControlMessage::ClearToSend { id: id.into() }.encode(),
             Data::Credit { bytes } => ControlMessage::Credit { bytes: bytes as usize }.encode(),

@@ -13,7 +13,8 @@ use tracing::{Level, enabled};
 
 use crate::collective::fast_path;
 use crate::error::{Doing, Result};
-use crate::transport::{EncodedHeader, Header, LANES, Started};
+use crate::message::{Incoming, MessageCall, Outgoing};
+use crate::transport::{EAGER, EncodedHeader, Header, LANES, Started};
 
 use super::communicator::{CommState, Communicator};
 use super::run::{LaneQueues, Ticket, Work, run_begun};
@@ -46,11 +47,16 @@ impl Communicator {
     /// operation is then neither stored to memory nor read back.
     #[inline(always)]
     pub(super) fn try_fast_path(self: &Arc<Self>, work: &mut Work<'_>) -> FastPath {
-        let Work::Collective(op) = work else { return FastPath::NotEligible };
         if enabled!(Level::TRACE) {
             // A write to the log is a cancellation point, and this thread is not protected here.
             return FastPath::NotEligible;
         }
+        let op = match work {
+            Work::Collective(op) => op,
+            Work::Send(outgoing) => return self.try_send(outgoing),
+            Work::Recv(incoming) => return self.try_receive(incoming),
+            Work::Other(_) => return FastPath::NotEligible,
+        };
         let (mesh, me) = (&self.mesh, self.mesh.me);
         let bytes = if self.has_fast_path { fast_path::bytes(op, me.size) } else { None };
         let (Some(host), Some(bytes)) = (&mesh.memory.fast, bytes) else {
@@ -77,6 +83,49 @@ impl Communicator {
         self.lanes.end_alone(seq);
         uncompleted.state = None; // it has completed: no ticket
         FastPath::Done
+    }
+}
+
+impl Communicator {
+    /// Sends a short message to a rank of this host, if nothing must be waited for.
+    fn try_send(self: &Arc<Self>, outgoing: &Outgoing<'_>) -> FastPath {
+        let state = self.lock();
+        let is_done = !outgoing.synchronous
+            && self.accepts_message(&state, &outgoing.call())
+            && self.mesh.messages.send_at_once(outgoing);
+        if is_done { FastPath::Done } else { FastPath::NotEligible }
+    }
+
+    /// Receives a short message from a rank of this host, if it arrives within the spin limit.
+    fn try_receive(self: &Arc<Self>, incoming: &mut Incoming<'_>) -> FastPath {
+        {
+            let mut state = self.lock();
+            let call = MessageCall::Recv(incoming.call);
+            let is_short = incoming.into.len() <= EAGER && incoming.report.is_none();
+            if !is_short || !self.accepts_message(&state, &call) {
+                return FastPath::NotEligible;
+            }
+            state.begun += 1;
+        }
+        let _running = Begun(self);
+        let is_done = self.mesh.messages.receive_at_once(incoming);
+        if is_done { FastPath::Done } else { FastPath::NotEligible }
+    }
+
+    /// Whether a message may begin now: it waits for no stream and no earlier message.
+    fn accepts_message(&self, state: &CommState, call: &MessageCall) -> bool {
+        self.stream_order.has_completed(state.stream_batches)
+            && self.messages.is_turn(state.next_message)
+            && self.check_open(state, call).is_ok()
+    }
+}
+
+/// An operation that has begun, until dropped.
+struct Begun<'a>(&'a Communicator);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.ended();
     }
 }
 

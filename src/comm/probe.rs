@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::message::{Envelope, MessageCall, Wanted};
 use crate::messaging;
 use crate::rank::Rank;
+use crate::transport::Peers;
 
 use super::Communicator;
 use super::run::{Operation, Ticket, Work, run_alone};
@@ -61,8 +62,8 @@ impl Operation for Probing<'_> {
         MessageCall::Probe(self.wanted).to_string()
     }
 
-    fn is_message(&self) -> bool {
-        true
+    fn message(&self) -> Option<Peers> {
+        Some(self.wanted.source.map_or(Peers::Any, Peers::One))
     }
 
     fn perform<'t>(

@@ -5,8 +5,9 @@
 //!                  kind u8  dtype u8  tagged u8  zero  tag u32  id u64  count u64
 //! ```
 //!
-//! The payload of an eager message follows its head. Fields that a control message lacks are zero.
-//! The count of a credit is in bytes. Leaves to `message_queues` what follows from a message.
+//! The payload of an eager message follows its head, and the location of a payload in shared memory
+//! an RTS that has one, which exists only inside a host. Fields that a control message lacks are
+//! zero. The count of a credit is in bytes. Leaves to `message_queues` what follows from a message.
 //! Invariant: one control message has one encoding, and a decoder returns `None` for anything else.
 
 use crate::dtype::DataType;
@@ -33,74 +34,169 @@ pub enum ControlMessage {
 pub enum Protocol {
     /// The payload is sent with the envelope. `wants_cts`: the sender waits for the CTS.
     Eager { payload: Vec<u8>, wants_cts: bool },
-    /// RTS: the payload follows on its own, after the CTS.
-    Rendezvous,
+    /// RTS: the payload follows on its own, after the CTS. If it has a location, the receiver reads
+    /// it there, and the CTS reports that it has.
+    Rendezvous { location: Option<Location> },
+}
+
+/// Where a receiver on the same host can read a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub memory: LocationMemory,
+    offset: [u8; 8],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocationMemory {
+    /// The sender's arena, which the receiver can map.
+    Arena,
+    /// The sender's process. The offset is an address.
+    Process,
+}
+
+impl Location {
+    pub fn new(memory: LocationMemory, offset: u64) -> Self {
+        Self { memory, offset: offset.to_le_bytes() }
+    }
+
+    pub fn offset(&self) -> u64 {
+        u64::from_le_bytes(self.offset)
+    }
 }
 
 impl ControlMessage {
+    /// The encoding, for a link between hosts: an RTS has no location there.
     pub fn encode(&self) -> Vec<u8> {
-        let (kind, id, envelope, count, payload) = match self {
-            Self::Message { id, envelope, protocol } => {
-                let (kind, payload) = match protocol {
-                    Protocol::Eager { payload, wants_cts: false } => (1, &payload[..]),
-                    Protocol::Eager { payload, wants_cts: true } => (2, &payload[..]),
-                    Protocol::Rendezvous => (3, &[][..]),
-                };
-                (kind, *id, Some(envelope), envelope.count, payload)
-            }
-            Self::ClearToSend { id } => (4, *id, None, 0, &[][..]),
-            Self::Credit { bytes } => (5, 0, None, *bytes, &[][..]),
-        };
-        let (dtype, tag) = envelope.map_or((0, Tag::None), |one| (one.dtype as u8, one.tag));
-        let (tagged, tag) = match tag {
-            Tag::None => (0, 0),
-            Tag::Number(number) => (1, number),
-        };
+        let payload = self.payload();
         let mut out = Vec::with_capacity(CONTROL_HEAD_BYTES + payload.len());
-        out.extend_from_slice(&[kind, dtype, tagged, 0]);
-        out.extend_from_slice(&tag.to_le_bytes());
-        out.extend_from_slice(&id.to_le_bytes());
-        out.extend_from_slice(&(count as u64).to_le_bytes());
+        out.extend_from_slice(&self.head());
         out.extend_from_slice(payload);
         out
     }
 
-    /// Decodes a head. The payload has its full length; the caller reads it into `payload`.
-    pub fn decode(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<Self> {
-        let mut reader = Reader(head);
-        let (kind, dtype, tagged) = (reader.u8()?, reader.u8()?, reader.u8()?);
-        reader.zeros(1)?;
-        let (tag, id) = (reader.u32()?, reader.u64()?);
-        let count = usize::try_from(reader.u64()?).ok()?;
-        let tag = match tagged {
-            0 => Tag::None,
-            1 if i32::try_from(tag).is_ok() => Tag::Number(tag),
-            _ => return None,
+    /// The encoded head.
+    pub fn head(&self) -> [u8; CONTROL_HEAD_BYTES] {
+        let (kind, id, envelope, count) = match self {
+            Self::Message { id, envelope, protocol } => {
+                let kind = match protocol {
+                    Protocol::Eager { wants_cts: false, .. } => 1,
+                    Protocol::Eager { wants_cts: true, .. } => 2,
+                    Protocol::Rendezvous { location: None } => 3,
+                    Protocol::Rendezvous { location: Some(location) } => match location.memory {
+                        LocationMemory::Arena => 6,
+                        LocationMemory::Process => 7,
+                    },
+                };
+                (kind, *id, Some(envelope), envelope.count)
+            }
+            Self::ClearToSend { id } => (4, *id, None, 0),
+            Self::Credit { bytes } => (5, 0, None, *bytes),
         };
-        let dtype = DataType::from_code(dtype.into())?;
-        let envelope = Envelope { tag, dtype, count };
+        head(kind, id, envelope, count)
+    }
+
+    /// Decodes a head that arrived over a link between hosts. The payload has its full length; the
+    /// caller reads it into `payload_mut`.
+    pub fn decode(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<Self> {
+        Self::decode_shared(head).filter(|message| !message.has_location())
+    }
+
+    fn has_location(&self) -> bool {
+        matches!(self, Self::Message { protocol: Protocol::Rendezvous { location: Some(_) }, .. })
+    }
+
+    /// The head of an eager message that wants no CTS.
+    #[inline]
+    pub fn eager_head(id: u64, envelope: &Envelope) -> [u8; CONTROL_HEAD_BYTES] {
+        head(1, id, Some(envelope), envelope.count)
+    }
+
+    /// Id and envelope of an eager message that wants no CTS. `None` if the head is another's.
+    #[inline]
+    pub fn eager(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<(u64, Envelope)> {
+        if head[0] != 1 {
+            return None;
+        }
+        let (_, id, envelope) = fields(head)?;
+        (envelope.bytes() <= EAGER).then_some((id, envelope))
+    }
+
+    /// As `decode`, for a head from a rank of this host, which may have a location.
+    pub fn decode_shared(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<Self> {
+        let (kind, id, envelope) = fields(head)?;
         let eager = |wants_cts| {
             let payload = vec![0; Some(envelope.bytes()).filter(|bytes| *bytes <= EAGER)?];
             Some(Protocol::Eager { payload, wants_cts })
         };
+        let rendezvous = |memory: Option<LocationMemory>| Protocol::Rendezvous {
+            location: memory.map(|memory| Location::new(memory, 0)),
+        };
         let message = match kind {
             1 => Self::Message { id, envelope, protocol: eager(false)? },
             2 => Self::Message { id, envelope, protocol: eager(true)? },
-            3 => Self::Message { id, envelope, protocol: Protocol::Rendezvous },
+            3 => Self::Message { id, envelope, protocol: rendezvous(None) },
             4 => Self::ClearToSend { id },
-            5 => Self::Credit { bytes: count },
+            5 => Self::Credit { bytes: envelope.count },
+            6 => Self::Message { id, envelope, protocol: rendezvous(Some(LocationMemory::Arena)) },
+            7 => {
+                Self::Message { id, envelope, protocol: rendezvous(Some(LocationMemory::Process)) }
+            }
             _ => return None,
         };
-        (message.encode()[..CONTROL_HEAD_BYTES] == *head).then_some(message)
+        (message.head() == *head).then_some(message)
     }
 
-    /// The buffer for the payload that follows the head.
-    pub fn payload(&mut self) -> &mut [u8] {
+    /// The bytes that follow the head.
+    pub fn payload(&self) -> &[u8] {
         match self {
             Self::Message { protocol: Protocol::Eager { payload, .. }, .. } => payload,
+            Self::Message {
+                protocol: Protocol::Rendezvous { location: Some(location) }, ..
+            } => &location.offset,
+            _ => &[],
+        }
+    }
+
+    /// The buffer for the bytes that follow the head.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Message { protocol: Protocol::Eager { payload, .. }, .. } => payload,
+            Self::Message {
+                protocol: Protocol::Rendezvous { location: Some(location) }, ..
+            } => &mut location.offset,
             _ => &mut [],
         }
     }
+}
+
+fn head(kind: u8, id: u64, envelope: Option<&Envelope>, count: usize) -> [u8; CONTROL_HEAD_BYTES] {
+    let (dtype, tag) = envelope.map_or((0, Tag::None), |one| (one.dtype as u8, one.tag));
+    let (tagged, tag) = match tag {
+        Tag::None => (0, 0),
+        Tag::Number(number) => (1, number),
+    };
+    let mut head = [0; CONTROL_HEAD_BYTES];
+    head[..4].copy_from_slice(&[kind, dtype, tagged, 0]);
+    head[4..8].copy_from_slice(&tag.to_le_bytes());
+    head[8..16].copy_from_slice(&id.to_le_bytes());
+    head[16..].copy_from_slice(&(count as u64).to_le_bytes());
+    head
+}
+
+/// Kind, id and envelope of a head. Those that have no envelope have zeros in its place.
+fn fields(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<(u8, u64, Envelope)> {
+    let mut reader = Reader(head);
+    let (kind, dtype, tagged) = (reader.u8()?, reader.u8()?, reader.u8()?);
+    reader.zeros(1)?;
+    let (tag, id) = (reader.u32()?, reader.u64()?);
+    let count = usize::try_from(reader.u64()?).ok()?;
+    let tag = match tagged {
+        0 if tag == 0 => Tag::None,
+        1 if i32::try_from(tag).is_ok() => Tag::Number(tag),
+        _ => return None,
+    };
+    let dtype = DataType::from_code(dtype.into())?;
+    Some((kind, id, Envelope { tag, dtype, count }))
 }
 
 #[cfg(test)]
@@ -120,7 +216,7 @@ mod tests {
             messages.push(ControlMessage::Message {
                 id: 0,
                 envelope,
-                protocol: Protocol::Rendezvous,
+                protocol: Protocol::Rendezvous { location: None },
             });
         }
         messages
@@ -132,7 +228,7 @@ mod tests {
             let bytes = message.encode();
             let (head, payload) = bytes.split_first_chunk().unwrap();
             let mut back = ControlMessage::decode(head).unwrap();
-            back.payload().copy_from_slice(payload);
+            back.payload_mut().copy_from_slice(payload);
             assert_eq!(back, message);
         }
     }

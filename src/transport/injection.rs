@@ -311,6 +311,14 @@ impl Messages for FaultyEnd {
         self.inner.connect(peer);
     }
 
+    fn are_in_memory(&self, peer: Rank) -> bool {
+        self.inner.are_in_memory(peer)
+    }
+
+    fn progress(&self) {
+        self.inner.progress();
+    }
+
     fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
         Box::pin(async move {
             self.begin()?;

@@ -20,7 +20,7 @@ use super::lanes::Lanes;
 use super::membership::{Missing, Opened, Split};
 use super::messages::Messages;
 use super::shm::FastHost;
-use super::wait::{Demand, Waiting};
+use super::wait::{Demand, Peers, Waiting};
 use super::{Hosts, Io};
 
 pub struct Mesh {
@@ -90,8 +90,21 @@ impl Mesh {
         match self.has_cuda {
             None => Waiting::between_threads(demand),
             Some(_) => {
-                let one_host = self.hosts().are_one();
-                Waiting::over_network(demand, self.memory.is_crowded, one_host)
+                let (shares, one_host) = match demand.message {
+                    None => (true, self.hosts().are_one()),
+                    Some(Peers::One(peer)) => {
+                        (self.messages.are_in_memory(peer), self.hosts().are_open())
+                    }
+                    Some(Peers::Any) => {
+                        let others =
+                            self.hosts().mine().iter().filter(|peer| **peer != self.me.rank);
+                        let shares =
+                            others.into_iter().any(|peer| self.messages.are_in_memory(*peer));
+                        (shares, self.hosts().are_one() && self.hosts().are_open())
+                    }
+                };
+                let crowded = self.memory.is_crowded.filter(|_| shares);
+                Waiting::over_network(demand, crowded, one_host)
             }
         }
     }

@@ -11,21 +11,19 @@
 //! - every wait ends when the communicator fails or the awaited peer is lost; a message that has
 //!   arrived can still be received.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
 use crate::matching::{Arrival, Matched, Matching, Post, Posted};
-use crate::message::{Envelope, RecvCall, Wanted};
+use crate::message::{Envelope, RecvCall, RecvCount, Wanted};
 use crate::rank::{Rank, RankOf};
 
 use super::control_message::{ControlMessage, EAGER, Protocol};
 use super::payloads::Payloads;
-
-/// Memory that the unreceived messages of one sender may take up at one receiver.
-pub const CREDIT: usize = 256 << 10;
+use super::peer_messages::{AllPeers, CREDIT};
 
 /// The credit that a message costs besides its payload.
 pub const OVERHEAD: usize = 128;
@@ -40,6 +38,8 @@ pub struct MessageQueues {
     state: Mutex<QueuesState>,
     /// Payloads between ranks of this process.
     payloads: Arc<Payloads>,
+    /// Delivers what a rank of this host has sent through shared memory.
+    in_memory: OnceLock<Box<dyn Fn(Rank) + Send + Sync>>,
 }
 
 /// The parts of an arrived message besides its source and envelope.
@@ -62,47 +62,8 @@ struct QueuesState {
     /// Probes that wait, by number.
     probes: HashMap<u64, (Wanted, Waker)>,
     next_probe: u64,
-    /// By rank. An entry is created when it is first needed.
-    peers: HashMap<Rank, PeerMessages>,
+    peers: AllPeers,
     fault: Option<Error>,
-}
-
-struct PeerMessages {
-    /// The credit that this rank still has at the peer.
-    credit: usize,
-    /// The id of the next message to the peer.
-    next_id: u64,
-    /// Sends that have not sent their control message yet, by number, in the order issued.
-    turns: VecDeque<(u64, Option<Waker>)>,
-    next_turn: u64,
-    /// Messages to the peer that wait for their CTS, by id, and whether it has arrived.
-    awaited: HashMap<u64, (bool, Option<Waker>)>,
-    /// The id of the next message from the peer.
-    next_arrival: u64,
-    /// The credit that the peer has used here, and the part of it to be returned.
-    used: usize,
-    owed: usize,
-    /// Ids of the messages for which this rank has sent a CTS.
-    expected: HashSet<u64>,
-    /// How the peer was lost, if it was.
-    gone: Option<String>,
-}
-
-impl Default for PeerMessages {
-    fn default() -> Self {
-        Self {
-            credit: CREDIT,
-            next_id: 0,
-            turns: VecDeque::new(),
-            next_turn: 0,
-            awaited: HashMap::new(),
-            next_arrival: 0,
-            used: 0,
-            owed: 0,
-            expected: HashSet::new(),
-            gone: None,
-        }
-    }
 }
 
 impl Protocol {
@@ -110,7 +71,7 @@ impl Protocol {
     pub fn cost(&self) -> usize {
         match self {
             Self::Eager { payload, .. } => OVERHEAD + payload.len(),
-            Self::Rendezvous => OVERHEAD,
+            Self::Rendezvous { .. } => OVERHEAD,
         }
     }
 }
@@ -122,7 +83,7 @@ impl MessageQueues {
 
     /// The queues of one of several ranks of this process, which share `payloads`.
     pub fn with_payloads(me: RankOf, payloads: Arc<Payloads>) -> Self {
-        Self { me, state: Mutex::default(), payloads }
+        Self { me, state: Mutex::default(), payloads, in_memory: OnceLock::new() }
     }
 
     /// The payloads between ranks of this process.
@@ -130,11 +91,23 @@ impl MessageQueues {
         &self.payloads
     }
 
+    /// Messages may also arrive in shared memory. `deliver`: delivers those of a rank.
+    pub fn add_memory(&self, deliver: impl Fn(Rank) + Send + Sync + 'static) {
+        let _ = self.in_memory.set(Box::new(deliver));
+    }
+
+    /// Delivers the messages of a rank that have arrived in shared memory.
+    pub fn deliver_in_memory(&self, from: Rank) {
+        if let Some(deliver) = self.in_memory.get() {
+            deliver(from);
+        }
+    }
+
     /// Processes a control message of `from`. Those of one rank must be delivered in the order
     /// sent. The error says how the message violates the protocol.
     pub fn deliver(&self, from: Rank, message: ControlMessage) -> std::result::Result<(), String> {
         let mut state = self.lock();
-        let peer = state.peers.entry(from).or_default();
+        let peer = state.peers.of(from);
         let mut wakers = Vec::new();
         let waker = match message {
             ControlMessage::Message { id, envelope, protocol } => {
@@ -192,8 +165,9 @@ impl MessageQueues {
 
     /// `peer` is lost or has left: it sends no further control message and accepts none.
     pub fn gone(&self, peer: Rank, how: &str) {
+        self.deliver_in_memory(peer);
         let mut state = self.lock();
-        state.peers.entry(peer).or_default().gone.get_or_insert_with(|| how.to_owned());
+        state.peers.of(peer).gone.get_or_insert_with(|| how.to_owned());
         let wakers = state.all_wakers();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -237,7 +211,7 @@ impl MessageQueues {
     /// caller must return to `from` now, if any.
     pub fn settle(&self, from: Rank, cost: usize) -> Option<usize> {
         let mut state = self.lock();
-        let peer = state.peers.entry(from).or_default();
+        let peer = state.peers.of(from);
         peer.owed += cost;
         if peer.owed < RETURNED {
             return None;
@@ -249,11 +223,54 @@ impl MessageQueues {
     /// Queues a send behind all sends to `to` that were issued before.
     pub fn turn(&self, to: Rank) -> SendTurn<'_> {
         let mut state = self.lock();
-        let peer = state.peers.entry(to).or_default();
+        let peer = state.peers.of(to);
         let number = peer.next_turn;
         peer.next_turn += 1;
         peer.turns.push_back((number, None));
         SendTurn { message_queues: self, to, number }
+    }
+
+    /// Sends an eager message at once, if nothing must be waited for: no earlier send, no credit,
+    /// and no room, which `write` reports. It writes the message with this id.
+    #[inline]
+    pub fn send_at_once(&self, to: Rank, bytes: usize, write: impl FnOnce(u64) -> bool) -> bool {
+        let mut state = self.lock();
+        let is_alive = state.fault.is_none();
+        let (peer, cost) = (state.peers.of(to), OVERHEAD + bytes);
+        let is_free = is_alive && peer.gone.is_none() && peer.turns.is_empty();
+        if !is_free || bytes > EAGER || cost > peer.credit || !write(peer.next_id) {
+            return false;
+        }
+        peer.credit -= cost;
+        peer.next_id += 1;
+        true
+    }
+
+    /// Whether an eager message that arrives now may be received without being queued: the caller
+    /// wants exactly this one, and no other receive does. If so, it has then been received.
+    #[inline]
+    pub fn receive_at_once(
+        &self,
+        from: Rank,
+        id: u64,
+        envelope: &Envelope,
+        call: &RecvCall,
+    ) -> bool {
+        let mut state = self.lock();
+        let is_next = call.wanted.takes(from, envelope.tag) && state.matching.is_next(&call.wanted);
+        let fits = call.dtype == envelope.dtype && call.count == RecvCount::Exactly(envelope.count);
+        let is_alive = state.fault.is_none();
+        let (peer, cost) = (state.peers.of(from), OVERHEAD + envelope.bytes());
+        let has_credit = peer.used + cost <= CREDIT;
+        // The receive that returns credit takes the general path.
+        let is_simple = has_credit && peer.owed + cost < RETURNED && id == peer.next_arrival;
+        if !is_alive || !is_next || !fits || !is_simple {
+            return false;
+        }
+        peer.next_arrival += 1;
+        peer.used += cost;
+        peer.owed += cost;
+        true
     }
 
     /// Waits for the CTS of message `id` to `to`.
@@ -261,7 +278,7 @@ impl MessageQueues {
         poll_fn(|context| {
             let mut state = self.lock();
             let lost = state.lost(to);
-            let peer = state.peers.entry(to).or_default();
+            let peer = state.peers.of(to);
             let Some((ready, waker)) = peer.awaited.get_mut(&id) else {
                 return Poll::Ready(Ok(()));
             };
@@ -282,13 +299,13 @@ impl MessageQueues {
 
     /// Allows `from` to send the payload of message `id`, until the returned value is dropped.
     pub fn expect(&self, from: Rank, id: u64) -> ExpectedPayload<'_> {
-        self.lock().peers.entry(from).or_default().expected.insert(id);
+        self.lock().peers.of(from).expected.insert(id);
         ExpectedPayload { message_queues: self, from, id }
     }
 
     /// Whether `from` may send the payload of message `id`.
     pub fn expects(&self, from: Rank, id: u64) -> bool {
-        self.lock().peers.get(&from).is_some_and(|peer| peer.expected.contains(&id))
+        self.lock().peers.get(from).is_some_and(|peer| peer.expected.contains(&id))
     }
 
     fn lock(&self) -> MutexGuard<'_, QueuesState> {
@@ -298,7 +315,7 @@ impl MessageQueues {
 
 impl QueuesState {
     fn lost(&self, peer: Rank) -> Option<Error> {
-        let gone = || self.peers.get(&peer)?.gone.clone();
+        let gone = || self.peers.get(peer)?.gone.clone();
         self.fault.clone().or_else(|| gone().map(|how| Error::PeerLost { peer, how }))
     }
 
@@ -340,19 +357,12 @@ impl QueuesState {
 
     fn all_wakers(&mut self) -> Vec<Waker> {
         let receives = self.receives.values_mut().filter_map(|(_, waker)| waker.take());
-        let peers = self.peers.values_mut().flat_map(|peer| {
+        let peers = self.peers.all().flat_map(|peer| {
             let turns = peer.turns.iter_mut().filter_map(|(_, waker)| waker.take());
             turns.chain(peer.awaited.values_mut().filter_map(|(_, waker)| waker.take()))
         });
         let probes = self.probes.values().map(|(_, waker)| waker.clone());
         receives.chain(peers).chain(probes).collect()
-    }
-}
-
-impl PeerMessages {
-    /// Takes the waker of the send whose turn it is.
-    fn first_turn(&mut self) -> Option<Waker> {
-        self.turns.front_mut().and_then(|(_, waker)| waker.take())
     }
 }
 
@@ -487,7 +497,7 @@ impl SendTurn<'_> {
         if let Some(lost) = state.lost(self.to) {
             return Poll::Ready(Err(lost));
         }
-        let peer = state.peers.entry(self.to).or_default();
+        let peer = state.peers.of(self.to);
         let is_first = peer.turns.front().is_some_and(|(number, _)| *number == self.number);
         let eager = bytes <= EAGER && OVERHEAD + bytes <= peer.credit;
         let cost = if eager { OVERHEAD + bytes } else { OVERHEAD };
@@ -510,7 +520,7 @@ impl SendTurn<'_> {
 impl Drop for SendTurn<'_> {
     fn drop(&mut self) {
         let mut state = self.message_queues.lock();
-        let peer = state.peers.entry(self.to).or_default();
+        let peer = state.peers.of(self.to);
         match peer.turns.front() {
             Some((number, _)) if *number == self.number => drop(peer.turns.pop_front()),
             _ => peer.turns.retain(|(number, _)| *number != self.number),
@@ -531,8 +541,6 @@ pub struct ExpectedPayload<'a> {
 impl Drop for ExpectedPayload<'_> {
     fn drop(&mut self) {
         let mut state = self.message_queues.lock();
-        if let Some(peer) = state.peers.get_mut(&self.from) {
-            peer.expected.remove(&self.id);
-        }
+        state.peers.of(self.from).expected.remove(&self.id);
     }
 }

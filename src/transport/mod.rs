@@ -21,6 +21,7 @@ mod mesh;
 mod message_queues;
 mod messages;
 mod payloads;
+mod peer_messages;
 pub mod process;
 mod queue;
 pub mod quic;
@@ -33,9 +34,9 @@ pub mod wire;
 use std::future::Future;
 use std::pin::Pin;
 
-#[cfg(feature = "testing")]
-pub use control_message::EAGER;
-pub use control_message::{CONTROL_HEAD_BYTES, ControlMessage, Protocol};
+pub use control_message::{
+    CONTROL_HEAD_BYTES, ControlMessage, EAGER, Location, LocationMemory, Protocol,
+};
 pub use header::{CallHistory, EncodedHeader, HEADER_BYTES, Header, HeaderWords};
 pub use host::{Attempt, EPOCHS, Published, Readers, SLOT, View, slots};
 pub use hosts::Hosts;
@@ -43,11 +44,13 @@ pub use lanes::{LANES, Land, Lane};
 pub use membership::{Absent, Missing, Opened, Split};
 pub use mesh::Mesh;
 #[cfg(feature = "testing")]
-pub use message_queues::{CREDIT, OVERHEAD};
+pub use message_queues::OVERHEAD;
 pub use message_queues::{MessageQueues, Permit};
+#[cfg(feature = "testing")]
+pub use peer_messages::CREDIT;
 pub use quic::{is_delivering_faults, leave_all};
 pub use shm::{FastEpoch, INLINE_BYTES, Inline, Started, prepare as prepare_shared_memory};
-pub use wait::{Demand, Waiting};
+pub use wait::{Demand, Peers, Waiting};
 
 /// The reason that is given for a peer which has left in good order.
 const HAS_LEFT: &str = "has left the communicator";

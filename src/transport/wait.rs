@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Instant;
 
+use crate::rank::Rank;
 use crate::{parker, runtime};
 
 use super::shm::doorbell;
@@ -16,12 +17,19 @@ use super::shm::doorbell;
 /// What an operation requires of its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// It is a message, which uses the network also inside a host.
-    pub is_message: bool,
+    /// The other ranks of a message. `None` for other operations.
+    pub message: Option<Peers>,
     /// It calls a function of the program, which may take any time.
     pub calls_program: bool,
     /// It may complete with data still to be sent.
     pub leaves_work: bool,
+}
+
+/// The ranks from or to which a message may travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peers {
+    One(Rank),
+    Any,
 }
 
 /// How a thread waits for operations that run together.
@@ -58,8 +66,7 @@ impl Waiting {
     }
 
     pub(super) fn over_network(demand: Demand, crowded: Option<bool>, one_host: bool) -> Self {
-        let Demand { is_message, calls_program, leaves_work } = demand;
-        let crowded = crowded.filter(|_| !is_message);
+        let Demand { calls_program, leaves_work, .. } = demand;
         Self { network: true, crowded, between_hosts: !one_host, calls_program, leaves_work }
     }
 
@@ -124,9 +131,8 @@ mod tests {
 
     #[test]
     fn operations_that_run_together_are_waited_for_as_the_most_demanding_needs() {
-        let plain = Demand { is_message: false, calls_program: false, leaves_work: false };
+        let plain = Demand { message: None, calls_program: false, leaves_work: false };
         let program = Demand { calls_program: true, ..plain };
-        let message = Demand { is_message: true, ..plain };
         let threads = Waiting::between_threads(program);
         assert!(matches!(threads.mode(), WaitMode::Local));
         let network = Waiting::over_network(plain, None, false);
@@ -139,8 +145,6 @@ mod tests {
         let hierarchical = Waiting::over_network(plain, Some(false), false);
         let together = WaitMode::SharedMemory { crowded: true, between_hosts: true };
         assert!(crowded.and(hierarchical).mode() == together);
-        let inside = Waiting::over_network(message, Some(true), true);
-        assert!(matches!(inside.mode(), WaitMode::DriveNetwork { .. }));
-        assert!(matches!(Waiting::default().and(inside).mode(), WaitMode::DriveNetwork { .. }));
+        assert!(matches!(Waiting::default().and(network).mode(), WaitMode::DriveNetwork { .. }));
     }
 }

@@ -239,7 +239,7 @@ fn plan(
         None => Route::Blocking,
         // Pieces fit by construction.
         Some(_) if cut.is_some() => Route::Ring,
-        Some(staging) if layouts[0].bytes <= staging.slot_bytes() && !work.is_message() => {
+        Some(staging) if layouts[0].bytes <= staging.slot_bytes() && work.message().is_none() => {
             Route::Ring
         }
         Some(_) => Route::Whole,

@@ -23,6 +23,7 @@ use crate::messaging;
 use crate::op::Op;
 use crate::rank::Rank;
 use crate::runtime;
+use crate::transport::Peers;
 
 use super::layout::StagingLayout;
 
@@ -181,8 +182,8 @@ impl Operation for Staged<'_> {
         self.work().describe()
     }
 
-    fn is_message(&self) -> bool {
-        self.work().is_message()
+    fn message(&self) -> Option<Peers> {
+        self.work().message()
     }
 
     fn calls_program(&self) -> bool {

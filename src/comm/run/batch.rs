@@ -6,7 +6,7 @@
 //! communicator and stream that they share.
 
 use std::cell::OnceCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::slice;
@@ -181,6 +181,18 @@ fn waiting(tickets: &[Ticket], works: &[Work<'_>]) -> Waiting {
     each.fold(Waiting::default(), Waiting::and)
 }
 
+/// Delivers the messages that have arrived in shared memory for the communicators of a batch.
+/// Collectives do that too, or a peer could wait for room in a ring before it joins them.
+fn progress(tickets: &[Ticket]) {
+    let mut last: Option<&Arc<Communicator>> = None;
+    for Ticket { communicator, .. } in tickets {
+        if !last.is_some_and(|last| Arc::ptr_eq(last, communicator)) {
+            communicator.mesh.messages.progress();
+        }
+        last = Some(communicator);
+    }
+}
+
 /// Polls `all`, which sets the result of each ticket, to completion. Sets an error as the result of
 /// each operation that is late, or of all if one panics.
 fn run_to_completion(
@@ -189,6 +201,10 @@ fn run_to_completion(
     waiting: Waiting,
     mut all: Pin<&mut dyn Future<Output = ()>>,
 ) {
+    let mut all = pin!(poll_fn(|context| {
+        progress(tickets);
+        all.as_mut().poll(context)
+    }));
     let mut watch = Watch::new(tickets, results);
     let ended = catch_unwind(AssertUnwindSafe(|| {
         // Many batches complete in the first poll, so the clock is not read before.

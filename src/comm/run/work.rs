@@ -17,7 +17,7 @@ use crate::message::{Incoming, MessageCall, Outgoing, RecvCount};
 use crate::messaging;
 use crate::op::{Collective, Op};
 use crate::rank::Rank;
-use crate::transport::Demand;
+use crate::transport::{Demand, Peers};
 
 use super::collective::{agreed, collective};
 use super::ticket::Ticket;
@@ -44,8 +44,8 @@ pub trait Operation {
     fn describe(&self) -> String;
 
     /// See the methods of `Work`.
-    fn is_message(&self) -> bool {
-        false
+    fn message(&self) -> Option<Peers> {
+        None
     }
 
     fn calls_program(&self) -> bool {
@@ -154,18 +154,21 @@ impl Work<'_> {
     /// The properties on `rank` by which the way to wait is chosen.
     pub(in crate::comm) fn demand(&self, rank: Rank) -> Demand {
         Demand {
-            is_message: self.is_message(),
+            message: self.message(),
             calls_program: self.calls_program(),
             leaves_work: self.leaves_work(rank),
         }
     }
 
-    /// Whether it is a message. Messages go over the network, also between ranks of one host.
-    pub(in crate::comm) fn is_message(&self) -> bool {
+    /// The other ranks of a message. `None` for other operations.
+    pub(in crate::comm) fn message(&self) -> Option<Peers> {
         match self {
-            Self::Send(_) | Self::Recv(_) => true,
-            Self::Collective(_) => false,
-            Self::Other(operation) => operation.is_message(),
+            Self::Send(outgoing) => Some(Peers::One(outgoing.to)),
+            Self::Recv(incoming) => {
+                Some(incoming.call.wanted.source.map_or(Peers::Any, Peers::One))
+            }
+            Self::Collective(_) => None,
+            Self::Other(operation) => operation.message(),
         }
     }
 

@@ -22,7 +22,7 @@ use super::super::{EncodedHeader, HAS_LEFT, Header, Hosts, Io, Lane};
 const NEWS_TIME: Duration = Duration::from_millis(200);
 
 /// The reason that is given for a peer whose memory the system no longer reads.
-const UNREADABLE: &str = "no longer lets this process read its memory";
+pub(super) const UNREADABLE: &str = "no longer lets this process read its memory";
 
 pub(super) struct SharedMemory {
     pub quic: Arc<Quic>,
@@ -91,25 +91,8 @@ impl SharedMemory {
         match waited {
             // The rank may have stored it just before it left.
             _ if is_done() => Ok(()),
-            Ok(_) => Err(self.why_gone(peer, HAS_LEFT).await),
+            Ok(_) => Err(why_gone(&self.quic, peer, HAS_LEFT).await),
             Err(error) => Err(error),
-        }
-    }
-
-    /// The error of a rank that is gone. If it has left because of a fault, the fault arrives over
-    /// its link, which takes longer. `otherwise`: the reason if none arrives.
-    async fn why_gone(&self, peer: Rank, otherwise: &str) -> Error {
-        let context = &self.quic.context;
-        if let Some(fault) = context.published_by(peer) {
-            return context.learn(fault);
-        }
-        let news = {
-            let _inside = self.quic.runtime.enter();
-            timeout(NEWS_TIME, context.gone(peer))
-        };
-        match context.or_fault(news).await {
-            Ok(how) => context.lost(peer, how.unwrap_or_else(|_| otherwise.to_owned())),
-            Err(fault) => fault,
         }
     }
 
@@ -120,6 +103,23 @@ impl SharedMemory {
             Some(Err(error)) => error,
             _ => Error::Protocol { peer, what: "published a malformed header".to_owned() },
         }
+    }
+}
+
+/// The error of a rank that is gone. If it has left because of a fault, the fault arrives over
+/// its link, which takes longer. `otherwise`: the reason if none arrives.
+pub(super) async fn why_gone(quic: &Quic, peer: Rank, otherwise: &str) -> Error {
+    let context = &quic.context;
+    if let Some(fault) = context.published_by(peer) {
+        return context.learn(fault);
+    }
+    let news = {
+        let _inside = quic.runtime.enter();
+        timeout(NEWS_TIME, context.gone(peer))
+    };
+    match context.or_fault(news).await {
+        Ok(how) => context.lost(peer, how.unwrap_or_else(|_| otherwise.to_owned())),
+        Err(fault) => fault,
     }
 }
 
@@ -216,11 +216,9 @@ impl HostMemory for SharedMemory {
         match self.host.read(lane, index, address.saturating_add(offset as u64), into) {
             true => Ok(Attempt::Done(())),
             // Its process may have ended just now.
-            false => {
-                Ok(Attempt::Wait(Box::pin(
-                    async move { Err(self.why_gone(from, UNREADABLE).await) },
-                )))
-            }
+            false => Ok(Attempt::Wait(Box::pin(async move {
+                Err(why_gone(&self.quic, from, UNREADABLE).await)
+            }))),
         }
     }
 
@@ -250,7 +248,7 @@ impl HostMemory for SharedMemory {
         match self.host.rank_that_gave_up(lane) {
             None => Attempt::Done(()),
             Some(index) => Attempt::Wait(Box::pin(async move {
-                Err(self.why_gone(self.hosts.mine()[index], HAS_LEFT).await)
+                Err(why_gone(&self.quic, self.hosts.mine()[index], HAS_LEFT).await)
             })),
         }
     }

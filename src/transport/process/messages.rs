@@ -1,25 +1,139 @@
-//! Messages of ranks that are processes: over QUIC to other ranks, and inside the process to this
-//! rank itself.
+//! Messages of ranks that are processes: inside a host through rings in shared memory, to other
+//! ranks over QUIC, and to this rank itself inside the process.
 //!
-//! Leaves to `quic` the streams and to `payloads` the payloads inside the process.
+//! Leaves to `shm` the rings, to `quic` the streams, and to `payloads` the payloads inside the
+//! process. Invariant: all control messages from one rank to another travel the same way.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::message::{Incoming, Outgoing};
 use crate::rank::Rank;
 
 use super::super::messages::Messages;
 use super::super::payloads::Key;
-use super::super::quic::Quic;
-use super::super::{ControlMessage, Io, MessageQueues};
+use super::super::quic::{Context, Quic};
+use super::super::shm::{Host, doorbell};
+use super::super::{ControlMessage, HAS_LEFT, Hosts, Io, Location, MessageQueues};
+use super::memory::{UNREADABLE, why_gone};
 
 pub(super) struct ProcessMessages {
     pub quic: Arc<Quic>,
+    /// Set when the communicator is complete, if its ranks share memory.
+    pub rings: Arc<OnceLock<HostRings>>,
+}
+
+/// The rings of the ranks of this host.
+pub(super) struct HostRings {
+    host: Arc<Host>,
+    hosts: Hosts,
+    quic: Arc<Quic>,
+    /// By index: whether the message queues know that the rank has left.
+    has_left: Vec<AtomicBool>,
+}
+
+/// A rank that waits this long for room in a ring asks the receiver to deliver what is there: it
+/// may compute, or wait for something else. Before a thread that waits goes to sleep.
+const PATIENCE: Duration = Duration::from_millis(1);
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+impl HostRings {
+    /// The rings of this host. `None` if it has too many ranks.
+    pub fn new(host: &Arc<Host>, hosts: &Hosts, quic: &Arc<Quic>) -> Option<Self> {
+        host.has_rings().then(|| Self {
+            host: Arc::clone(host),
+            hosts: hosts.clone(),
+            quic: Arc::clone(quic),
+            has_left: hosts.mine().iter().map(|_| AtomicBool::new(false)).collect(),
+        })
+    }
+
+    fn context(&self) -> &Context {
+        &self.quic.context
+    }
+
+    /// The index of a rank of this host. `None` for other ranks, and for this one.
+    fn index_of(&self, rank: Rank) -> Option<usize> {
+        let mine = self.hosts.mine();
+        let index = match mine.get(rank.0) {
+            Some(same) if *same == rank => rank.0,
+            _ => mine.binary_search(&rank).ok()?,
+        };
+        (index != self.host.me()).then_some(index)
+    }
+
+    /// Delivers what a rank has written. `waits`: also if another thread delivers it just now.
+    fn deliver(&self, from: Rank, index: usize, waits: bool) {
+        let queues = &self.context().message_queues;
+        let delivered =
+            self.host.receive_messages(index, waits, |message| queues.deliver(from, message));
+        if let Err(what) = delivered {
+            self.context().learn(Error::Protocol { peer: from, what });
+        }
+    }
+
+    /// Delivers what all ranks have written, and finds out which have left.
+    fn progress(&self) {
+        for (index, rank) in self.hosts.mine().iter().enumerate() {
+            if index == self.host.me() {
+                continue;
+            }
+            // Read first: it has written all its messages before.
+            let has_left = self.host.has_left(index);
+            self.deliver(*rank, index, false);
+            if has_left && !self.has_left[index].swap(true, Ordering::Relaxed) {
+                // A rank that leaves because of a fault has published it before.
+                if let Some(fault) = self.context().published_by(*rank) {
+                    self.context().learn(fault);
+                }
+                self.context().message_queues.gone(*rank, HAS_LEFT);
+            }
+        }
+    }
+
+    /// Delivers the last messages of a rank that is gone.
+    pub fn deliver_last(&self, from: Rank) {
+        if let Some(index) = self.index_of(from) {
+            self.deliver(from, index, true);
+        }
+    }
+
+    async fn send_control(&self, index: usize, to: Rank, message: ControlMessage) -> Result<()> {
+        let mut ask_next = None;
+        poll_fn(|context| {
+            if self.host.send_message(index, &message.head(), message.payload()) {
+                return Poll::Ready(Ok(()));
+            }
+            // The receiver may wait for room in its own ring.
+            self.progress();
+            if let Some(lost) = self.context().message_queues.lost(to) {
+                return Poll::Ready(Err(lost));
+            }
+            let now = Instant::now();
+            if *ask_next.get_or_insert(now + PATIENCE) <= now {
+                self.quic.ask_to_deliver(to);
+                ask_next = Some(now + ASK_AGAIN);
+            }
+            doorbell::poll_again(context);
+            Poll::Pending
+        })
+        .await
+    }
 }
 
 impl ProcessMessages {
     fn is_self(&self, rank: Rank) -> bool {
         rank == self.quic.context.me.rank
+    }
+
+    /// The rings, and the index of a rank in them. `None` for a rank of another host.
+    fn ring(&self, rank: Rank) -> Option<(&HostRings, usize)> {
+        let rings = self.rings.get()?;
+        Some((rings, rings.index_of(rank)?))
     }
 }
 
@@ -29,10 +143,73 @@ impl Messages for ProcessMessages {
     }
 
     fn connect(&self, peer: Rank) {
-        self.quic.connect(peer);
+        // The death of a rank of this host is known without a link to it.
+        if self.ring(peer).is_none() {
+            self.quic.connect(peer);
+        }
+    }
+
+    fn are_in_memory(&self, peer: Rank) -> bool {
+        self.ring(peer).is_some()
+    }
+
+    fn progress(&self) {
+        if let Some(rings) = self.rings.get() {
+            rings.progress();
+        }
+    }
+
+    fn send_at_once(&self, outgoing: &Outgoing<'_>) -> bool {
+        let Outgoing { to, envelope, bytes, .. } = outgoing;
+        let Some((rings, index)) = self.ring(*to) else { return false };
+        self.message_queues().send_at_once(*to, bytes.len(), |id| {
+            rings.host.send_message(index, &ControlMessage::eager_head(id, envelope), bytes)
+        })
+    }
+
+    fn receive_at_once(&self, incoming: &mut Incoming<'_>) -> bool {
+        let Some(from) = incoming.call.wanted.source else { return false };
+        let Some((rings, index)) = self.ring(from) else { return false };
+        if !rings.host.spin_until(|| rings.host.is_message_there(index, false)) {
+            return false;
+        }
+        rings.host.receive_message_into(index, incoming.into, |id, envelope| {
+            self.message_queues().receive_at_once(from, id, envelope, &incoming.call)
+        })
+    }
+
+    fn publish_payload(&self, to: Rank, bytes: &[u8]) -> Option<Location> {
+        let (rings, _) = self.ring(to)?;
+        rings.host.location(bytes, rings.hosts.are_open())
+    }
+
+    fn give_up(&self) {
+        if let Some(rings) = self.rings.get() {
+            rings.host.give_up();
+        }
+    }
+
+    fn read_payload<'a>(
+        &'a self,
+        from: Rank,
+        location: Location,
+        into: &'a mut [u8],
+    ) -> Io<'a, Result<()>> {
+        let (rings, index) = self.ring(from).expect("only a ring has carried a location");
+        Box::pin(async move {
+            let is_read = rings.host.read_message(index, location, into);
+            match is_read {
+                true if !rings.host.has_given_up(index) => Ok(()),
+                // Its process may have ended just now.
+                _ => Err(why_gone(&rings.quic, from, UNREADABLE).await),
+            }
+        })
     }
 
     fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
+        if let Some((rings, index)) = self.ring(to) {
+            return Box::pin(rings.send_control(index, to, message));
+        }
         if !self.is_self(to) {
             return Box::pin(self.quic.send_control(to, message));
         }

@@ -1,8 +1,9 @@
 //! Ranks that are processes: a mesh composed of QUIC between all of them and shared memory between
 //! those of one host.
 //!
-//! Neither uses the other. QUIC carries all lanes and messages, and shared memory what collectives
-//! publish inside a host. A message to this rank itself stays in the process. Leaves to `sharing`
+//! Neither uses the other. Inside a host, shared memory carries messages and what collectives
+//! publish; QUIC carries all lanes, and messages between hosts. A message to this rank itself stays
+//! in the process. Leaves to `sharing`
 //! how ranks come to share memory. Invariant: faults, leaving and splits, which concern both, are
 //! handled here.
 
@@ -24,7 +25,7 @@ use super::mesh::{Forming, Membership, Mesh, Settled};
 use super::quic::{Context, Plan, Quic};
 use super::shm::Host;
 use super::wire::call_words;
-use messages::ProcessMessages;
+use messages::{HostRings, ProcessMessages};
 
 pub use sharing::host_of_this;
 
@@ -35,6 +36,8 @@ struct ProcessEnd {
     opened: Mutex<Option<Host>>,
     /// The same, from then on, if the ranks of this host share it.
     host: OnceLock<Arc<Host>>,
+    /// What messages inside the host use, from then on.
+    rings: Arc<OnceLock<HostRings>>,
 }
 
 /// Registers this rank so that peers can connect. Must be called inside the runtime.
@@ -47,11 +50,18 @@ impl ProcessEnd {
     fn mesh(quic: Arc<Quic>) -> Mesh {
         let me = quic.context.me;
         let has_cuda = Some(quic.context.has_cuda());
+        let rings = Arc::<OnceLock<HostRings>>::default();
+        let messages = ProcessMessages { quic: Arc::clone(&quic), rings: Arc::clone(&rings) };
         Mesh {
             me,
             lanes: Arc::clone(&quic) as _,
-            messages: Arc::new(ProcessMessages { quic: Arc::clone(&quic) }),
-            membership: Arc::new(Self { quic, opened: Mutex::default(), host: OnceLock::new() }),
+            messages: Arc::new(messages),
+            membership: Arc::new(Self {
+                quic,
+                opened: Mutex::default(),
+                host: OnceLock::new(),
+                rings,
+            }),
             memory: Settled::apart(me),
             has_cuda,
         }

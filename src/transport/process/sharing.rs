@@ -5,7 +5,7 @@
 //! host use QUIC.
 
 use std::io;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -24,6 +24,7 @@ use super::super::shm::{FastHost, Host, HostGroup, LONGEST_FAULT};
 use super::super::{Hosts, Io};
 use super::ProcessEnd;
 use super::memory::SharedMemory;
+use super::messages::HostRings;
 
 /// The shared-memory handshake may take half the time of an initialisation. The other half is left
 /// for the QUIC connections that are needed if it fails.
@@ -198,6 +199,16 @@ impl Forming for ProcessEnd {
             host: Arc::clone(host),
             hosts: hosts.clone(),
         };
+        if let Some(rings) = HostRings::new(host, &hosts, &self.quic) {
+            let _ = self.rings.set(rings);
+            let rings = Arc::downgrade(&self.rings);
+            self.context().message_queues.add_memory(move |from| {
+                let rings = rings.upgrade();
+                if let Some(rings) = rings.as_deref().and_then(OnceLock::get) {
+                    rings.deliver_last(from);
+                }
+            });
+        }
         let is_crowded = Some(host.is_crowded());
         Settled { hosts, host: Some(Arc::new(memory)), fast, is_crowded }
     }

@@ -430,6 +430,12 @@ impl LinkedContext for Context {
         }
     }
 
+    fn deliver_in_memory(&self, peer: Rank) {
+        if let Some(rank) = self.rank_of(peer) {
+            self.message_queues.deliver_in_memory(rank);
+        }
+    }
+
     fn no_more_messages(&self, peer: Rank, how: &str) {
         if let Some(rank) = self.rank_of(peer) {
             self.message_queues.gone(rank, how);

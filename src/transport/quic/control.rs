@@ -44,6 +44,9 @@ pub enum Frame {
     Disagreement { context: ContextId, text: String },
     /// The sender cannot share memory in the communicator, so no rank may wait for its descriptors.
     SharesNoMemory(ContextId),
+    /// The sender waits for room in shared memory: the receiver delivers what is there, also while
+    /// the program computes.
+    DeliverMessages(ContextId),
     /// The sender has left the communicator in good order; its peers have acknowledged all data.
     Leave(ContextId),
     /// The sender has left all communicators of this connection. This is the last frame.
@@ -81,6 +84,7 @@ impl Frame {
             Self::Bye => (4, Vec::new()),
             Self::Leave(context) => (5, context.0.to_le_bytes().to_vec()),
             Self::SharesNoMemory(context) => (7, context.0.to_le_bytes().to_vec()),
+            Self::DeliverMessages(context) => (8, context.0.to_le_bytes().to_vec()),
             Self::Disagreement { context, text } => {
                 (6, [&context.0.to_le_bytes()[..], text.as_bytes()].concat())
             }
@@ -130,6 +134,7 @@ impl Frame {
                 Self::Disagreement { context, text: printable_text(&mut reader)? }
             }
             7 => Self::SharesNoMemory(ContextId(reader.u64()?)),
+            8 => Self::DeliverMessages(ContextId(reader.u64()?)),
             _ => return None,
         };
         reader.end()?;
@@ -170,6 +175,7 @@ mod tests {
             Frame::Fault { context, code: Code::RemoteError, text: text.clone() },
             Frame::Disagreement { context, text },
             Frame::SharesNoMemory(context),
+            Frame::DeliverMessages(context),
             Frame::Leave(context),
             Frame::Bye,
         ];

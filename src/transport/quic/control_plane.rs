@@ -190,6 +190,11 @@ async fn read_frames(
                     None => links.report_fault(peer, context, reported),
                 }
             }
+            Frame::DeliverMessages(context) => {
+                if let Some(context) = links.context(context) {
+                    context.deliver_in_memory(peer);
+                }
+            }
             Frame::SharesNoMemory(context) if links.has_left(context) => {}
             Frame::SharesNoMemory(context) => link.streams_of_peer(context)?.refuse_memory(),
             Frame::Leave(context) => {

@@ -51,6 +51,9 @@ pub(super) trait LinkedContext: Send + Sync {
     /// A control message of a peer has arrived. The error says how it breaks the protocol.
     fn deliver(&self, peer: Rank, message: ControlMessage) -> Result<(), String>;
 
+    /// A peer waits until what it has written to shared memory is delivered.
+    fn deliver_in_memory(&self, peer: Rank);
+
     /// The peer is gone, and all its control messages have been delivered. `how`: the reason.
     fn no_more_messages(&self, peer: Rank, how: &str);
 

@@ -75,7 +75,7 @@ async fn read(
         let mut head = [0; CONTROL_HEAD_BYTES];
         reader.fill(&mut head).await?;
         let mut message = ControlMessage::decode(&head).ok_or_else(malformed)?;
-        reader.fill(message.payload()).await?;
+        reader.fill(message.payload_mut()).await?;
         context.deliver(from, message).map_err(LinkError::Protocol)?;
     }
 }

@@ -170,6 +170,17 @@ impl Quic {
         }
     }
 
+    /// Asks a rank to deliver what this one has written to shared memory.
+    pub fn ask_to_deliver(&self, to: Rank) {
+        self.connect(to);
+        let context = Arc::clone(&self.context);
+        self.runtime.spawn(async move {
+            if let Ok(link) = context.linked(to).await {
+                let _ = link.control.send(Frame::DeliverMessages(context.id));
+            }
+        });
+    }
+
     /// Waits until one of these ranks says that it cannot share memory, and returns that one.
     pub async fn memory_refused(&self, ranks: &[Rank]) -> Rank {
         let context = &self.context;

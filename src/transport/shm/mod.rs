@@ -12,6 +12,8 @@ mod dekker;
 pub mod doorbell;
 mod fast_path;
 mod handshake;
+mod message_ring;
+mod messages;
 mod processors;
 mod remote;
 mod segment;
@@ -25,11 +27,12 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::arena::{self, Arena, PeerArena};
 
-use super::{EncodedHeader, Header, LANES, Lane, Readers};
+use super::{EncodedHeader, Header, LANES, Lane, Location, LocationMemory, Readers};
 use cache_locality::CacheLocality;
 use dekker::Doorbell;
 use doorbell::ProcessDoorbell;
 use handshake::{DESCRIPTORS, Descriptors};
+use message_ring::Rings;
 use remote::Cookie;
 use segment::{LINES, SharedSegment, SlotView};
 
@@ -80,6 +83,8 @@ pub struct Host {
     /// The arena of this process, if it has one.
     arena: Option<&'static Arena>,
     lanes: [LaneEpochs; LANES],
+    /// To and from each rank.
+    rings: Vec<Rings>,
     locality: CacheLocality,
 }
 
@@ -127,6 +132,7 @@ impl Host {
             cookies: Vec::new(),
             arena,
             lanes: Default::default(),
+            rings: group.keys.iter().map(|_| Rings::default()).collect(),
             locality: CacheLocality::default(),
         };
         for descriptors in received {
@@ -295,6 +301,35 @@ impl Host {
         self.cookies[from].read(address, into)
     }
 
+    /// Copies bytes that a rank has published for a message. False if they cannot be read.
+    pub fn read_message(&self, from: usize, location: Location, into: &mut [u8]) -> bool {
+        let offset = location.offset();
+        match location.memory {
+            LocationMemory::Process => self.cookies[from].read(offset, into),
+            LocationMemory::Arena => {
+                let arena = self.arenas[from].as_ref();
+                let bytes = arena.and_then(|arena| arena.bytes(offset, into.len()));
+                bytes.inspect(|bytes| into.copy_from_slice(bytes)).is_some()
+            }
+        }
+    }
+
+    /// Where other ranks can read the bytes of a message. `None`: they cannot.
+    pub fn location(&self, bytes: &[u8], reads_all: bool) -> Option<Location> {
+        if let Some(ArenaOffset(offset)) = self.arena_offset(bytes) {
+            return Some(Location::new(LocationMemory::Arena, offset));
+        }
+        let address = bytes.as_ptr().addr() as u64;
+        (reads_all && self.is_readable_by_peers(bytes))
+            .then(|| Location::new(LocationMemory::Process, address))
+    }
+
+    /// Whether a rank may have ended its calls without waiting until what it has published was
+    /// read.
+    pub fn has_given_up(&self, index: usize) -> bool {
+        self.segments[index].has_given_up()
+    }
+
     /// The index of a rank that has given up a call, if the call in this lane has viewed memory in
     /// place since this was last called.
     #[inline]
@@ -440,6 +475,7 @@ mod tests {
             cookies: segments.iter().map(SharedSegment::owner).collect(),
             arena: None,
             lanes: Default::default(),
+            rings: (0..size).map(|_| Rings::default()).collect(),
             locality: CacheLocality::default(),
             segments,
         };

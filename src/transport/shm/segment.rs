@@ -13,8 +13,15 @@
 //! ```text
 //! segment     0     8         64        2048    2560        2688   4096         then     then
 //!             left  given up  released  cookie  processors  fault  descriptors  headers  slots
+//!             then   then
+//!             peers  rings
 //!
 //! released    64 bytes for each lane; descriptors, headers and slots: those of lane 0, then 1, ...
+//!
+//! peer        0         8
+//!             consumed  opened
+//!             64 bytes for each rank of the host: how many messages of its ring to the owner were
+//!             consumed, and whether the owner has used its ring to that rank
 //!
 //! fault       0                   8
 //!             length, 0 if none   encoded frame
@@ -36,6 +43,7 @@ use std::sync::atomic::fence;
 
 use rustix::io::Result as SystemResult;
 
+use super::message_ring::RING_BYTES;
 use super::remote::Cookie;
 use crate::memory::{SharedMapping, Writers};
 use crate::transport::{EPOCHS, EncodedHeader, Header, HeaderWords, LANES, Lane, SLOT, slots};
@@ -56,7 +64,11 @@ const FIRST_HEADER: usize = FIRST_LINE + LANES * LINES * LINE;
 /// are equal modulo 4096 alias in the store buffer.
 const FIRST_SLOT: usize = FIRST_HEADER + LANES * LINES * LINE + 4 * LINE;
 const SLOT_STRIDE: usize = SLOT + 4 * LINE;
-const BYTES: usize = (FIRST_SLOT + LANES * EPOCHS * SLOT_STRIDE).next_multiple_of(4096);
+const FIRST_PEER: usize = (FIRST_SLOT + LANES * EPOCHS * SLOT_STRIDE).next_multiple_of(4096);
+const CONSUMED: usize = 0;
+const OPENED: usize = 8;
+/// More ranks of one host send messages over the network: a segment has a ring to each.
+pub const MOST_RINGS: usize = 128;
 
 /// Descriptors of a lane: epochs by which a rank that publishes inline may be ahead of the slowest.
 pub const LINES: usize = 64;
@@ -93,17 +105,46 @@ pub enum SlotView<'a> {
 impl SharedSegment {
     /// Creates this rank's segment. `ranks`: those of this host, which fix the number of slots.
     pub fn create(ranks: usize) -> SystemResult<(Self, OwnedFd)> {
-        let (memory, descriptor) = SharedMapping::create("nexar-segment", BYTES, Writers::Owner)?;
+        let (memory, descriptor) =
+            SharedMapping::create("nexar-segment", bytes(ranks), Writers::Owner)?;
         Ok((Self::new(memory, ranks), descriptor))
     }
 
     pub fn of_peer(descriptor: BorrowedFd<'_>, ranks: usize) -> SystemResult<Self> {
-        let memory = SharedMapping::of_peer(descriptor, BYTES, Writers::Owner)?;
+        let memory = SharedMapping::of_peer(descriptor, bytes(ranks), Writers::Owner)?;
         Ok(Self::new(memory, ranks))
     }
 
     fn new(memory: SharedMapping, ranks: usize) -> Self {
         Self { memory, slots: slots(ranks) as u64 }
+    }
+
+    pub(super) fn memory(&self) -> &SharedMapping {
+        &self.memory
+    }
+
+    /// How many messages of the ring of rank `from` the owner has consumed.
+    #[inline]
+    pub fn consumed(&self, from: usize) -> u64 {
+        self.memory.atomic_u64(peer(from) + CONSUMED).load(Acquire)
+    }
+
+    /// The owner has consumed this many messages of the ring of rank `from`.
+    #[inline]
+    pub fn set_consumed(&self, from: usize, messages: u64) {
+        self.memory.atomic_u64(peer(from) + CONSUMED).store(messages, Release);
+    }
+
+    /// Whether the owner has used its ring to rank `to`. A ring that was not takes no memory.
+    #[inline]
+    pub fn has_opened(&self, to: usize) -> bool {
+        self.memory.atomic_u64(peer(to) + OPENED).load(Acquire) != 0
+    }
+
+    /// The owner has used its ring to rank `to`.
+    #[inline]
+    pub fn open(&self, to: usize) {
+        self.memory.atomic_u64(peer(to) + OPENED).store(1, Release);
     }
 
     /// Epochs by which a rank may be ahead that publishes this many bytes.
@@ -324,6 +365,25 @@ impl SharedSegment {
         bytemuck::bytes_of_mut(&mut inline).copy_from_slice(bytes);
         (is_length && is_call && is_here).then_some(inline)
     }
+}
+
+/// The length of a segment. `ranks`: those of the host.
+fn bytes(ranks: usize) -> usize {
+    let rings = if ranks <= MOST_RINGS { ranks } else { 0 };
+    first_ring(ranks) + rings * RING_BYTES
+}
+
+fn first_ring(ranks: usize) -> usize {
+    peer(ranks).next_multiple_of(4096)
+}
+
+/// Where the ring to rank `to` begins in a segment.
+pub fn ring(ranks: usize, to: usize) -> usize {
+    first_ring(ranks) + to * RING_BYTES
+}
+
+fn peer(index: usize) -> usize {
+    FIRST_PEER + index * LINE
 }
 
 #[inline]

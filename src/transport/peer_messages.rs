@@ -1,0 +1,80 @@
+//! What the message queues know of each peer: credit in both directions, the order of sends, and
+//! the messages that wait for a CTS.
+//!
+//! Leaves to `message_queues` every change. Invariant: the credit of a peer is never more than
+//! `CREDIT`.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::task::Waker;
+
+use crate::rank::Rank;
+
+/// Memory that the unreceived messages of one sender may take up at one receiver.
+pub const CREDIT: usize = 256 << 10;
+
+/// By rank. An entry is created when it is first needed.
+#[derive(Default)]
+pub struct AllPeers(Vec<Option<Box<PeerMessages>>>);
+
+impl AllPeers {
+    pub fn of(&mut self, rank: Rank) -> &mut PeerMessages {
+        if self.0.len() <= rank.0 {
+            self.0.resize_with(rank.0 + 1, || None);
+        }
+        self.0[rank.0].get_or_insert_default()
+    }
+
+    pub fn get(&self, rank: Rank) -> Option<&PeerMessages> {
+        self.0.get(rank.0)?.as_deref()
+    }
+
+    pub fn all(&mut self) -> impl Iterator<Item = &mut PeerMessages> {
+        self.0.iter_mut().flatten().map(AsMut::as_mut)
+    }
+}
+
+/// The messages between this rank and one peer.
+pub struct PeerMessages {
+    /// The credit that this rank still has at the peer.
+    pub credit: usize,
+    /// The id of the next message to the peer.
+    pub next_id: u64,
+    /// Sends that have not sent their control message yet, by number, in the order issued.
+    pub turns: VecDeque<(u64, Option<Waker>)>,
+    pub next_turn: u64,
+    /// Messages to the peer that wait for their CTS, by id, and whether it has arrived.
+    pub awaited: HashMap<u64, (bool, Option<Waker>)>,
+    /// The id of the next message from the peer.
+    pub next_arrival: u64,
+    /// The credit that the peer has used here, and the part of it to be returned.
+    pub used: usize,
+    pub owed: usize,
+    /// Ids of the messages for which this rank has sent a CTS.
+    pub expected: HashSet<u64>,
+    /// How the peer was lost, if it was.
+    pub gone: Option<String>,
+}
+
+impl Default for PeerMessages {
+    fn default() -> Self {
+        Self {
+            credit: CREDIT,
+            next_id: 0,
+            turns: VecDeque::new(),
+            next_turn: 0,
+            awaited: HashMap::new(),
+            next_arrival: 0,
+            used: 0,
+            owed: 0,
+            expected: HashSet::new(),
+            gone: None,
+        }
+    }
+}
+
+impl PeerMessages {
+    /// Takes the waker of the send whose turn it is.
+    pub fn first_turn(&mut self) -> Option<Waker> {
+        self.turns.front_mut().and_then(|(_, waker)| waker.take())
+    }
+}
