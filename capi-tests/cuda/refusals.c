@@ -265,7 +265,7 @@ static void a_thread_needs_no_context_of_the_device(void) {
   end_stream(streams[0]);
 }
 
-/* Of a message to itself each rank receives as many elements as it has capacity for. */
+/* Each rank sends itself a message and receives as many elements as it has capacity for. */
 static void a_receive_with_a_capacity_needs_host_memory_and_no_cuda_stream(void) {
   struct here h = here();
   struct vector vector = new_vector(COUNT);
