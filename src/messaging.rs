@@ -6,7 +6,7 @@
 //!                      <-------------------- ClearToSend   when matched
 //!                      the payload, on its own stream --->   into the receive's buffer
 //! in memory   sender   Message with the location ------->   reads the payload when matched
-//!                      <-------------------- ClearToSend   when it was read
+//!                      <-------------------- PayloadRead   or ClearToSend, if it cannot be read
 //! ```
 //!
 //! A message is eager if it is short and its receiver has memory for it (`CREDIT`); otherwise its
@@ -25,7 +25,7 @@ use std::task::Poll;
 use crate::error::{Error, Result};
 use crate::message::{Envelope, Incoming, MessageCall, Outgoing, Wanted};
 use crate::rank::Rank;
-use crate::transport::{ControlMessage, Mesh, Permit, Protocol};
+use crate::transport::{Answer, ControlMessage, Mesh, Permit, Protocol};
 
 /// Sends one message. Returns when the caller may change its bytes: they were copied, or have been
 /// sent. Not cancel safe, unless the communicator has failed: poll it to completion.
@@ -41,14 +41,20 @@ pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
     };
     mesh.messages.send_control(to, ControlMessage::Message { id, envelope, protocol }).await?;
     drop(turn);
-    if !eager || synchronous {
-        let ready = message_queues.ready(to, id).await;
-        // Before the program can overwrite what the receiver may be reading.
-        ready.inspect_err(|_| mesh.messages.give_up())?;
+    if eager && !synchronous {
+        return Ok(());
     }
-    match eager || location.is_some() {
-        true => Ok(()),
-        false => mesh.messages.send_payload(to, id, bytes).await,
+    let answered = message_queues.answered(to, id).await;
+    // Before the program can overwrite what the receiver may be reading.
+    let answer = answered.inspect_err(|_| mesh.messages.give_up())?;
+    match (answer, location) {
+        (Answer::ClearToSend, _) if eager => Ok(()),
+        (Answer::ClearToSend, _) => mesh.messages.send_payload(to, id, bytes).await,
+        (Answer::PayloadRead, Some(_)) => Ok(()),
+        (Answer::PayloadRead, None) => {
+            let what = format!("has read the payload of message {id}, which was not published");
+            Err(Error::Protocol { peer: to, what })
+        }
     }
 }
 
@@ -80,11 +86,12 @@ pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope
                 mesh.messages.send_control(from, ControlMessage::ClearToSend { id }).await?;
             }
         }
-        Protocol::Rendezvous { location: Some(location) } => {
-            mesh.messages.read_payload(from, location, into).await?;
-            mesh.messages.send_control(from, ControlMessage::ClearToSend { id }).await?;
+        Protocol::Rendezvous { location: Some(location) }
+            if mesh.messages.read_payload(from, location, into) =>
+        {
+            mesh.messages.send_control(from, ControlMessage::PayloadRead { id }).await?;
         }
-        Protocol::Rendezvous { location: None } => {
+        Protocol::Rendezvous { .. } => {
             let _expected = message_queues.expect(from, id);
             mesh.messages.send_control(from, ControlMessage::ClearToSend { id }).await?;
             mesh.messages.recv_payload(from, id, into).await?;

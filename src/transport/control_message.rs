@@ -20,12 +20,17 @@ pub const CONTROL_HEAD_BYTES: usize = 24;
 /// The longest message that is sent with its envelope.
 pub const EAGER: usize = 16 << 10;
 
+/// The kind of an eager message that wants no CTS, which the fast path writes and reads.
+const EAGER_WITHOUT_CTS: u8 = 1;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlMessage {
     /// A message, eager or as RTS. Ids count from 0 in each direction between two ranks.
     Message { id: u64, envelope: Envelope, protocol: Protocol },
     /// CTS: message `id`, which the destination of this CTS has sent, has matched a receive.
     ClearToSend { id: u64 },
+    /// Message `id`, whose RTS had a location, has matched a receive, and its payload was read.
+    PayloadRead { id: u64 },
     /// Returns credit: memory for this many bytes of messages is free again.
     Credit { bytes: usize },
 }
@@ -34,8 +39,8 @@ pub enum ControlMessage {
 pub enum Protocol {
     /// The payload is sent with the envelope. `wants_cts`: the sender waits for the CTS.
     Eager { payload: Vec<u8>, wants_cts: bool },
-    /// RTS: the payload follows on its own, after the CTS. If it has a location, the receiver reads
-    /// it there, and the CTS reports that it has.
+    /// RTS: the payload follows on its own, after the CTS. If it has a location, the receiver may
+    /// read it there, and then reports that instead of sending a CTS.
     Rendezvous { location: Option<Location> },
 }
 
@@ -79,7 +84,7 @@ impl ControlMessage {
         let (kind, id, envelope, count) = match self {
             Self::Message { id, envelope, protocol } => {
                 let kind = match protocol {
-                    Protocol::Eager { wants_cts: false, .. } => 1,
+                    Protocol::Eager { wants_cts: false, .. } => EAGER_WITHOUT_CTS,
                     Protocol::Eager { wants_cts: true, .. } => 2,
                     Protocol::Rendezvous { location: None } => 3,
                     Protocol::Rendezvous { location: Some(location) } => match location.memory {
@@ -91,6 +96,7 @@ impl ControlMessage {
             }
             Self::ClearToSend { id } => (4, *id, None, 0),
             Self::Credit { bytes } => (5, 0, None, *bytes),
+            Self::PayloadRead { id } => (8, *id, None, 0),
         };
         head(kind, id, envelope, count)
     }
@@ -98,23 +104,28 @@ impl ControlMessage {
     /// Decodes a head that arrived over a link between hosts. The payload has its full length; the
     /// caller reads it into `payload_mut`.
     pub fn decode(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<Self> {
-        Self::decode_shared(head).filter(|message| !message.has_location())
+        Self::decode_shared(head).filter(|message| !message.is_of_one_host())
     }
 
-    fn has_location(&self) -> bool {
-        matches!(self, Self::Message { protocol: Protocol::Rendezvous { location: Some(_) }, .. })
+    /// Whether only ranks of one host exchange such messages.
+    fn is_of_one_host(&self) -> bool {
+        match self {
+            Self::Message { protocol: Protocol::Rendezvous { location }, .. } => location.is_some(),
+            Self::PayloadRead { .. } => true,
+            Self::Message { .. } | Self::ClearToSend { .. } | Self::Credit { .. } => false,
+        }
     }
 
     /// The head of an eager message that wants no CTS.
     #[inline]
     pub fn eager_head(id: u64, envelope: &Envelope) -> [u8; CONTROL_HEAD_BYTES] {
-        head(1, id, Some(envelope), envelope.count)
+        head(EAGER_WITHOUT_CTS, id, Some(envelope), envelope.count)
     }
 
     /// Id and envelope of an eager message that wants no CTS. `None` if the head is another's.
     #[inline]
     pub fn eager(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<(u64, Envelope)> {
-        if head[0] != 1 {
+        if head[0] != EAGER_WITHOUT_CTS {
             return None;
         }
         let (_, id, envelope) = fields(head)?;
@@ -132,7 +143,7 @@ impl ControlMessage {
             location: memory.map(|memory| Location::new(memory, 0)),
         };
         let message = match kind {
-            1 => Self::Message { id, envelope, protocol: eager(false)? },
+            EAGER_WITHOUT_CTS => Self::Message { id, envelope, protocol: eager(false)? },
             2 => Self::Message { id, envelope, protocol: eager(true)? },
             3 => Self::Message { id, envelope, protocol: rendezvous(None) },
             4 => Self::ClearToSend { id },
@@ -141,6 +152,7 @@ impl ControlMessage {
             7 => {
                 Self::Message { id, envelope, protocol: rendezvous(Some(LocationMemory::Process)) }
             }
+            8 => Self::PayloadRead { id },
             _ => return None,
         };
         (message.head() == *head).then_some(message)
@@ -238,7 +250,7 @@ mod tests {
         for message in messages() {
             let bytes = message.encode();
             let head: [u8; CONTROL_HEAD_BYTES] = *bytes.first_chunk().unwrap();
-            for (at, value) in [(0, 0), (0, 6), (1, 12), (2, 2), (3, 1), (7, 0x80)] {
+            for (at, value) in [(0, 0), (0, 6), (0, 8), (1, 12), (2, 2), (3, 1), (7, 0x80)] {
                 let mut wrong = head;
                 wrong[at] = value;
                 assert_eq!(

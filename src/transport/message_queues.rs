@@ -23,7 +23,7 @@ use crate::rank::{Rank, RankOf};
 
 use super::control_message::{ControlMessage, EAGER, Protocol};
 use super::payloads::Payloads;
-use super::peer_messages::{AllPeers, CREDIT};
+use super::peer_messages::{AllPeers, Answer, Awaited, CREDIT};
 
 /// The credit that a message costs besides its payload.
 pub const OVERHEAD: usize = 128;
@@ -133,13 +133,8 @@ impl MessageQueues {
                     }
                 }
             }
-            ControlMessage::ClearToSend { id } => match peer.awaited.get_mut(&id) {
-                Some((ready, waker)) if !*ready => {
-                    *ready = true;
-                    waker.take()
-                }
-                _ => return Err(format!("sent a CTS for message {id}, which awaits none")),
-            },
+            ControlMessage::ClearToSend { id } => peer.answer(id, Answer::ClearToSend)?,
+            ControlMessage::PayloadRead { id } => peer.answer(id, Answer::PayloadRead)?,
             ControlMessage::Credit { bytes } => {
                 peer.credit = peer.credit.saturating_add(bytes);
                 if peer.credit > CREDIT {
@@ -273,23 +268,21 @@ impl MessageQueues {
         true
     }
 
-    /// Waits for the CTS of message `id` to `to`.
-    pub async fn ready(&self, to: Rank, id: u64) -> Result<()> {
+    /// Waits for the answer to message `id` of its receiver.
+    pub async fn answered(&self, to: Rank, id: u64) -> Result<Answer> {
         poll_fn(|context| {
             let mut state = self.lock();
             let lost = state.lost(to);
             let peer = state.peers.of(to);
-            let Some((ready, waker)) = peer.awaited.get_mut(&id) else {
-                return Poll::Ready(Ok(()));
-            };
-            match (*ready, lost) {
-                (true, _) => {
+            let awaited = peer.awaited.get_mut(&id).expect("a send awaits its answer once");
+            match (awaited.answer, lost) {
+                (Some(answer), _) => {
                     peer.awaited.remove(&id);
-                    Poll::Ready(Ok(()))
+                    Poll::Ready(Ok(answer))
                 }
-                (false, Some(lost)) => Poll::Ready(Err(lost)),
-                (false, None) => {
-                    *waker = Some(context.waker().clone());
+                (None, Some(lost)) => Poll::Ready(Err(lost)),
+                (None, None) => {
+                    awaited.waker = Some(context.waker().clone());
                     Poll::Pending
                 }
             }
@@ -359,7 +352,7 @@ impl QueuesState {
         let receives = self.receives.values_mut().filter_map(|(_, waker)| waker.take());
         let peers = self.peers.all().flat_map(|peer| {
             let turns = peer.turns.iter_mut().filter_map(|(_, waker)| waker.take());
-            turns.chain(peer.awaited.values_mut().filter_map(|(_, waker)| waker.take()))
+            turns.chain(peer.awaited.values_mut().filter_map(|awaited| awaited.waker.take()))
         });
         let probes = self.probes.values().map(|(_, waker)| waker.clone());
         receives.chain(peers).chain(probes).collect()
@@ -511,7 +504,7 @@ impl SendTurn<'_> {
         let id = peer.next_id;
         peer.next_id += 1;
         if !eager || synchronous {
-            peer.awaited.insert(id, (false, None));
+            peer.awaited.insert(id, Awaited::default());
         }
         Poll::Ready(Ok(Permit { id, eager }))
     }

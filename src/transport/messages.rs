@@ -4,7 +4,7 @@
 //! to one rank are delivered in the order of first polls; a rendezvous payload travels on its own,
 //! straight into the buffer of its receive, or is read by the receiver where it is.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::{Incoming, Outgoing};
 use crate::rank::Rank;
 
@@ -50,15 +50,9 @@ pub trait Messages: Send + Sync {
     /// This rank no longer waits until published bytes were read.
     fn give_up(&self) {}
 
-    /// Reads the payload that `from` has published.
-    fn read_payload<'a>(
-        &'a self,
-        from: Rank,
-        _location: Location,
-        _into: &'a mut [u8],
-    ) -> Io<'a, Result<()>> {
-        let what = "published a payload for no reader".to_owned();
-        Box::pin(std::future::ready(Err(Error::Protocol { peer: from, what })))
+    /// Reads the payload that `from` has published. False if it cannot be read.
+    fn read_payload(&self, _from: Rank, _location: Location, _into: &mut [u8]) -> bool {
+        false
     }
 
     /// Sends the payload of message `id`, for which `to` has sent a CTS.

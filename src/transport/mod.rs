@@ -46,6 +46,7 @@ pub use mesh::Mesh;
 #[cfg(feature = "testing")]
 pub use message_queues::OVERHEAD;
 pub use message_queues::{MessageQueues, Permit};
+pub use peer_messages::Answer;
 #[cfg(feature = "testing")]
 pub use peer_messages::CREDIT;
 pub use quic::{is_delivering_faults, leave_all};

@@ -33,6 +33,22 @@ impl AllPeers {
     }
 }
 
+/// A message that waits for the answer of its receiver.
+#[derive(Default)]
+pub struct Awaited {
+    pub answer: Option<Answer>,
+    pub waker: Option<Waker>,
+}
+
+/// What a receiver answers once the message has matched a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// CTS: the sender sends the payload, unless the message was eager.
+    ClearToSend,
+    /// The receiver has read the payload where it is.
+    PayloadRead,
+}
+
 /// The messages between this rank and one peer.
 pub struct PeerMessages {
     /// The credit that this rank still has at the peer.
@@ -42,8 +58,8 @@ pub struct PeerMessages {
     /// Sends that have not sent their control message yet, by number, in the order issued.
     pub turns: VecDeque<(u64, Option<Waker>)>,
     pub next_turn: u64,
-    /// Messages to the peer that wait for their CTS, by id, and whether it has arrived.
-    pub awaited: HashMap<u64, (bool, Option<Waker>)>,
+    /// Messages to the peer whose sends wait for its answer, by id.
+    pub awaited: HashMap<u64, Awaited>,
     /// The id of the next message from the peer.
     pub next_arrival: u64,
     /// The credit that the peer has used here, and the part of it to be returned.
@@ -73,6 +89,18 @@ impl Default for PeerMessages {
 }
 
 impl PeerMessages {
+    /// Stores the answer to a message. Returns the waker of the send that waits for it. The error
+    /// says how the answer violates the protocol.
+    pub fn answer(&mut self, id: u64, answer: Answer) -> Result<Option<Waker>, String> {
+        match self.awaited.get_mut(&id) {
+            Some(Awaited { answer: found @ None, waker }) => {
+                *found = Some(answer);
+                Ok(waker.take())
+            }
+            _ => Err(format!("sent a CTS for message {id}, which awaits none")),
+        }
+    }
+
     /// Takes the waker of the send whose turn it is.
     pub fn first_turn(&mut self) -> Option<Waker> {
         self.turns.front_mut().and_then(|(_, waker)| waker.take())

@@ -22,7 +22,7 @@ use super::super::{EncodedHeader, HAS_LEFT, Header, Hosts, Io, Lane};
 const NEWS_TIME: Duration = Duration::from_millis(200);
 
 /// The reason that is given for a peer whose memory the system no longer reads.
-pub(super) const UNREADABLE: &str = "no longer lets this process read its memory";
+const UNREADABLE: &str = "no longer lets this process read its memory";
 
 pub(super) struct SharedMemory {
     pub quic: Arc<Quic>,
@@ -108,7 +108,7 @@ impl SharedMemory {
 
 /// The error of a rank that is gone. If it has left because of a fault, the fault arrives over
 /// its link, which takes longer. `otherwise`: the reason if none arrives.
-pub(super) async fn why_gone(quic: &Quic, peer: Rank, otherwise: &str) -> Error {
+async fn why_gone(quic: &Quic, peer: Rank, otherwise: &str) -> Error {
     let context = &quic.context;
     if let Some(fault) = context.published_by(peer) {
         return context.learn(fault);

@@ -17,9 +17,8 @@ use crate::rank::Rank;
 use super::super::messages::Messages;
 use super::super::payloads::Key;
 use super::super::quic::{Context, Quic};
-use super::super::shm::{Host, doorbell};
+use super::super::shm::{Host, PayloadPart, doorbell};
 use super::super::{ControlMessage, HAS_LEFT, Hosts, Io, Location, MessageQueues};
-use super::memory::{UNREADABLE, why_gone};
 
 pub(super) struct ProcessMessages {
     pub quic: Arc<Quic>,
@@ -123,6 +122,51 @@ impl HostRings {
         })
         .await
     }
+
+    /// Copies a payload into slots, as they become free.
+    async fn send_payload(&self, index: usize, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        poll_fn(|context| {
+            while self.host.send_part(index, id, &mut rest) {
+                if rest.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            if let Some(lost) = self.context().message_queues.lost(to) {
+                return Poll::Ready(Err(lost));
+            }
+            doorbell::poll_again(context);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Copies a payload out of slots, as its parts arrive.
+    async fn recv_payload(&self, index: usize, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
+        let mut rest = into;
+        poll_fn(|context| {
+            loop {
+                // Read first: a rank that leaves has written all its payloads before.
+                let lost = self.context().message_queues.lost(from);
+                match (self.host.receive_part(index, id, &mut rest), lost) {
+                    (PayloadPart::Read, _) if rest.is_empty() => return Poll::Ready(Ok(())),
+                    (PayloadPart::Read, _) => {}
+                    (PayloadPart::Malformed, _) => {
+                        let what = format!("sent a malformed payload of message {id}");
+                        return Poll::Ready(Err(Error::Protocol { peer: from, what }));
+                    }
+                    (PayloadPart::NotThere | PayloadPart::OfMessage(_), Some(lost)) => {
+                        return Poll::Ready(Err(lost));
+                    }
+                    (PayloadPart::NotThere | PayloadPart::OfMessage(_), None) => {
+                        doorbell::poll_again(context);
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await
+    }
 }
 
 impl ProcessMessages {
@@ -189,21 +233,10 @@ impl Messages for ProcessMessages {
         }
     }
 
-    fn read_payload<'a>(
-        &'a self,
-        from: Rank,
-        location: Location,
-        into: &'a mut [u8],
-    ) -> Io<'a, Result<()>> {
+    fn read_payload(&self, from: Rank, location: Location, into: &mut [u8]) -> bool {
         let (rings, index) = self.ring(from).expect("only a ring has carried a location");
-        Box::pin(async move {
-            let is_read = rings.host.read_message(index, location, into);
-            match is_read {
-                true if !rings.host.has_given_up(index) => Ok(()),
-                // Its process may have ended just now.
-                _ => Err(why_gone(&rings.quic, from, UNREADABLE).await),
-            }
-        })
+        // A sender that has given up may have overwritten it meanwhile.
+        rings.host.read_message(index, location, into) && !rings.host.has_given_up(index)
     }
 
     fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
@@ -220,6 +253,9 @@ impl Messages for ProcessMessages {
     }
 
     fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
+        if let Some((rings, index)) = self.ring(to) {
+            return Box::pin(rings.send_payload(index, to, id, bytes));
+        }
         if !self.is_self(to) {
             return Box::pin(self.quic.send_payload(to, id, bytes));
         }
@@ -232,6 +268,9 @@ impl Messages for ProcessMessages {
     }
 
     fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
+        if let Some((rings, index)) = self.ring(from) {
+            return Box::pin(rings.recv_payload(index, from, id, into));
+        }
         if !self.is_self(from) {
             return Box::pin(self.quic.recv_payload(from, id, into));
         }

@@ -20,9 +20,7 @@
 #![expect(unsafe_code, reason = "payloads are seen as bytes here")]
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::memory::SharedMapping;
 use crate::transport::{CONTROL_HEAD_BYTES, ControlMessage};
@@ -210,18 +208,6 @@ impl RingReader {
 #[inline]
 fn line(start: usize, index: u64) -> usize {
     start + (index % LINES as u64) as usize * LINE
-}
-
-/// The rings between this rank and another of its host.
-#[derive(Default)]
-pub struct Rings {
-    pub writer: Mutex<RingWriter>,
-    pub reader: Mutex<RingReader>,
-    /// Whether the peer has used its ring, as far as this rank knows. Before, its pages take no
-    /// memory, and reading them would change that.
-    pub is_opened: AtomicBool,
-    /// How many messages the reader has consumed, for polls without its lock.
-    pub consumed: AtomicU64,
 }
 
 /// A message that no sender of this protocol writes.

@@ -1,14 +1,16 @@
-//! Control messages between ranks of one host, through a ring for each direction of each pair.
+//! Messages between ranks of one host: for each direction of each pair a ring for control messages,
+//! and slots for payloads.
 //!
-//! Leaves the ring to `message_ring`, and to the mesh what a message means and which rank is lost.
-//! Invariant: one thread at a time reads a ring, so that messages are delivered in the order in
-//! which they were written.
+//! Leaves the ring to `message_ring`, the slots to `payload_slots`, and to the mesh what a message
+//! means and which rank is lost. Invariant: one thread at a time reads a ring, so that messages are
+//! delivered in the order in which they were written.
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use super::message_ring::{Malformed, RingReader};
-use super::segment::{MOST_RINGS, ring};
+use super::payload_slots::PayloadPart;
+use super::segment::{MOST_RINGS, payload_slots, ring};
 use super::{Host, dekker};
 use crate::message::Envelope;
 use crate::transport::{CONTROL_HEAD_BYTES, ControlMessage};
@@ -113,6 +115,34 @@ impl Host {
         let consumed = rings.consumed.load(Ordering::Relaxed);
         let start = ring(self.size(), self.me);
         certainly || RingReader::has_written(segment.memory(), start, consumed)
+    }
+
+    /// Sends the next part of the payload of message `id`, and cuts it off `rest`, if a slot is
+    /// free.
+    pub fn send_part(&self, to: usize, id: u64, rest: &mut &[u8]) -> bool {
+        let mut writer = self.rings[to].slot_writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let (own, start) = (&self.segments[self.me], payload_slots(self.size(), to));
+        let consumed = || self.segments[to].parts_consumed(self.me);
+        let is_written = writer.write(own.memory(), start, id, rest, consumed);
+        drop(writer);
+        if is_written {
+            self.ring_one(to);
+        }
+        is_written
+    }
+
+    /// Receives the next part of the payload of message `id` into the beginning of `rest`, and cuts
+    /// it off, if it is there.
+    pub fn receive_part(&self, from: usize, id: u64, rest: &mut &mut [u8]) -> PayloadPart {
+        let (rings, segment) = (&self.rings[from], &self.segments[from]);
+        let mut reader = rings.slot_reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = reader.read(segment.memory(), payload_slots(self.size(), self.me), id, rest);
+        if part == PayloadPart::Read {
+            self.segments[self.me].set_parts_consumed(from, reader.consumed());
+            drop(reader);
+            self.ring_one(from);
+        }
+        part
     }
 
     /// Tells the sender how much was consumed.

@@ -12,8 +12,10 @@ mod dekker;
 pub mod doorbell;
 mod fast_path;
 mod handshake;
+mod message_pair;
 mod message_ring;
 mod messages;
+mod payload_slots;
 mod processors;
 mod remote;
 mod segment;
@@ -32,12 +34,13 @@ use cache_locality::CacheLocality;
 use dekker::Doorbell;
 use doorbell::ProcessDoorbell;
 use handshake::{DESCRIPTORS, Descriptors};
-use message_ring::Rings;
+use message_pair::MessagePair;
 use remote::Cookie;
 use segment::{LINES, SharedSegment, SlotView};
 
 pub use fast_path::{FastEpoch, FastHost, Started};
 pub use handshake::HostGroup;
+pub use payload_slots::PayloadPart;
 pub use segment::{INLINE_BYTES, Inline, LONGEST_FAULT};
 
 /// Descriptors that a rank holds for each peer of its host during the handshake: the peer's
@@ -84,7 +87,7 @@ pub struct Host {
     arena: Option<&'static Arena>,
     lanes: [LaneEpochs; LANES],
     /// To and from each rank.
-    rings: Vec<Rings>,
+    rings: Vec<MessagePair>,
     locality: CacheLocality,
 }
 
@@ -132,7 +135,7 @@ impl Host {
             cookies: Vec::new(),
             arena,
             lanes: Default::default(),
-            rings: group.keys.iter().map(|_| Rings::default()).collect(),
+            rings: group.keys.iter().map(|_| MessagePair::default()).collect(),
             locality: CacheLocality::default(),
         };
         for descriptors in received {
@@ -314,14 +317,14 @@ impl Host {
         }
     }
 
-    /// Where other ranks can read the bytes of a message. `None`: they cannot.
+    /// Where other ranks can read the bytes of a message, probably: some mappings, such as those of
+    /// devices, cannot be read by process_vm_readv(2). `None`: they cannot.
     pub fn location(&self, bytes: &[u8], reads_all: bool) -> Option<Location> {
         if let Some(ArenaOffset(offset)) = self.arena_offset(bytes) {
             return Some(Location::new(LocationMemory::Arena, offset));
         }
         let address = bytes.as_ptr().addr() as u64;
-        (reads_all && self.is_readable_by_peers(bytes))
-            .then(|| Location::new(LocationMemory::Process, address))
+        reads_all.then(|| Location::new(LocationMemory::Process, address))
     }
 
     /// Whether a rank may have ended its calls without waiting until what it has published was
@@ -475,7 +478,7 @@ mod tests {
             cookies: segments.iter().map(SharedSegment::owner).collect(),
             arena: None,
             lanes: Default::default(),
-            rings: (0..size).map(|_| Rings::default()).collect(),
+            rings: (0..size).map(|_| MessagePair::default()).collect(),
             locality: CacheLocality::default(),
             segments,
         };

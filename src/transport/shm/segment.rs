@@ -14,14 +14,15 @@
 //! segment     0     8         64        2048    2560        2688   4096         then     then
 //!             left  given up  released  cookie  processors  fault  descriptors  headers  slots
 //!             then   then
-//!             peers  rings
+//!             peers  a ring and payload slots to each rank
 //!
 //! released    64 bytes for each lane; descriptors, headers and slots: those of lane 0, then 1, ...
 //!
-//! peer        0         8
-//!             consumed  opened
+//! peer        0         8       16
+//!             consumed  opened  parts
 //!             64 bytes for each rank of the host: how many messages of its ring to the owner were
-//!             consumed, and whether the owner has used its ring to that rank
+//!             consumed, whether the owner has used its ring to that rank, and how many parts of
+//!             payloads to the owner were consumed
 //!
 //! fault       0                   8
 //!             length, 0 if none   encoded frame
@@ -44,6 +45,7 @@ use std::sync::atomic::fence;
 use rustix::io::Result as SystemResult;
 
 use super::message_ring::RING_BYTES;
+use super::payload_slots::PAYLOAD_SLOTS_BYTES;
 use super::remote::Cookie;
 use crate::memory::{SharedMapping, Writers};
 use crate::transport::{EPOCHS, EncodedHeader, Header, HeaderWords, LANES, Lane, SLOT, slots};
@@ -67,6 +69,9 @@ const SLOT_STRIDE: usize = SLOT + 4 * LINE;
 const FIRST_PEER: usize = (FIRST_SLOT + LANES * EPOCHS * SLOT_STRIDE).next_multiple_of(4096);
 const CONSUMED: usize = 0;
 const OPENED: usize = 8;
+const PARTS_CONSUMED: usize = 16;
+/// A ring and payload slots.
+const PAIR_BYTES: usize = (RING_BYTES + PAYLOAD_SLOTS_BYTES).next_multiple_of(4096);
 /// More ranks of one host send messages over the network: a segment has a ring to each.
 pub const MOST_RINGS: usize = 128;
 
@@ -133,6 +138,16 @@ impl SharedSegment {
     #[inline]
     pub fn set_consumed(&self, from: usize, messages: u64) {
         self.memory.atomic_u64(peer(from) + CONSUMED).store(messages, Release);
+    }
+
+    /// How many parts of payloads of rank `from` the owner has consumed.
+    pub fn parts_consumed(&self, from: usize) -> u64 {
+        self.memory.atomic_u64(peer(from) + PARTS_CONSUMED).load(Acquire)
+    }
+
+    /// The owner has consumed this many parts of payloads of rank `from`.
+    pub fn set_parts_consumed(&self, from: usize, parts: u64) {
+        self.memory.atomic_u64(peer(from) + PARTS_CONSUMED).store(parts, Release);
     }
 
     /// Whether the owner has used its ring to rank `to`. A ring that was not takes no memory.
@@ -370,7 +385,7 @@ impl SharedSegment {
 /// The length of a segment. `ranks`: those of the host.
 fn bytes(ranks: usize) -> usize {
     let rings = if ranks <= MOST_RINGS { ranks } else { 0 };
-    first_ring(ranks) + rings * RING_BYTES
+    first_ring(ranks) + rings * PAIR_BYTES
 }
 
 fn first_ring(ranks: usize) -> usize {
@@ -379,7 +394,12 @@ fn first_ring(ranks: usize) -> usize {
 
 /// Where the ring to rank `to` begins in a segment.
 pub fn ring(ranks: usize, to: usize) -> usize {
-    first_ring(ranks) + to * RING_BYTES
+    first_ring(ranks) + to * PAIR_BYTES
+}
+
+/// Where the payload slots to rank `to` begin in a segment.
+pub fn payload_slots(ranks: usize, to: usize) -> usize {
+    ring(ranks, to) + RING_BYTES
 }
 
 fn peer(index: usize) -> usize {
