@@ -5,10 +5,11 @@
 //!                  kind u8  dtype u8  tagged u8  zero  tag u32  id u64  count u64
 //! ```
 //!
-//! The payload of an eager message follows its head, and the location of a payload in shared memory
-//! an RTS that has one, which exists only inside a host. Fields that a control message lacks are
-//! zero. The count of a credit is in bytes. Leaves to `message_queues` what follows from a message.
-//! Invariant: one control message has one encoding, and a decoder returns `None` for anything else.
+//! The payload of an eager message follows its head. An RTS may have the location of its payload in
+//! an arena, which follows the head; such an RTS exists only inside a host. Fields that a control
+//! message lacks are zero. The count of a credit is in bytes. Leaves to `message_queues` what
+//! follows from a message. Invariant: one control message has one encoding, and a decoder returns
+//! `None` for anything else.
 
 use crate::dtype::DataType;
 use crate::message::{Envelope, Tag};
@@ -44,28 +45,17 @@ pub enum Protocol {
     Rendezvous { location: Option<Location> },
 }
 
-/// Where a receiver on the same host can read a payload.
+/// Where a receiver on the same host can read a payload: an offset in the sender's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Location {
-    pub memory: LocationMemory,
-    offset: [u8; 8],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LocationMemory {
-    /// The sender's arena, which the receiver can map.
-    Arena,
-    /// The sender's process. The offset is an address.
-    Process,
-}
+pub struct Location([u8; 8]);
 
 impl Location {
-    pub fn new(memory: LocationMemory, offset: u64) -> Self {
-        Self { memory, offset: offset.to_le_bytes() }
+    pub fn new(offset: u64) -> Self {
+        Self(offset.to_le_bytes())
     }
 
-    pub fn offset(&self) -> u64 {
-        u64::from_le_bytes(self.offset)
+    pub fn offset(self) -> u64 {
+        u64::from_le_bytes(self.0)
     }
 }
 
@@ -87,16 +77,13 @@ impl ControlMessage {
                     Protocol::Eager { wants_cts: false, .. } => EAGER_WITHOUT_CTS,
                     Protocol::Eager { wants_cts: true, .. } => 2,
                     Protocol::Rendezvous { location: None } => 3,
-                    Protocol::Rendezvous { location: Some(location) } => match location.memory {
-                        LocationMemory::Arena => 6,
-                        LocationMemory::Process => 7,
-                    },
+                    Protocol::Rendezvous { location: Some(_) } => 6,
                 };
                 (kind, *id, Some(envelope), envelope.count)
             }
             Self::ClearToSend { id } => (4, *id, None, 0),
             Self::Credit { bytes } => (5, 0, None, *bytes),
-            Self::PayloadRead { id } => (8, *id, None, 0),
+            Self::PayloadRead { id } => (7, *id, None, 0),
         };
         head(kind, id, envelope, count)
     }
@@ -139,20 +126,16 @@ impl ControlMessage {
             let payload = vec![0; Some(envelope.bytes()).filter(|bytes| *bytes <= EAGER)?];
             Some(Protocol::Eager { payload, wants_cts })
         };
-        let rendezvous = |memory: Option<LocationMemory>| Protocol::Rendezvous {
-            location: memory.map(|memory| Location::new(memory, 0)),
-        };
+        let rendezvous = |location| Protocol::Rendezvous { location };
         let message = match kind {
             EAGER_WITHOUT_CTS => Self::Message { id, envelope, protocol: eager(false)? },
             2 => Self::Message { id, envelope, protocol: eager(true)? },
             3 => Self::Message { id, envelope, protocol: rendezvous(None) },
             4 => Self::ClearToSend { id },
             5 => Self::Credit { bytes: envelope.count },
-            6 => Self::Message { id, envelope, protocol: rendezvous(Some(LocationMemory::Arena)) },
-            7 => {
-                Self::Message { id, envelope, protocol: rendezvous(Some(LocationMemory::Process)) }
-            }
-            8 => Self::PayloadRead { id },
+            // The caller reads the location into `payload_mut`.
+            6 => Self::Message { id, envelope, protocol: rendezvous(Some(Location::new(0))) },
+            7 => Self::PayloadRead { id },
             _ => return None,
         };
         (message.head() == *head).then_some(message)
@@ -164,7 +147,7 @@ impl ControlMessage {
             Self::Message { protocol: Protocol::Eager { payload, .. }, .. } => payload,
             Self::Message {
                 protocol: Protocol::Rendezvous { location: Some(location) }, ..
-            } => &location.offset,
+            } => &location.0,
             _ => &[],
         }
     }
@@ -175,7 +158,7 @@ impl ControlMessage {
             Self::Message { protocol: Protocol::Eager { payload, .. }, .. } => payload,
             Self::Message {
                 protocol: Protocol::Rendezvous { location: Some(location) }, ..
-            } => &mut location.offset,
+            } => &mut location.0,
             _ => &mut [],
         }
     }
@@ -250,7 +233,7 @@ mod tests {
         for message in messages() {
             let bytes = message.encode();
             let head: [u8; CONTROL_HEAD_BYTES] = *bytes.first_chunk().unwrap();
-            for (at, value) in [(0, 0), (0, 6), (0, 8), (1, 12), (2, 2), (3, 1), (7, 0x80)] {
+            for (at, value) in [(0, 0), (0, 6), (0, 7), (1, 12), (2, 2), (3, 1), (7, 0x80)] {
                 let mut wrong = head;
                 wrong[at] = value;
                 assert_eq!(

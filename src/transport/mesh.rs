@@ -92,15 +92,13 @@ impl Mesh {
             Some(_) => {
                 let (shares, one_host) = match demand.message {
                     None => (true, self.hosts().are_one()),
-                    Some(Peers::One(peer)) => {
-                        (self.messages.are_in_memory(peer), self.hosts().are_open())
-                    }
+                    Some(Peers::One(peer)) => (self.messages.are_in_memory(peer), true),
                     Some(Peers::Any) => {
                         let others =
                             self.hosts().mine().iter().filter(|peer| **peer != self.me.rank);
                         let shares =
                             others.into_iter().any(|peer| self.messages.are_in_memory(*peer));
-                        (shares, self.hosts().are_one() && self.hosts().are_open())
+                        (shares, self.hosts().are_one())
                     }
                 };
                 let crowded = self.memory.is_crowded.filter(|_| shares);

@@ -34,9 +34,7 @@ pub mod wire;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use control_message::{
-    CONTROL_HEAD_BYTES, ControlMessage, EAGER, Location, LocationMemory, Protocol,
-};
+pub use control_message::{CONTROL_HEAD_BYTES, ControlMessage, EAGER, Location, Protocol};
 pub use header::{CallHistory, EncodedHeader, HEADER_BYTES, Header, HeaderWords};
 pub use host::{Attempt, EPOCHS, Published, Readers, SLOT, View, slots};
 pub use hosts::Hosts;

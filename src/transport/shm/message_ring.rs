@@ -224,7 +224,7 @@ mod tests {
     use crate::dtype::DataType;
     use crate::memory::Writers;
     use crate::message::{Envelope, Tag};
-    use crate::transport::{Location, LocationMemory, Protocol};
+    use crate::transport::{Location, Protocol};
 
     fn memory() -> SharedMapping {
         SharedMapping::create("nexar-test", RING_BYTES, Writers::Owner).unwrap().0
@@ -251,7 +251,7 @@ mod tests {
 
     fn rts(id: u64, bytes: usize) -> ControlMessage {
         let envelope = Envelope { tag: Tag::Number(3), dtype: DataType::Uint8, count: bytes };
-        let location = Some(Location::new(LocationMemory::Process, bytes as u64));
+        let location = Some(Location::new(bytes as u64));
         ControlMessage::Message { id, envelope, protocol: Protocol::Rendezvous { location } }
     }
 

@@ -29,7 +29,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::arena::{self, Arena, PeerArena};
 
-use super::{EncodedHeader, Header, LANES, Lane, Location, LocationMemory, Readers};
+use super::{EncodedHeader, Header, LANES, Lane, Location, Readers};
 use cache_locality::CacheLocality;
 use dekker::Doorbell;
 use doorbell::ProcessDoorbell;
@@ -304,27 +304,16 @@ impl Host {
         self.cookies[from].read(address, into)
     }
 
-    /// Copies bytes that a rank has published for a message. False if they cannot be read.
+    /// Copies bytes of a message out of a rank's arena. False if they cannot be read.
     pub fn read_message(&self, from: usize, location: Location, into: &mut [u8]) -> bool {
-        let offset = location.offset();
-        match location.memory {
-            LocationMemory::Process => self.cookies[from].read(offset, into),
-            LocationMemory::Arena => {
-                let arena = self.arenas[from].as_ref();
-                let bytes = arena.and_then(|arena| arena.bytes(offset, into.len()));
-                bytes.inspect(|bytes| into.copy_from_slice(bytes)).is_some()
-            }
-        }
+        let arena = self.arenas[from].as_ref();
+        let bytes = arena.and_then(|arena| arena.bytes(location.offset(), into.len()));
+        bytes.inspect(|bytes| into.copy_from_slice(bytes)).is_some()
     }
 
-    /// Where other ranks can read the bytes of a message, probably: some mappings, such as those of
-    /// devices, cannot be read by process_vm_readv(2). `None`: they cannot.
-    pub fn location(&self, bytes: &[u8], reads_all: bool) -> Option<Location> {
-        if let Some(ArenaOffset(offset)) = self.arena_offset(bytes) {
-            return Some(Location::new(LocationMemory::Arena, offset));
-        }
-        let address = bytes.as_ptr().addr() as u64;
-        reads_all.then(|| Location::new(LocationMemory::Process, address))
+    /// Where other ranks can read the bytes of a message. `None`: they cannot.
+    pub fn location(&self, bytes: &[u8]) -> Option<Location> {
+        self.arena_offset(bytes).map(|ArenaOffset(offset)| Location::new(offset))
     }
 
     /// Whether a rank may have ended its calls without waiting until what it has published was
