@@ -48,6 +48,15 @@ pub enum Post<M> {
     Waits(Posted),
 }
 
+/// What a receive that is not posted would take.
+pub enum Next<'a, M> {
+    Unexpected(&'a Arrival<M>),
+    /// The next message to arrive that it names.
+    Arriving,
+    /// Unknown, because other receives are posted.
+    Posted,
+}
+
 /// The result of the arrival of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Matched<M> {
@@ -93,11 +102,18 @@ impl<M> Matching<M> {
         Matched { exceeded, by: None }
     }
 
-    /// Whether a message that arrives now and is wanted is for this receive, not yet posted: no
-    /// message before it is wanted, and no receive is posted.
+    /// What a receive would take that was posted now.
     #[inline]
-    pub fn is_next(&self, wanted: &Wanted) -> bool {
-        self.posted.is_empty() && self.first(wanted).is_none()
+    pub fn next(&self, wanted: &Wanted) -> Next<'_, M> {
+        if !self.posted.is_empty() {
+            return Next::Posted;
+        }
+        self.look(wanted).map_or(Next::Arriving, Next::Unexpected)
+    }
+
+    /// Takes the unexpected message that `next` has found.
+    pub fn take_next(&mut self, wanted: &Wanted) -> Option<Arrival<M>> {
+        self.first(wanted).and_then(|at| self.unexpected.remove(at))
     }
 
     /// The message that a receive posted now would take, if it has the capacity.

@@ -14,7 +14,7 @@ use crate::rank::{Rank, RankOf};
 use super::arguments::{self, Out, rank};
 use super::collective::{recvbuff, sendbuff};
 use super::status::StatusOut;
-use super::submit::{operation, operations, outside_groups};
+use super::submit::{messages, operation, outside_groups};
 use super::types::{
     DataTypeCode, NEXAR_ANY_SOURCE, NEXAR_ANY_TAG, nexarComm_t, nexarStatus_t, nexarStream_t,
 };
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn nexarSendRecv(
     comm: nexarComm_t,
     stream: nexarStream_t,
 ) -> Code {
-    operations("nexarSendRecv", comm, stream, |communicator| {
+    messages("nexarSendRecv", comm, stream, |communicator| {
         let me = communicator.me();
         let (to, from) = (rank("dest", dest, me)?, rank("source", source, me)?);
         let sent = envelope(sendcount, datatype, Tag::None)?;
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn nexarSendRecv(
         let (dtype, count) = (received.dtype, RecvCount::Exactly(recvcount));
         let call = RecvCall { wanted, dtype, count };
         let incoming = Incoming { call, into: output, report: None };
-        Ok(vec![Work::Send(outgoing), Work::Recv(incoming)])
+        Ok([Work::Send(outgoing), Work::Recv(incoming)])
     })
 }
 

@@ -8,8 +8,9 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use crate::comm::{
-    self, Communicator, CurrentDevice, FastPath, QueuedCreation, Request, SplitRequest, Work,
-    current_device, share_cuda_stream, try_at_once,
+    self, Communicator, CurrentDevice, FastPath, QueuedCreation, Request, SplitRequest,
+    TryFastPath, Work, current_device, request_at_once, share_cuda_stream, try_at_once,
+    try_messages_at_once,
 };
 use crate::error::{Code, Error, Result};
 
@@ -23,7 +24,7 @@ use super::{communicators, process, stream};
 /// its stream or adds it to the group that this thread is inside. The fast path completes inside
 /// `peek`, under the lock of the handle table: it takes no lock that another thread keeps, and
 /// waits at most for the spin limit and, with more ranks than processors, for three yields.
-pub(super) fn operation<W: Into<Work<'static>>>(
+pub(super) fn operation<W: Into<Work<'static>> + TryFastPath>(
     function: &'static str,
     comm: nexarComm_t,
     stream: nexarStream_t,
@@ -31,10 +32,23 @@ pub(super) fn operation<W: Into<Work<'static>>>(
 ) -> Code {
     thin_boundary(function, || {
         let parsed = communicators::peek(comm, |communicator| {
-            let mut work = body(communicator)?.into();
-            let is_alone = stream.is_null() && !is_inside();
+            let mut work = body(communicator)?;
             let not_eligible = FastPath::NotEligible;
-            match if is_alone { try_at_once(communicator, &mut work) } else { not_eligible } {
+            let tried = match (stream.is_null(), is_inside()) {
+                (true, false) => try_at_once(communicator, &mut work),
+                (true, true) => match request_at_once(communicator, work) {
+                    Ok(request) => {
+                        inside(|group| group.requests.push(request));
+                        return Ok(None);
+                    }
+                    Err(same) => {
+                        work = same;
+                        not_eligible
+                    }
+                },
+                (false, _) => not_eligible,
+            };
+            match tried {
                 FastPath::Done => Ok(None),
                 tried => Ok(Some((Arc::clone(communicator), work, tried))),
             }
@@ -45,30 +59,44 @@ pub(super) fn operation<W: Into<Work<'static>>>(
         process::without_cancellation(|| {
             let result = recording(function, comm, || match parsed? {
                 None => Ok(()),
-                Some((_, work, FastPath::Pending(pending))) => pending.resume(work),
-                Some((communicator, work, _)) => submit(request(communicator, stream, work)?),
+                Some((_, work, FastPath::Pending(pending))) => pending.resume(work.into()),
+                Some((communicator, work, _)) => {
+                    submit(request(communicator, stream, work.into())?)
+                }
             });
             result.inspect_err(|error| note_failure(function, error))
         })
     })
 }
 
-/// The boundary of several operations that are started together.
-pub(super) fn operations(
+/// The boundary of several messages that begin together. As in `operation`, short ones complete
+/// inside `peek`.
+pub(super) fn messages<const N: usize>(
     function: &'static str,
     comm: nexarComm_t,
     stream: nexarStream_t,
-    body: impl FnOnce(&Communicator) -> Result<Vec<Work<'static>>>,
+    body: impl FnOnce(&Communicator) -> Result<[Work<'static>; N]>,
 ) -> Code {
-    boundary(function, || {
-        let result = with_communicator(function, comm, |communicator| {
-            let request = |work| request(Arc::clone(&communicator), stream, work);
-            let requests = body(&communicator)?.into_iter().map(request);
-            let mut requests = requests.collect::<Result<Vec<_>>>()?;
-            share_cuda_stream(&mut requests)?;
-            submit_all(requests)
+    thin_boundary(function, || {
+        let parsed = communicators::peek(comm, |communicator| {
+            let all = body(communicator)?;
+            let is_alone = stream.is_null() && !is_inside();
+            let left = if is_alone { try_messages_at_once(communicator, all) } else { all.into() };
+            Ok((!left.is_empty()).then(|| (Arc::clone(communicator), left)))
         });
-        result.inspect_err(|error| note_failure(function, error))
+        if let Ok(None) = parsed {
+            return Ok(());
+        }
+        process::without_cancellation(|| {
+            let result = recording(function, comm, || {
+                let Some((communicator, left)) = parsed? else { return Ok(()) };
+                let request = |work| request(Arc::clone(&communicator), stream, work);
+                let mut requests = left.into_iter().map(request).collect::<Result<Vec<_>>>()?;
+                share_cuda_stream(&mut requests)?;
+                submit_all(requests)
+            });
+            result.inspect_err(|error| note_failure(function, error))
+        })
     })
 }
 

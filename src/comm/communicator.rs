@@ -46,7 +46,11 @@ pub struct Communicator {
     /// Orders the starts of messages as they were issued, on whichever threads.
     pub(super) messages: LaneQueues<1>,
     pub(super) stream_order: Arc<StreamOrder>,
+    /// The number of the next message. Changes under the lock of `state`.
+    pub(super) next_message: AtomicU64,
     state: Mutex<CommState>,
+    /// Whether the stage of `state` is `Open`, for messages that do not take its lock.
+    is_open: AtomicBool,
     /// How many operations have completed.
     completed: AtomicU64,
     /// Whether a thread waits in `drain` until every operation that has begun is completed; `idle`
@@ -58,7 +62,6 @@ pub struct Communicator {
 pub(super) struct CommState {
     stage: LifeStage,
     pub(super) next_seq: u64,
-    pub(super) next_message: u64,
     /// The calls that have sequence numbers already.
     pub(super) history: CallHistory,
     /// How many operations have begun.
@@ -105,10 +108,11 @@ impl Communicator {
             lanes: LaneQueues::default(),
             messages: LaneQueues::default(),
             stream_order: Arc::default(),
+            next_message: AtomicU64::new(0),
+            is_open: AtomicBool::new(true),
             state: Mutex::new(CommState {
                 stage: LifeStage::Open,
                 next_seq: 0,
-                next_message: 0,
                 history: CallHistory::default(),
                 begun: 0,
                 stream_batches: 0,
@@ -143,6 +147,21 @@ impl Communicator {
             }
             LifeStage::Aborted => Err(Error::Aborted),
         }
+    }
+
+    /// Whether a message may begin and complete without a ticket: the communicator is open, and the
+    /// message waits for no stream and no earlier message. Its queues know of a failure. Takes no
+    /// lock: the caller keeps other threads from leaving the mesh meanwhile.
+    #[inline]
+    pub(super) fn accepts_message(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+            && self.stream_order.is_idle()
+            && self.messages.is_turn(self.next_message.load(Ordering::Acquire))
+    }
+
+    fn enter(&self, state: &mut CommState, stage: LifeStage) {
+        state.stage = stage;
+        self.is_open.store(stage == LifeStage::Open, Ordering::Release);
     }
 
     /// Counts a completed operation.
@@ -214,7 +233,7 @@ impl Communicator {
             return Err(Error::Argument("the communicator was finalized before".to_owned()));
         }
         if state.stage == LifeStage::Open {
-            state.stage = LifeStage::Finalized;
+            self.enter(&mut state, LifeStage::Finalized);
         }
         self.drain(state);
         Ok(())
@@ -225,7 +244,7 @@ impl Communicator {
     pub fn close(&self) {
         let mut state = self.lock();
         if state.stage == LifeStage::Open {
-            state.stage = LifeStage::Finalized;
+            self.enter(&mut state, LifeStage::Finalized);
         }
         self.drain(state);
         // Before the memory of the device: a driver may free it only when no stream of this process
@@ -244,7 +263,7 @@ impl Communicator {
 
     /// Ends running operations at once, here and on all ranks.
     pub fn abort(&self) {
-        self.lock().stage = LifeStage::Aborted;
+        self.enter(&mut self.lock(), LifeStage::Aborted);
         let rank = self.me().rank;
         self.mesh
             .membership

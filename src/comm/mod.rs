@@ -32,7 +32,7 @@ pub use create::{create_in_process, join, join_environment};
 #[cfg(feature = "testing")]
 pub use create::{create_on, create_over};
 pub use cuda::{CurrentDevice, MemoryKind, current_device, memory_kind};
-pub use fast_path::FastPath;
+pub use fast_path::{FastPath, TryFastPath};
 pub use leave::{deliver_faults, leave_all};
 pub use probe::probe;
 #[cfg(feature = "testing")]
@@ -40,4 +40,7 @@ pub use probe::probe_async;
 pub use request::Request;
 pub use run::{Stream, Work};
 pub use split::{ColorKey, SplitRequest, split};
-pub use submit::{request, share_cuda_stream, submit, submit_all, try_at_once};
+pub use submit::{
+    request, request_at_once, share_cuda_stream, submit, submit_all, try_at_once,
+    try_messages_at_once,
+};

@@ -8,11 +8,13 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use tracing::{Level, enabled};
+
 use crate::error::{Error, Result};
 
 use super::Communicator;
 use super::cuda::{self, CudaStream};
-use super::fast_path::FastPath;
+use super::fast_path::{FastPath, TryFastPath};
 use super::request::{Destination, Request};
 use super::run::{Stream, Work, run_alone, run_batch};
 
@@ -20,12 +22,39 @@ use super::run::{Stream, Work, run_alone, run_batch};
 /// created. Does nothing if a driver is loaded: the driver must first be queried for the kind of
 /// memory, which may block, so `submit` tries later.
 #[inline(always)]
-pub fn try_at_once(communicator: &Arc<Communicator>, work: &mut Work<'_>) -> FastPath {
-    if communicator.queries_driver {
+pub fn try_at_once(communicator: &Arc<Communicator>, work: &mut impl TryFastPath) -> FastPath {
+    if communicator.queries_driver || enabled!(Level::TRACE) {
         FastPath::NotEligible
     } else {
-        communicator.try_fast_path(work)
+        work.try_on(communicator)
     }
+}
+
+/// As `try_at_once`, for messages that begin together. Returns those that have not completed.
+#[inline]
+pub fn try_messages_at_once<const N: usize>(
+    communicator: &Communicator,
+    mut messages: [Work<'static>; N],
+) -> Vec<Work<'static>> {
+    if communicator.queries_driver || enabled!(Level::TRACE) {
+        return messages.into();
+    }
+    let completed = communicator.try_messages(&mut messages, |message| message);
+    completed.left(messages, |message| message)
+}
+
+/// The request of an operation that is on no stream, to be added to a group. `Err`: the operation,
+/// because the driver must be queried for the kind of its memory.
+#[inline]
+pub fn request_at_once<W: Into<Work<'static>>>(
+    communicator: &Arc<Communicator>,
+    work: W,
+) -> std::result::Result<Request, W> {
+    if communicator.queries_driver {
+        return Err(work);
+    }
+    let (communicator, work) = (Arc::clone(communicator), work.into());
+    Ok(Request { communicator, work, destination: Destination::Caller })
 }
 
 /// Creates the request of an operation. `stream`: the host stream that the caller's handle names,
@@ -80,8 +109,8 @@ pub fn submit(request: Request) -> Result<()> {
     let Destination::Caller = request.destination else { return submit_all(vec![request]) };
     let Request { communicator, mut work, .. } = request;
     // Without a driver, `try_at_once` has tried already.
-    let tried = if communicator.queries_driver {
-        communicator.try_fast_path(&mut work)
+    let tried = if communicator.queries_driver && !enabled!(Level::TRACE) {
+        work.try_on(&communicator)
     } else {
         FastPath::NotEligible
     };
@@ -99,7 +128,27 @@ pub fn submit_all(requests: Vec<Request>) -> Result<()> {
     if requests.iter().any(Request::is_on_cuda) {
         return cuda::enqueue_all(requests);
     }
-    run_batch(requests.into_iter().map(|request| request.into_host().0).collect())
+    let left = complete_at_once(requests);
+    run_batch(left.into_iter().map(|request| request.into_host().0).collect())
+}
+
+/// Completes those of the requests that need no ticket, if all are messages of one communicator
+/// that the caller waits for. Returns the others.
+fn complete_at_once(mut requests: Vec<Request>) -> Vec<Request> {
+    let Some(first) = requests.first() else { return requests };
+    let communicator = Arc::clone(&first.communicator);
+    let is_eligible = requests.iter().all(|request| {
+        matches!(request.destination, Destination::Caller)
+            && matches!(request.work, Work::Send(_) | Work::Recv(_))
+            && Arc::ptr_eq(&request.communicator, &communicator)
+    });
+    if !is_eligible || enabled!(Level::TRACE) {
+        return requests;
+    }
+    // Another thread may end the communicator meanwhile, and must wait.
+    let _running = communicator.keep_running();
+    let completed = communicator.try_messages(&mut requests, |request| &mut request.work);
+    completed.left(requests, |request| &request.work)
 }
 
 #[cfg(feature = "testing")]

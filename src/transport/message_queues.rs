@@ -11,26 +11,26 @@
 //! - every wait ends when the communicator fails or the awaited peer is lost; a message that has
 //!   arrived can still be received.
 
+mod at_once;
+
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
 use crate::matching::{Arrival, Matched, Matching, Post, Posted};
-use crate::message::{Envelope, RecvCall, RecvCount, Wanted};
+use crate::message::{Envelope, RecvCall, Wanted};
 use crate::rank::{Rank, RankOf};
 
 use super::control_message::{ControlMessage, EAGER, Protocol};
 use super::payloads::Payloads;
-use super::peer_messages::{AllPeers, Answer, Awaited, CREDIT};
+use super::peer_messages::{AllPeers, Answer, Awaited, CREDIT, RETURNED};
+use super::peer_ring::PeerRing;
 
 /// The credit that a message costs besides its payload.
 pub const OVERHEAD: usize = 128;
 
-/// Credit is returned once this many bytes of it are owed. A sender whose messages were all
-/// received has at least the rest, which suffices for any one message.
-const RETURNED: usize = CREDIT / 2;
 const _: () = assert!(OVERHEAD + EAGER <= CREDIT - RETURNED);
 
 pub struct MessageQueues {
@@ -38,8 +38,6 @@ pub struct MessageQueues {
     state: Mutex<QueuesState>,
     /// Payloads between ranks of this process.
     payloads: Arc<Payloads>,
-    /// Delivers what a rank of this host has sent through shared memory.
-    in_memory: OnceLock<Box<dyn Fn(Rank) + Send + Sync>>,
 }
 
 /// The parts of an arrived message besides its source and envelope.
@@ -83,7 +81,7 @@ impl MessageQueues {
 
     /// The queues of one of several ranks of this process, which share `payloads`.
     pub fn with_payloads(me: RankOf, payloads: Arc<Payloads>) -> Self {
-        Self { me, state: Mutex::default(), payloads, in_memory: OnceLock::new() }
+        Self { me, state: Mutex::default(), payloads }
     }
 
     /// The payloads between ranks of this process.
@@ -91,61 +89,41 @@ impl MessageQueues {
         &self.payloads
     }
 
-    /// Messages may also arrive in shared memory. `deliver`: delivers those of a rank.
-    pub fn add_memory(&self, deliver: impl Fn(Rank) + Send + Sync + 'static) {
-        let _ = self.in_memory.set(Box::new(deliver));
+    /// Control messages between this rank and `peer` travel through this ring from now on.
+    pub fn add_ring(&self, peer: Rank, ring: Box<dyn PeerRing>) {
+        self.lock().peers.of(peer).ring = Some(ring);
     }
 
-    /// Delivers the messages of a rank that have arrived in shared memory.
-    pub fn deliver_in_memory(&self, from: Rank) {
-        if let Some(deliver) = self.in_memory.get() {
-            deliver(from);
+    /// Sends a control message through the ring to a rank. False if there is no room for it.
+    pub fn write_to_ring(&self, to: Rank, message: &ControlMessage) -> bool {
+        let mut state = self.lock();
+        let ring = state.peers.of(to).ring.as_mut();
+        ring.is_some_and(|ring| ring.write(&message.head(), message.payload()))
+    }
+
+    /// Delivers the messages of a rank that have arrived in its ring, if it has one. The error says
+    /// how a message violates the protocol.
+    pub fn deliver_from_ring(&self, from: Rank) -> std::result::Result<(), String> {
+        let mut state = self.lock();
+        let mut wakers = Vec::new();
+        let mut delivered = Ok(());
+        while delivered.is_ok()
+            && let Some(message) = state.next_in_ring(from)
+        {
+            delivered = message.and_then(|message| state.deliver(from, message, &mut wakers));
         }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        delivered
     }
 
     /// Processes a control message of `from`. Those of one rank must be delivered in the order
     /// sent. The error says how the message violates the protocol.
     pub fn deliver(&self, from: Rank, message: ControlMessage) -> std::result::Result<(), String> {
-        let mut state = self.lock();
-        let peer = state.peers.of(from);
         let mut wakers = Vec::new();
-        let waker = match message {
-            ControlMessage::Message { id, envelope, protocol } => {
-                if id != peer.next_arrival {
-                    let expected = peer.next_arrival;
-                    return Err(format!("sent message {id} where {expected} was expected"));
-                }
-                peer.next_arrival += 1;
-                peer.used += protocol.cost();
-                if peer.used > CREDIT {
-                    return Err(format!("sent {} bytes beyond its credit", peer.used - CREDIT));
-                }
-                let arrival = Arrival { source: from, envelope, rest: Rest { id, protocol } };
-                let Matched { exceeded, by } = state.matching.arrive(arrival);
-                for posted in exceeded {
-                    wakers.extend(state.complete(posted, Outcome::TooLong(from, envelope)));
-                }
-                match by {
-                    Some((posted, arrival)) => state.complete(posted, Outcome::Matched(arrival)),
-                    None => {
-                        wakers.extend(state.probes_of(from, &envelope));
-                        None
-                    }
-                }
-            }
-            ControlMessage::ClearToSend { id } => peer.answer(id, Answer::ClearToSend)?,
-            ControlMessage::PayloadRead { id } => peer.answer(id, Answer::PayloadRead)?,
-            ControlMessage::Credit { bytes } => {
-                peer.credit = peer.credit.saturating_add(bytes);
-                if peer.credit > CREDIT {
-                    return Err(format!("returned {bytes} bytes of credit that were not used"));
-                }
-                peer.first_turn()
-            }
-        };
-        drop(state);
-        wakers.into_iter().chain(waker).for_each(Waker::wake);
-        Ok(())
+        let delivered = self.lock().deliver(from, message, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+        delivered
     }
 
     /// The communicator has failed: every wait ends.
@@ -160,7 +138,6 @@ impl MessageQueues {
 
     /// `peer` is lost or has left: it sends no further control message and accepts none.
     pub fn gone(&self, peer: Rank, how: &str) {
-        self.deliver_in_memory(peer);
         let mut state = self.lock();
         state.peers.of(peer).gone.get_or_insert_with(|| how.to_owned());
         let wakers = state.all_wakers();
@@ -225,49 +202,6 @@ impl MessageQueues {
         SendTurn { message_queues: self, to, number }
     }
 
-    /// Sends an eager message at once, if nothing must be waited for: no earlier send, no credit,
-    /// and no room, which `write` reports. It writes the message with this id.
-    #[inline]
-    pub fn send_at_once(&self, to: Rank, bytes: usize, write: impl FnOnce(u64) -> bool) -> bool {
-        let mut state = self.lock();
-        let is_alive = state.fault.is_none();
-        let (peer, cost) = (state.peers.of(to), OVERHEAD + bytes);
-        let is_free = is_alive && peer.gone.is_none() && peer.turns.is_empty();
-        if !is_free || bytes > EAGER || cost > peer.credit || !write(peer.next_id) {
-            return false;
-        }
-        peer.credit -= cost;
-        peer.next_id += 1;
-        true
-    }
-
-    /// Whether an eager message that arrives now may be received without being queued: the caller
-    /// wants exactly this one, and no other receive does. If so, it has then been received.
-    #[inline]
-    pub fn receive_at_once(
-        &self,
-        from: Rank,
-        id: u64,
-        envelope: &Envelope,
-        call: &RecvCall,
-    ) -> bool {
-        let mut state = self.lock();
-        let is_next = call.wanted.takes(from, envelope.tag) && state.matching.is_next(&call.wanted);
-        let fits = call.dtype == envelope.dtype && call.count == RecvCount::Exactly(envelope.count);
-        let is_alive = state.fault.is_none();
-        let (peer, cost) = (state.peers.of(from), OVERHEAD + envelope.bytes());
-        let has_credit = peer.used + cost <= CREDIT;
-        // The receive that returns credit takes the general path.
-        let is_simple = has_credit && peer.owed + cost < RETURNED && id == peer.next_arrival;
-        if !is_alive || !is_next || !fits || !is_simple {
-            return false;
-        }
-        peer.next_arrival += 1;
-        peer.used += cost;
-        peer.owed += cost;
-        true
-    }
-
     /// Waits for the answer to message `id` of its receiver.
     pub async fn answered(&self, to: Rank, id: u64) -> Result<Answer> {
         poll_fn(|context| {
@@ -307,6 +241,64 @@ impl MessageQueues {
 }
 
 impl QueuesState {
+    /// Consumes the next message in the ring from a rank. The error says how it violates the
+    /// protocol.
+    fn next_in_ring(&mut self, from: Rank) -> Option<std::result::Result<ControlMessage, String>> {
+        let ring = self.peers.of(from).ring.as_mut()?;
+        let message = ControlMessage::decode_shared(&ring.next()?);
+        let taken = message.map(|mut message| {
+            ring.take(message.payload_mut());
+            message
+        });
+        Some(taken.ok_or_else(|| "sent a malformed control message".to_owned()))
+    }
+
+    /// As `MessageQueues::deliver`. Adds the wakers to wake outside the lock.
+    fn deliver(
+        &mut self,
+        from: Rank,
+        message: ControlMessage,
+        wakers: &mut Vec<Waker>,
+    ) -> std::result::Result<(), String> {
+        let peer = self.peers.of(from);
+        let waker = match message {
+            ControlMessage::Message { id, envelope, protocol } => {
+                if id != peer.next_arrival {
+                    let expected = peer.next_arrival;
+                    return Err(format!("sent message {id} where {expected} was expected"));
+                }
+                peer.next_arrival += 1;
+                peer.used += protocol.cost();
+                if peer.used > CREDIT {
+                    return Err(format!("sent {} bytes beyond its credit", peer.used - CREDIT));
+                }
+                let arrival = Arrival { source: from, envelope, rest: Rest { id, protocol } };
+                let Matched { exceeded, by } = self.matching.arrive(arrival);
+                for posted in exceeded {
+                    wakers.extend(self.complete(posted, Outcome::TooLong(from, envelope)));
+                }
+                match by {
+                    Some((posted, arrival)) => self.complete(posted, Outcome::Matched(arrival)),
+                    None => {
+                        wakers.extend(self.probes_of(from, &envelope));
+                        None
+                    }
+                }
+            }
+            ControlMessage::ClearToSend { id } => peer.answer(id, Answer::ClearToSend)?,
+            ControlMessage::PayloadRead { id } => peer.answer(id, Answer::PayloadRead)?,
+            ControlMessage::Credit { bytes } => {
+                peer.credit = peer.credit.saturating_add(bytes);
+                if peer.credit > CREDIT {
+                    return Err(format!("returned {bytes} bytes of credit that were not used"));
+                }
+                peer.first_turn()
+            }
+        };
+        wakers.extend(waker);
+        Ok(())
+    }
+
     fn lost(&self, peer: Rank) -> Option<Error> {
         let gone = || self.peers.get(peer)?.gone.clone();
         self.fault.clone().or_else(|| gone().map(|how| Error::PeerLost { peer, how }))

@@ -36,8 +36,8 @@ pub trait Messages: Send + Sync {
         false
     }
 
-    /// Receives a short message that arrives within the spin limit, if it is the first that the
-    /// receive accepts and fills its buffer.
+    /// Receives and reports a short message that arrives within the spin limit, if it is the first
+    /// that the receive names, and the receive accepts it.
     fn receive_at_once(&self, _incoming: &mut Incoming<'_>) -> bool {
         false
     }

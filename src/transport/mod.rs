@@ -22,6 +22,7 @@ mod message_queues;
 mod messages;
 mod payloads;
 mod peer_messages;
+mod peer_ring;
 pub mod process;
 mod queue;
 pub mod quic;
@@ -47,6 +48,7 @@ pub use message_queues::{MessageQueues, Permit};
 pub use peer_messages::Answer;
 #[cfg(feature = "testing")]
 pub use peer_messages::CREDIT;
+pub use peer_ring::PeerRing;
 pub use quic::{is_delivering_faults, leave_all};
 pub use shm::{FastEpoch, INLINE_BYTES, Inline, Started, prepare as prepare_shared_memory};
 pub use wait::{Demand, Peers, Waiting};

@@ -9,19 +9,35 @@ use std::task::Waker;
 
 use crate::rank::Rank;
 
+use super::control_message::ControlMessage;
+use super::peer_ring::PeerRing;
+
 /// Memory that the unreceived messages of one sender may take up at one receiver.
 pub const CREDIT: usize = 256 << 10;
+
+/// Credit is returned once this many bytes of it are owed. A sender whose messages were all
+/// received has at least the rest, which suffices for any one message.
+pub const RETURNED: usize = CREDIT / 2;
 
 /// By rank. An entry is created when it is first needed.
 #[derive(Default)]
 pub struct AllPeers(Vec<Option<Box<PeerMessages>>>);
 
 impl AllPeers {
+    #[inline]
     pub fn of(&mut self, rank: Rank) -> &mut PeerMessages {
+        if !matches!(self.0.get(rank.0), Some(Some(_))) {
+            self.create(rank);
+        }
+        self.0[rank.0].as_mut().expect("it was created")
+    }
+
+    #[cold]
+    fn create(&mut self, rank: Rank) {
         if self.0.len() <= rank.0 {
             self.0.resize_with(rank.0 + 1, || None);
         }
-        self.0[rank.0].get_or_insert_default()
+        self.0[rank.0] = Some(Box::default());
     }
 
     pub fn get(&self, rank: Rank) -> Option<&PeerMessages> {
@@ -67,6 +83,8 @@ pub struct PeerMessages {
     pub owed: usize,
     /// Ids of the messages for which this rank has sent a CTS.
     pub expected: HashSet<u64>,
+    /// Carries the control messages, if the peer is on this host.
+    pub ring: Option<Box<dyn PeerRing>>,
     /// How the peer was lost, if it was.
     pub gone: Option<String>,
 }
@@ -83,6 +101,7 @@ impl Default for PeerMessages {
             used: 0,
             owed: 0,
             expected: HashSet::new(),
+            ring: None,
             gone: None,
         }
     }
@@ -98,6 +117,20 @@ impl PeerMessages {
                 Ok(waker.take())
             }
             _ => Err(format!("sent a CTS for message {id}, which awaits none")),
+        }
+    }
+
+    /// Frees the memory of a message that was received. Returns the credit through the ring once
+    /// enough is owed, if the ring has room; else a later message does.
+    pub fn owe(&mut self, cost: usize) {
+        self.owed += cost;
+        if self.owed >= RETURNED
+            && let Some(ring) = &mut self.ring
+        {
+            let credit = ControlMessage::Credit { bytes: self.owed };
+            if ring.write(&credit.head(), credit.payload()) {
+                self.used -= std::mem::take(&mut self.owed);
+            }
         }
     }
 

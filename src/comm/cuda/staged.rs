@@ -96,7 +96,7 @@ impl<'a> Staged<'a> {
     async fn execute(&mut self, ticket: &Ticket) -> Result<()> {
         let executed = match self.work.take() {
             Some(Work::Collective(op)) => {
-                in_turn(ticket, None, async |exchange| self.collective(ticket, exchange, op).await)
+                in_turn(ticket, None, async |exchange| self.collective(ticket, exchange, *op).await)
                     .await
             }
             Some(message) => self.message(ticket, message).await,

@@ -105,9 +105,9 @@ impl<'a> Batch<'a> {
     fn join_stream_order(&mut self) {
         for ticket in &self.tickets {
             let (communicator, order) = (&ticket.communicator, &ticket.communicator.stream_order);
-            if !self.positions.iter().any(|StreamPosition(other)| Arc::ptr_eq(other, order)) {
+            if !self.positions.iter().any(|position| position.is_in(order)) {
                 communicator.lock().stream_batches += 1;
-                self.positions.push(StreamPosition(Arc::clone(order)));
+                self.positions.push(StreamPosition::new(order));
             }
         }
     }

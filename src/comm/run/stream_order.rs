@@ -6,6 +6,7 @@
 //! the communicator failed; then no batch waits.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -21,6 +22,8 @@ pub fn with_issue_lock<T>(body: impl FnOnce() -> T) -> T {
 
 #[derive(Default)]
 pub struct StreamOrder {
+    /// Positions that exist. Read by calls that need no more than that.
+    queued: AtomicU64,
     progress: Mutex<OrderProgress>,
 }
 
@@ -32,7 +35,19 @@ struct OrderProgress {
 }
 
 /// The position of a batch in the queue of one communicator. Dropping it completes the batch there.
-pub struct StreamPosition(pub Arc<StreamOrder>);
+pub struct StreamPosition(Arc<StreamOrder>);
+
+impl StreamPosition {
+    pub fn new(order: &Arc<StreamOrder>) -> Self {
+        order.queued.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(order))
+    }
+
+    /// Whether it is a position in this queue.
+    pub fn is_in(&self, order: &Arc<StreamOrder>) -> bool {
+        Arc::ptr_eq(&self.0, order)
+    }
+}
 
 impl StreamOrder {
     /// Waits until `count` batches have completed, or the queue was dissolved.
@@ -51,10 +66,10 @@ impl StreamOrder {
         .await;
     }
 
-    /// Whether `count` batches have completed. Most communicators have had none.
+    /// Whether every batch that this thread knows of has completed.
     #[inline]
-    pub fn has_completed(&self, count: u64) -> bool {
-        count == 0 || self.lock().completed >= count
+    pub fn is_idle(&self) -> bool {
+        self.queued.load(Ordering::Acquire) == 0
     }
 
     /// Releases every batch that waits, because the communicator has failed.
@@ -79,5 +94,6 @@ impl StreamOrder {
 impl Drop for StreamPosition {
     fn drop(&mut self) {
         self.0.change(|progress| progress.completed += 1);
+        self.0.queued.fetch_sub(1, Ordering::Release);
     }
 }

@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -75,8 +76,8 @@ impl Ticket {
         let mut state = communicator.lock();
         communicator.check_open(&state, &call)?;
         state.begun += 1;
-        let (number, behind) = (state.next_message, state.stream_batches);
-        state.next_message += 1;
+        let number = communicator.next_message.fetch_add(1, Ordering::Release);
+        let behind = state.stream_batches;
         drop(state);
         let (name, rank) = (&communicator.name, communicator.me().rank);
         trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");

@@ -28,7 +28,8 @@ const LARGE: usize = 256 << 10;
 const SMALL: usize = 8 << 10;
 
 pub enum Work<'a> {
-    Collective(Op<'a>),
+    /// Boxed, so that a message is no larger than it must be.
+    Collective(Box<Op<'a>>),
     Send(Outgoing<'a>),
     Recv(Incoming<'a>),
     Other(Box<dyn Operation + Send + 'a>),
@@ -67,7 +68,7 @@ pub trait Operation {
 
 impl<'a> From<Op<'a>> for Work<'a> {
     fn from(op: Op<'a>) -> Self {
-        Self::Collective(op)
+        Self::Collective(Box::new(op))
     }
 }
 

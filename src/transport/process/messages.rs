@@ -65,13 +65,10 @@ impl HostRings {
         (index != self.host.me()).then_some(index)
     }
 
-    /// Delivers what a rank has written. `waits`: also if another thread delivers it just now.
-    fn deliver(&self, from: Rank, index: usize, waits: bool) {
-        let queues = &self.context().message_queues;
-        let delivered =
-            self.host.receive_messages(index, waits, |message| queues.deliver(from, message));
-        if let Err(what) = delivered {
-            self.context().learn(Error::Protocol { peer: from, what });
+    /// Delivers what a rank has written.
+    fn deliver(&self, from: Rank, index: usize) {
+        if self.host.is_message_there(index) {
+            self.context().deliver_from_ring(from);
         }
     }
 
@@ -83,7 +80,7 @@ impl HostRings {
             }
             // Read first: it has written all its messages before.
             let has_left = self.host.has_left(index);
-            self.deliver(*rank, index, false);
+            self.deliver(*rank, index);
             if has_left && !self.has_left[index].swap(true, Ordering::Relaxed) {
                 // A rank that leaves because of a fault has published it before.
                 if let Some(fault) = self.context().published_by(*rank) {
@@ -94,17 +91,10 @@ impl HostRings {
         }
     }
 
-    /// Delivers the last messages of a rank that is gone.
-    pub fn deliver_last(&self, from: Rank) {
-        if let Some(index) = self.index_of(from) {
-            self.deliver(from, index, true);
-        }
-    }
-
-    async fn send_control(&self, index: usize, to: Rank, message: ControlMessage) -> Result<()> {
+    async fn send_control(&self, to: Rank, message: ControlMessage) -> Result<()> {
         let mut ask_next = None;
         poll_fn(|context| {
-            if self.host.send_message(index, &message.head(), message.payload()) {
+            if self.context().message_queues.write_to_ring(to, &message) {
                 return Poll::Ready(Ok(()));
             }
             // The receiver may wait for room in its own ring.
@@ -204,22 +194,24 @@ impl Messages for ProcessMessages {
     }
 
     fn send_at_once(&self, outgoing: &Outgoing<'_>) -> bool {
-        let Outgoing { to, envelope, bytes, .. } = outgoing;
-        let Some((rings, index)) = self.ring(*to) else { return false };
-        self.message_queues().send_at_once(*to, bytes.len(), |id| {
-            rings.host.send_message(index, &ControlMessage::eager_head(id, envelope), bytes)
-        })
+        self.message_queues().send_at_once(outgoing)
     }
 
     fn receive_at_once(&self, incoming: &mut Incoming<'_>) -> bool {
-        let Some(from) = incoming.call.wanted.source else { return false };
-        let Some((rings, index)) = self.ring(from) else { return false };
-        if !rings.host.spin_until(|| rings.host.is_message_there(index, false)) {
-            return false;
+        let Some(rings) = self.rings.get() else { return false };
+        let queues = self.message_queues();
+        match incoming.call.wanted.source {
+            None => rings.host.spin_and_yield_until(|| {
+                rings.progress();
+                queues.receive_at_once(incoming)
+            }),
+            Some(from) => {
+                let Some(index) = rings.index_of(from) else { return false };
+                queues.receive_at_once(incoming)
+                    || rings.host.spin_and_yield_until(|| rings.host.is_message_there(index))
+                        && queues.receive_at_once(incoming)
+            }
         }
-        rings.host.receive_message_into(index, incoming.into, |id, envelope| {
-            self.message_queues().receive_at_once(from, id, envelope, &incoming.call)
-        })
     }
 
     fn publish_payload(&self, to: Rank, bytes: &[u8]) -> Option<Location> {
@@ -240,8 +232,8 @@ impl Messages for ProcessMessages {
     }
 
     fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
-        if let Some((rings, index)) = self.ring(to) {
-            return Box::pin(rings.send_control(index, to, message));
+        if let Some((rings, _)) = self.ring(to) {
+            return Box::pin(rings.send_control(to, message));
         }
         if !self.is_self(to) {
             return Box::pin(self.quic.send_control(to, message));

@@ -5,7 +5,7 @@
 //! host use QUIC.
 
 use std::io;
-use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -200,14 +200,12 @@ impl Forming for ProcessEnd {
             hosts: hosts.clone(),
         };
         if let Some(rings) = HostRings::new(host, &hosts, &self.quic) {
-            let _ = self.rings.set(rings);
-            let rings = Arc::downgrade(&self.rings);
-            self.context().message_queues.add_memory(move |from| {
-                let rings = rings.upgrade();
-                if let Some(rings) = rings.as_deref().and_then(OnceLock::get) {
-                    rings.deliver_last(from);
+            for (index, rank) in hosts.mine().iter().enumerate() {
+                if *rank != me.rank {
+                    self.context().message_queues.add_ring(*rank, host.rings_with(index));
                 }
-            });
+            }
+            let _ = self.rings.set(rings);
         }
         let is_crowded = Some(host.is_crowded());
         Settled { hosts, host: Some(Arc::new(memory)), fast, is_crowded }

@@ -203,6 +203,13 @@ impl Context {
         self.fault.get()
     }
 
+    /// Delivers the messages of a rank of this host that have arrived in shared memory.
+    pub fn deliver_from_ring(&self, from: Rank) {
+        if let Err(what) = self.message_queues.deliver_from_ring(from) {
+            self.learn(Error::Protocol { peer: from, what });
+        }
+    }
+
     /// The context has failed. The first fault stays: it ends every wait here and is sent to the
     /// members. Returns it.
     pub fn learn(&self, fault: Error) -> Error {
@@ -432,12 +439,14 @@ impl LinkedContext for Context {
 
     fn deliver_in_memory(&self, peer: Rank) {
         if let Some(rank) = self.rank_of(peer) {
-            self.message_queues.deliver_in_memory(rank);
+            self.deliver_from_ring(rank);
         }
     }
 
     fn no_more_messages(&self, peer: Rank, how: &str) {
         if let Some(rank) = self.rank_of(peer) {
+            // The last messages of a rank of this host.
+            self.deliver_from_ring(rank);
             self.message_queues.gone(rank, how);
         }
     }

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use super::super::recent_calls::RecentCalls;
 use super::super::wire::CallWords;
 use super::super::{EncodedHeader, Lane};
-use super::Host;
 use super::segment::{Inline, SharedSegment, SlotView};
+use super::{Host, YIELDS};
 use crate::rank::Rank;
 
 /// The memory that all ranks of a communicator share, and the list in which their calls are
@@ -38,10 +38,6 @@ impl FastHost {
         self.calls.record(seq, call);
     }
 }
-
-/// How often a rank that waits yields its processor where ranks outnumber processors: the awaited
-/// rank may need this one. Not more often, because the caller holds locks.
-const YIELDS: u32 = 3;
 
 /// One epoch of a call.
 pub struct FastEpoch<'a> {

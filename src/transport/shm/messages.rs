@@ -2,18 +2,18 @@
 //! and slots for payloads.
 //!
 //! Leaves the ring to `message_ring`, the slots to `payload_slots`, and to the mesh what a message
-//! means and which rank is lost. Invariant: one thread at a time reads a ring, so that messages are
-//! delivered in the order in which they were written.
+//! means and which rank is lost. Invariant: `MessagePair::consumed` is what the reader of the ring
+//! has consumed, so that a thread can poll for messages without the reader.
 
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 
-use super::message_ring::{Malformed, RingReader};
+use super::message_ring::{RingReader, RingWriter};
 use super::payload_slots::PayloadPart;
 use super::segment::{MOST_RINGS, payload_slots, ring};
 use super::{Host, dekker};
-use crate::message::Envelope;
-use crate::transport::{CONTROL_HEAD_BYTES, ControlMessage};
+use crate::memory::SharedMapping;
+use crate::transport::{CONTROL_HEAD_BYTES, PeerRing};
 
 impl Host {
     /// Whether messages of this host travel through rings.
@@ -21,91 +21,16 @@ impl Host {
         self.size() <= MOST_RINGS
     }
 
-    /// Sends a message, if there is room for it.
-    #[inline]
-    pub fn send_message(&self, to: usize, head: &[u8; CONTROL_HEAD_BYTES], payload: &[u8]) -> bool {
-        let mut writer = self.rings[to].writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let (own, start) = (&self.segments[self.me], ring(self.size(), to));
-        let consumed = || self.segments[to].consumed(self.me);
-        let is_first = writer.is_unused();
-        if !writer.write(own.memory(), start, head, payload, consumed) {
-            return false;
-        }
-        if is_first {
-            own.open(to);
-        }
-        drop(writer);
-        self.ring_one(to);
-        true
+    /// This rank's ends of the rings between it and another rank of its host.
+    pub fn rings_with(self: &Arc<Self>, index: usize) -> Box<dyn PeerRing> {
+        let (writer, reader) = (RingWriter::default(), RingReader::default());
+        Box::new(RingEnds { host: Arc::clone(self), index, writer, reader })
     }
 
-    /// Delivers the messages that a rank has written. `waits`: if another thread delivers them just
-    /// now, waits until it has. `Err`: how the rank has violated the protocol.
-    pub fn receive_messages(
-        &self,
-        from: usize,
-        waits: bool,
-        mut deliver: impl FnMut(ControlMessage) -> Result<(), String>,
-    ) -> Result<(), String> {
-        if !self.is_message_there(from, waits) {
-            return Ok(());
-        }
-        let (rings, segment) = (&self.rings[from], &self.segments[from]);
-        let start = ring(self.size(), self.me);
-        let mut reader = match rings.reader.try_lock() {
-            Ok(reader) => reader,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if waits => {
-                rings.reader.lock().unwrap_or_else(PoisonError::into_inner)
-            }
-            Err(TryLockError::WouldBlock) => return Ok(()),
-        };
-        let mut result = Ok(());
-        let mut has_read = false;
-        while result.is_ok()
-            && let Some(message) = reader.read(segment.memory(), start)
-        {
-            has_read = true;
-            result = match message {
-                Ok(message) => deliver(message),
-                Err(Malformed) => Err("sent a malformed control message".to_owned()),
-            };
-        }
-        if has_read {
-            self.consume(from, reader);
-        }
-        result
-    }
-
-    /// Receives the next message of a rank straight into a buffer, if it is eager and `accepts`
-    /// its id and envelope. The buffer has the length of the payload then.
+    /// Whether a rank has written a message that was not consumed.
     #[inline]
-    pub fn receive_message_into(
-        &self,
-        from: usize,
-        into: &mut [u8],
-        accepts: impl FnOnce(u64, &Envelope) -> bool,
-    ) -> bool {
-        let (rings, segment) = (&self.rings[from], &self.segments[from]);
-        let start = ring(self.size(), self.me);
-        let Ok(mut reader) = rings.reader.try_lock() else { return false };
-        if !RingReader::has_written(segment.memory(), start, reader.consumed()) {
-            return false;
-        }
-        let eager = ControlMessage::eager(&reader.head(segment.memory(), start));
-        let Some((id, envelope)) = eager else { return false };
-        if envelope.bytes() != into.len() || !accepts(id, &envelope) {
-            return false;
-        }
-        reader.take(segment.memory(), start, into);
-        self.consume(from, reader);
-        true
-    }
-
-    /// Whether a rank has written a message. `certainly`: also if another thread reads just now.
-    #[inline]
-    pub fn is_message_there(&self, from: usize, certainly: bool) -> bool {
-        let (rings, segment) = (&self.rings[from], &self.segments[from]);
+    pub fn is_message_there(&self, from: usize) -> bool {
+        let (rings, segment) = (&self.pairs[from], &self.segments[from]);
         if !rings.is_opened.load(Ordering::Relaxed) {
             if !segment.has_opened(self.me) {
                 return false;
@@ -114,13 +39,13 @@ impl Host {
         }
         let consumed = rings.consumed.load(Ordering::Relaxed);
         let start = ring(self.size(), self.me);
-        certainly || RingReader::has_written(segment.memory(), start, consumed)
+        RingReader::has_written(segment.memory(), start, consumed)
     }
 
     /// Sends the next part of the payload of message `id`, and cuts it off `rest`, if a slot is
     /// free.
     pub fn send_part(&self, to: usize, id: u64, rest: &mut &[u8]) -> bool {
-        let mut writer = self.rings[to].slot_writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.pairs[to].slot_writer.lock().unwrap_or_else(PoisonError::into_inner);
         let (own, start) = (&self.segments[self.me], payload_slots(self.size(), to));
         let consumed = || self.segments[to].parts_consumed(self.me);
         let is_written = writer.write(own.memory(), start, id, rest, consumed);
@@ -134,7 +59,7 @@ impl Host {
     /// Receives the next part of the payload of message `id` into the beginning of `rest`, and cuts
     /// it off, if it is there.
     pub fn receive_part(&self, from: usize, id: u64, rest: &mut &mut [u8]) -> PayloadPart {
-        let (rings, segment) = (&self.rings[from], &self.segments[from]);
+        let (rings, segment) = (&self.pairs[from], &self.segments[from]);
         let mut reader = rings.slot_reader.lock().unwrap_or_else(PoisonError::into_inner);
         let part = reader.read(segment.memory(), payload_slots(self.size(), self.me), id, rest);
         if part == PayloadPart::Read {
@@ -145,18 +70,65 @@ impl Host {
         part
     }
 
-    /// Tells the sender how much was consumed.
-    #[inline]
-    fn consume(&self, from: usize, reader: MutexGuard<'_, RingReader>) {
-        self.rings[from].consumed.store(reader.consumed(), Ordering::Relaxed);
-        self.segments[self.me].set_consumed(from, reader.consumed());
-        drop(reader);
-        self.ring_one(from);
-    }
-
     /// Wakes the process of one rank if it sleeps.
     fn ring_one(&self, index: usize) {
         let doorbell = self.doorbells[index].iter().map(AsRef::as_ref);
         dekker::ring(doorbell, self.fences);
+    }
+}
+
+/// See `Host::rings_with`.
+struct RingEnds {
+    host: Arc<Host>,
+    /// The other rank.
+    index: usize,
+    writer: RingWriter,
+    reader: RingReader,
+}
+
+impl RingEnds {
+    /// The segment in which the other rank writes its ring to this one, and where it begins there.
+    fn incoming(&self) -> (&SharedMapping, usize) {
+        let host = &self.host;
+        (host.segments[self.index].memory(), ring(host.size(), host.me))
+    }
+}
+
+impl PeerRing for RingEnds {
+    #[inline]
+    fn write(&mut self, head: &[u8; CONTROL_HEAD_BYTES], payload: &[u8]) -> bool {
+        let (host, to) = (&*self.host, self.index);
+        let (own, start) = (&host.segments[host.me], ring(host.size(), to));
+        let consumed = || host.segments[to].consumed(host.me);
+        let is_first = self.writer.is_unused();
+        if !self.writer.write(own.memory(), start, head, payload, consumed) {
+            return false;
+        }
+        if is_first {
+            own.open(to);
+        }
+        host.ring_one(to);
+        true
+    }
+
+    #[inline]
+    fn next(&self) -> Option<[u8; CONTROL_HEAD_BYTES]> {
+        let (memory, start) = self.incoming();
+        // Its memory is not touched before it is in use.
+        let is_opened = self.host.pairs[self.index].is_opened.load(Ordering::Relaxed)
+            || self.host.is_message_there(self.index);
+        let is_there = is_opened && RingReader::has_written(memory, start, self.reader.consumed());
+        is_there.then(|| self.reader.head(memory, start))
+    }
+
+    #[inline]
+    fn take(&mut self, payload: &mut [u8]) {
+        let (host, from) = (&*self.host, self.index);
+        let start = ring(host.size(), host.me);
+        self.reader.take(host.segments[from].memory(), start, payload);
+        let consumed = self.reader.consumed();
+        host.pairs[from].consumed.store(consumed, Ordering::Relaxed);
+        host.segments[host.me].set_consumed(from, consumed);
+        host.ring_one(from);
     }
 }

@@ -86,8 +86,8 @@ pub struct Host {
     /// The arena of this process, if it has one.
     arena: Option<&'static Arena>,
     lanes: [LaneEpochs; LANES],
-    /// To and from each rank.
-    rings: Vec<MessagePair>,
+    /// For messages to and from each rank.
+    pairs: Vec<MessagePair>,
     locality: CacheLocality,
 }
 
@@ -95,6 +95,9 @@ pub struct Host {
 /// processors, the awaited rank may need this rank's processor.
 const SPINS: u32 = 500;
 const SPINS_IN_A_CROWD: u32 = 10;
+/// How often a rank on a fast path yields its processor where ranks outnumber processors: the
+/// awaited rank may need this one. Not more often, because the caller holds locks.
+const YIELDS: u32 = 3;
 
 /// An offset in the arena of this process.
 #[derive(Clone, Copy)]
@@ -135,7 +138,7 @@ impl Host {
             cookies: Vec::new(),
             arena,
             lanes: Default::default(),
-            rings: group.keys.iter().map(|_| MessagePair::default()).collect(),
+            pairs: group.keys.iter().map(|_| MessagePair::default()).collect(),
             locality: CacheLocality::default(),
         };
         for descriptors in received {
@@ -187,7 +190,7 @@ impl Host {
 
     /// Polls for some microseconds without yielding the processor.
     #[inline(always)]
-    pub fn spin_until(&self, is_there: impl Fn() -> bool) -> bool {
+    pub fn spin_until(&self, mut is_there: impl FnMut() -> bool) -> bool {
         for _ in 0..self.spins() {
             if is_there() {
                 return true;
@@ -195,6 +198,20 @@ impl Host {
             std::hint::spin_loop();
         }
         false
+    }
+
+    /// As `spin_until`, and in a crowd yields the processor some times between.
+    #[inline]
+    pub fn spin_and_yield_until(&self, mut is_there: impl FnMut() -> bool) -> bool {
+        let mut yields = if self.is_crowded() { YIELDS } else { 0 };
+        while !self.spin_until(&mut is_there) {
+            if yields == 0 {
+                return false;
+            }
+            yields -= 1;
+            std::thread::yield_now();
+        }
+        true
     }
 
     /// Begins `count` epochs of a lane, as all ranks of the host do, and returns the first.
@@ -467,7 +484,7 @@ mod tests {
             cookies: segments.iter().map(SharedSegment::owner).collect(),
             arena: None,
             lanes: Default::default(),
-            rings: (0..size).map(|_| MessagePair::default()).collect(),
+            pairs: (0..size).map(|_| MessagePair::default()).collect(),
             locality: CacheLocality::default(),
             segments,
         };
