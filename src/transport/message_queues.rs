@@ -26,7 +26,7 @@ use crate::rank::{Rank, RankOf};
 use super::control_message::{ControlMessage, EAGER, Protocol};
 use super::payloads::Payloads;
 use super::peer_messages::{AllPeers, Answer, Awaited, CREDIT, RETURNED};
-use super::peer_ring::PeerRing;
+use super::peer_ring::{MOST_MESSAGES, PeerRing};
 
 /// The credit that a message costs besides its payload.
 pub const OVERHEAD: usize = 128;
@@ -107,10 +107,14 @@ impl MessageQueues {
         let mut state = self.lock();
         let mut wakers = Vec::new();
         let mut delivered = Ok(());
-        while delivered.is_ok()
-            && let Some(message) = state.next_in_ring(from)
-        {
+        // A peer that keeps the protocol has no more. Another one could write as fast as this
+        // thread reads, and keep it here beyond its deadline.
+        for _ in 0..MOST_MESSAGES {
+            let Some(message) = state.next_in_ring(from) else { break };
             delivered = message.and_then(|message| state.deliver(from, message, &mut wakers));
+            if delivered.is_err() {
+                break;
+            }
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -527,5 +531,40 @@ impl Drop for ExpectedPayload<'_> {
     fn drop(&mut self) {
         let mut state = self.message_queues.lock();
         state.peers.of(self.from).expected.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::control_message::CONTROL_HEAD_BYTES;
+    use super::*;
+
+    /// A ring whose writer is always faster than its reader. Counts what was read.
+    struct Endless(Arc<AtomicUsize>);
+
+    impl PeerRing for Endless {
+        fn write(&mut self, _: &[u8; CONTROL_HEAD_BYTES], _: &[u8]) -> bool {
+            false
+        }
+
+        fn next(&self) -> Option<[u8; CONTROL_HEAD_BYTES]> {
+            assert!(self.0.load(Ordering::Relaxed) < 100_000, "the reader reads on");
+            Some(ControlMessage::Credit { bytes: 0 }.head())
+        }
+
+        fn take(&mut self, _: &mut [u8]) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_rank_that_writes_messages_without_end_keeps_no_reader_for_ever() {
+        let queues = MessageQueues::new(RankOf::new(Rank(0), 2));
+        let read = Arc::new(AtomicUsize::new(0));
+        queues.add_ring(Rank(1), Box::new(Endless(Arc::clone(&read))));
+        assert_eq!(queues.deliver_from_ring(Rank(1)), Ok(()));
+        assert_eq!(read.load(Ordering::Relaxed), MOST_MESSAGES);
     }
 }

@@ -27,7 +27,10 @@ pub mod process;
 mod queue;
 pub mod quic;
 mod recent_calls;
+#[cfg(not(feature = "testing"))]
 mod shm;
+#[cfg(feature = "testing")]
+pub mod shm;
 mod slot;
 mod wait;
 pub mod wire;
@@ -48,7 +51,7 @@ pub use message_queues::{MessageQueues, Permit};
 pub use peer_messages::Answer;
 #[cfg(feature = "testing")]
 pub use peer_messages::CREDIT;
-pub use peer_ring::PeerRing;
+pub use peer_ring::{MOST_MESSAGES, PeerRing};
 pub use quic::{is_delivering_faults, leave_all};
 pub use shm::{FastEpoch, INLINE_BYTES, Inline, Started, prepare as prepare_shared_memory};
 pub use wait::{Demand, Peers, Waiting};

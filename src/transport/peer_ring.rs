@@ -5,6 +5,9 @@
 
 use super::control_message::CONTROL_HEAD_BYTES;
 
+/// Messages that a peer which keeps the protocol has written and this rank has not consumed.
+pub const MOST_MESSAGES: usize = 128;
+
 /// This rank's ends of the two rings between it and a peer.
 pub trait PeerRing: Send {
     /// Sends a control message, and wakes the peer. False if there is no room for it.

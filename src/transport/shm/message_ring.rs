@@ -23,10 +23,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::memory::SharedMapping;
-use crate::transport::CONTROL_HEAD_BYTES;
+use crate::transport::{CONTROL_HEAD_BYTES, MOST_MESSAGES};
 
 const LINE: usize = 64;
-const LINES: usize = 128;
+/// The messages of a ring that may be written and not consumed.
+const LINES: usize = MOST_MESSAGES;
 const HEAD: usize = 8;
 const SHORT: usize = HEAD + CONTROL_HEAD_BYTES;
 /// Payload bytes of a line.

@@ -42,6 +42,8 @@ pub use fast_path::{FastEpoch, FastHost, Started};
 pub use handshake::HostGroup;
 pub use payload_slots::PayloadPart;
 pub use segment::{INLINE_BYTES, Inline, LONGEST_FAULT};
+#[cfg(feature = "testing")]
+pub use segment::{payload_slots, peer, ring};
 
 /// Descriptors that a rank holds for each peer of its host during the handshake: the peer's
 /// process, segment, doorbell and arena.

@@ -6,7 +6,8 @@
 //! Invariants:
 //! - only the sender writes the slots; the receiver counts what it has consumed in its own segment;
 //! - a slot is overwritten only after the receiver has consumed it;
-//! - the receiver reads each field once, and copies no more than its buffer has left.
+//! - all parts of a payload but its last are full;
+//! - the receiver reads each field once, and copies as much as its own buffer implies.
 //!
 //! ```text
 //! slots  0                   768
@@ -98,7 +99,7 @@ pub enum PayloadPart {
     NotThere,
     /// The next part is of this message's payload.
     OfMessage(u64),
-    /// The part has no bytes, or more than are left of the payload.
+    /// The part has not the length that the rest of the payload implies.
     Malformed,
 }
 
@@ -121,15 +122,14 @@ impl SlotReader {
             return PayloadPart::OfMessage(found);
         }
         let length = memory.atomic_u64(line + LENGTH).load(Relaxed);
-        let most = rest.len().min(PAYLOAD_SLOT);
-        let Some(length) = usize::try_from(length).ok().filter(|bytes| (1..=most).contains(bytes))
-        else {
+        let expected = rest.len().min(PAYLOAD_SLOT);
+        if length != expected as u64 {
             return PayloadPart::Malformed;
-        };
-        let (part, behind) = std::mem::take(rest).split_at_mut(length);
+        }
+        let (part, behind) = std::mem::take(rest).split_at_mut(expected);
         let slot = slot(start, self.consumed);
         // SAFETY: the sender does not write it until it is consumed. Its length was checked.
-        part.copy_from_slice(unsafe { memory.bytes(slot..slot + length) });
+        part.copy_from_slice(unsafe { memory.bytes(slot..slot + expected) });
         *rest = behind;
         self.consumed += 1;
         PayloadPart::Read
@@ -230,7 +230,8 @@ mod tests {
         SlotWriter::default().write(&memory, 0, 7, &mut [1; 50].as_slice(), || 0);
         assert_eq!(read(8, &mut bytes), (PayloadPart::OfMessage(7), 100));
         assert_eq!(read(7, &mut bytes[..49]), (PayloadPart::Malformed, 49));
-        assert_eq!(read(7, &mut bytes), (PayloadPart::Read, 50));
+        assert_eq!(read(7, &mut bytes[..51]), (PayloadPart::Malformed, 51));
+        assert_eq!(read(7, &mut bytes[..50]), (PayloadPart::Read, 0));
         for length in [0, PAYLOAD_SLOT as u64 + 1, u64::MAX] {
             memory.atomic_u64(LENGTH).store(length, Relaxed);
             assert_eq!(read(7, &mut bytes).0, PayloadPart::Malformed, "{length} bytes");

@@ -402,7 +402,8 @@ pub fn payload_slots(ranks: usize, to: usize) -> usize {
     ring(ranks, to) + RING_BYTES
 }
 
-fn peer(index: usize) -> usize {
+/// Where a segment has what concerns one peer.
+pub fn peer(index: usize) -> usize {
     FIRST_PEER + index * LINE
 }
 
