@@ -19,7 +19,7 @@ unexport MAKEFLAGS MFLAGS
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: build demo check test lint test-rust test-c fuzz-corpus portable stress fuzz fault soak bench nccl-oracle \
-	strangers cuda-headers cuda-no-device valgrind asan install clean help
+	strangers test-messages cuda-headers cuda-no-device valgrind asan install clean help
 
 build: ## Build the library, nexar-run, the C tests and the examples (default)
 	@cmake=$$($(FIND) cmake); pkg_config=$$($(FIND) pkg-config); \
@@ -107,6 +107,10 @@ stress: build ## Run programs drawn at random for ten minutes
 	  NEXAR_SHM_DISABLE=$$off $(BUILD)/bin/nexar-run -n $$n $$hosts \
 	    $(BUILD)/capi-tests/stress/random_programs 120 $(SEED) || exit 1; \
 	done
+
+test-messages: build ## Send a million messages between two hosts of two ranks each, and compare them
+	$(BUILD)/bin/nexar-run -n 4 capi-tests/process/two_hosts.sh \
+	  $(BUILD)/capi-tests/stress/messages 1000000 $(SEED)
 
 # Strangers, liars and bad networks are made by a program of the Rust tests.
 HOSTILE = $$(cargo test --locked --test hostile --no-run --message-format=json \

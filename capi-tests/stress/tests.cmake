@@ -1,6 +1,6 @@
-# Random programs for a few seconds each (`make stress` runs them longer), and the cost of idle
-# ranks.
-foreach(name IN ITEMS random_programs idle)
+# Random programs for a few seconds each (`make stress` runs them longer), many messages (`make
+# test-messages` sends more), and the cost of idle ranks.
+foreach(name IN ITEMS random_programs messages idle)
   nexar_program(stress ${name} stress/${name}.c)
   target_link_libraries(stress.${name} PRIVATE nexar::nexar Threads::Threads)
 endforeach()
@@ -20,5 +20,10 @@ set_tests_properties(quic.random_programs.3 PROPERTIES
 nexar_test(mixed random_programs.4 nexar::run -n 4
   ${CMAKE_CURRENT_SOURCE_DIR}/process/two_hosts.sh $<TARGET_FILE:stress.random_programs> 4 14)
 set_tests_properties(mixed.random_programs.4 PROPERTIES PROCESSORS 4)
+
+nexar_test(stress messages stress.messages)
+foreach(n IN ITEMS 2 3 4)
+  nexar_process_test(messages ${n} stress.messages)
+endforeach()
 
 nexar_process_test(idle 8 stress.idle)
