@@ -276,6 +276,27 @@ static void mismatch(int rank, int n, nexarComm_t comm, void *arg) {
 
 static void another_datatype_fails_the_communicator(void) { on_two_and_three(mismatch); }
 
+/* On a communicator whose operations end after half a second. */
+static void miss_deadline(int rank, int n, nexarComm_t comm, void *arg) {
+  (void)arg;
+  nexarComm_t another = another_with(rank, comm, 500);
+  nexarStatus_t status = unset;
+  int32_t data[4] = {7, 7, 7, 7};
+  if (rank == 0) {
+    CHECK_CODE(nexarTimeout, nexarRecvTagStatus(data, 4, nexarInt32, 1, 5, &status, another, NULL));
+    CHECK_TEXT(nexarGetLastError(another), "Recv(up to 4 x int32 from rank 1, tag 5)");
+    CHECK(is_unset(&status));
+    for (size_t i = 0; i < COUNT_OF(data); i++) CHECK_EQ(7, data[i]);
+  }
+  CHECK_CODE(nexarSuccess, nexarBarrier(comm, NULL));
+  CHECK_CODE(nexarSuccess, nexarCommDestroy(another));
+  check_it_works(rank, n, comm);
+}
+
+static void a_receive_whose_deadline_passes_writes_no_status(void) {
+  on_two_and_three(miss_deadline);
+}
+
 /* Threads of rank 0 receive with growing capacities; each message is received once. */
 struct receiver {
   pthread_t thread;
@@ -337,6 +358,7 @@ static const struct test_case cases[] = {
     CASE(nothing_is_written_beyond_the_first_version_of_a_status),
     CASE(a_wrong_argument_is_refused_without_an_effect),
     CASE(another_datatype_fails_the_communicator),
+    CASE(a_receive_whose_deadline_passes_writes_no_status),
     CASE(threads_receive_each_message_once),
 };
 
