@@ -23,6 +23,7 @@ import exits
 import hostile
 import joins
 import load
+import messages
 import mismatches
 import soak
 import times
@@ -61,6 +62,7 @@ def main():
     print(f"seed {options.seed}\n\n{table.head()}{LINE}", flush=True)
     for section in (
         deaths,
+        messages,
         exits,
         mismatches,
         joins,

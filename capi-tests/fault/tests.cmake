@@ -1,6 +1,6 @@
 # Ranks that die, stop, are cut off, disagree or leave: a few of each kind. `make fault` tries all.
 
-foreach(name IN ITEMS rank mismatch quit join leave handles fork renew steady)
+foreach(name IN ITEMS rank message mismatch quit join leave handles fork renew steady)
   nexar_program(fault ${name} fault/${name}.c)
   target_link_libraries(fault.${name} PRIVATE nexar::nexar Threads::Threads)
 endforeach()
