@@ -24,6 +24,7 @@ CASES = {
     "handshakes_that_do_not_go_on": ["Initials from the same host"],
     "handshakes_of_many_addresses": ["Initials from 12 addresses"],
     "a_member_that_breaks_the_protocol": ["malicious member"],
+    "a_member_that_garbles_its": ["malicious member of this host"],
     "a_member_takes_no_more_memory": ["malicious member: memory that its unread data takes"],
     "a_member_that_reads_nothing": ["malicious member: memory for what it does not read"],
     "a_network_that_does_anything": ["network, "],

@@ -24,6 +24,7 @@ mod process;
 mod rank;
 mod relay;
 mod resource;
+mod segment;
 mod split;
 mod stranger;
 mod user;
@@ -47,13 +48,14 @@ fn main() -> ExitCode {
     }
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(&**word));
-    let modules: [&[Case]; 13] = [
+    let modules: [&[Case]; 14] = [
         &join::CASES,
         &builds::CASES,
         &loss::CASES,
         &message::CASES,
         &mismatch::CASES,
         &member::CASES,
+        &segment::CASES,
         &stranger::CASES,
         &garbage::CASES,
         &initials::CASES,

@@ -6,6 +6,8 @@ use std::ffi::{CStr, c_char};
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -108,6 +110,22 @@ impl Executor {
                 (code, text)
             }
             "half_split" => self.half_split(words[1], number(2), number(3)),
+            "poke" => {
+                poke(words[1], number(2), words[3]);
+                (Code::Success, String::new())
+            }
+            "await" => {
+                // The case ends this process if it takes too long.
+                let holds = |at: usize| word_at(at + number(2)).load(Acquire) == number(3) as u64;
+                while !mappings(words[1], "r").iter().any(|at| holds(*at)) {
+                    std::thread::yield_now();
+                }
+                (Code::Success, String::new())
+            }
+            "forbid_reading" => {
+                forbid_reading();
+                (Code::Success, String::new())
+            }
             "measure" => (Code::Success, measure()),
             other => panic!("{other} is not a request"),
         }
@@ -320,6 +338,61 @@ fn last_error(code: Code) -> String {
     }
     // SAFETY: the text lives until the next call of nexarGetLastError on this thread.
     unsafe { CStr::from_ptr(nexarGetLastError(std::ptr::null_mut())) }.to_str().unwrap().to_owned()
+}
+
+/// The addresses of the shared memory of this name that is mapped with this access.
+fn mappings(name: &str, access: &str) -> Vec<usize> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let lines = maps.lines().filter(|line| line.contains(&format!("/memfd:{name} ")));
+    let accessible = lines.filter(|line| line.split(' ').nth(1).unwrap().starts_with(access));
+    let start = |line: &str| usize::from_str_radix(line.split_once('-').unwrap().0, 16).unwrap();
+    accessible.map(start).collect()
+}
+
+/// A word of shared memory at an address that `mappings` has returned, plus an offset inside it.
+fn word_at(address: usize) -> &'static AtomicU64 {
+    assert!(address.is_multiple_of(8));
+    // SAFETY: mapped until the process ends, because no request of such a case unmaps it.
+    unsafe { &*std::ptr::with_exposed_provenance(address) }
+}
+
+/// Writes bytes into all shared memory of this name that this process may write: words of eight
+/// bytes, the rest singly.
+fn poke(name: &str, offset: usize, hex: &str) {
+    let byte = |at: usize| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
+    let bytes: Vec<u8> = (0..hex.len() / 2).map(byte).collect();
+    let all = mappings(name, "rw");
+    assert!(!all.is_empty(), "no writable {name}");
+    for start in all {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for (index, word) in words.iter().enumerate() {
+            word_at(start + offset + 8 * index).store(u64::from_le_bytes(*word), Release);
+        }
+        for (index, byte) in rest.iter().enumerate() {
+            let at = start + offset + 8 * words.len() + index;
+            // SAFETY: as for `word_at`.
+            let one: &AtomicU8 = unsafe { &*std::ptr::with_exposed_provenance(at) };
+            one.store(*byte, Release);
+        }
+    }
+}
+
+/// Refuses process_vm_readv(2) to this process from now on.
+fn forbid_reading() {
+    let number = libc::SYS_process_vm_readv as u32;
+    let statement = |code, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // the number of the call
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers only.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: `program` and `filter` are valid, and the system copies them.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// The open files, threads, memory in KiB and sockets of this process.
