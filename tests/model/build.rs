@@ -14,6 +14,9 @@ struct File {
     /// The model's folder in `src`.
     model: &'static str,
     path: &'static str,
+    /// Changes of every copy: sizes with which loom can execute all interleavings. If there are
+    /// any, the module `small` has the file with these changes alone.
+    sizes: &'static [(&'static str, &'static str)],
     copies: &'static [Copy],
 }
 
@@ -28,10 +31,14 @@ struct Copy {
 /// loom's report that all threads are blocked: a wake-up was lost.
 const LOST: &str = "deadlock";
 
-const FILES: [File; 3] = [
+/// loom's report that bytes are written while another thread may access them.
+const RACE: &str = "Causality violation";
+
+const FILES: [File; 5] = [
     File {
         model: "doorbell",
         path: "src/transport/shm/dekker.rs",
+        sizes: &[],
         copies: &[
             Copy {
                 name: "writer_without_fence",
@@ -114,6 +121,7 @@ const FILES: [File; 3] = [
     File {
         model: "recent_calls",
         path: "src/transport/recent_calls.rs",
+        sizes: &[],
         copies: &[
             Copy {
                 name: "writer_without_fence",
@@ -186,6 +194,7 @@ const FILES: [File; 3] = [
     File {
         model: "device_poller",
         path: "src/device/poller.rs",
+        sizes: &[],
         copies: &[
             Copy {
                 name: "waiter_that_does_not_notify",
@@ -253,6 +262,145 @@ const FILES: [File; 3] = [
             },
         ],
     },
+    File {
+        model: "message_ring",
+        path: "src/transport/shm/message_ring.rs",
+        sizes: &[
+            ("pub const LINES: usize = 128;", "pub const LINES: usize = 2;"),
+            ("const AREA: usize = 48 << 10;", "const AREA: usize = LINE;"),
+        ],
+        copies: &[
+            Copy {
+                name: "stamp_stored_relaxed",
+                changes: &[(
+                    "store(self.written + 1, Release)",
+                    "store(self.written + 1, Relaxed)",
+                )],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "stamp_loaded_relaxed",
+                changes: &[("load(Acquire) == index + 1", "load(Relaxed) == index + 1")],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "stamp_before_the_payload",
+                changes: &[
+                    ("        memory.atomic_u64(line).store(self.written + 1, Release);\n", ""),
+                    (
+                        "        // SAFETY: this is the owner's mapping, and",
+                        "        memory.atomic_u64(line).store(self.written + 1, Release);
+        // SAFETY: this is the owner's mapping, and",
+                    ),
+                ],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "stamp_before_the_head",
+                changes: &[
+                    ("        memory.atomic_u64(line).store(self.written + 1, Release);\n", ""),
+                    (
+                        "        for (index, word) in head.chunks_exact(8).enumerate() {",
+                        "        memory.atomic_u64(line).store(self.written + 1, Release);
+        for (index, word) in head.chunks_exact(8).enumerate() {",
+                    ),
+                ],
+                reported_as: "torn",
+            },
+            Copy {
+                name: "writer_that_waits_for_nothing",
+                changes: &[(
+                    "            if !self.has_room(end) {
+                return false;",
+                    "            if false {
+                return false;",
+                )],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "writer_with_one_line_too_many",
+                changes: &[(
+                    "self.written - self.consumed < LINES",
+                    "self.written - self.consumed <= LINES",
+                )],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "writer_that_counts_no_payloads",
+                changes: &[(" && end - freed <= AREA as u64", "")],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "writer_that_keeps_no_end",
+                changes: &[(
+                    "        self.ends[(self.written % LINES as u64) as usize] = end;\n",
+                    "        self.ends[(self.written % LINES as u64) as usize] = u64::MAX / 2;\n",
+                )],
+                reported_as: "overflow",
+            },
+            Copy {
+                name: "reader_that_reads_the_next_line",
+                changes: &[(
+                    "let word = memory.atomic_u64(line(start, self.consumed) + HEAD",
+                    "let word = memory.atomic_u64(line(start, self.consumed + 1) + HEAD",
+                )],
+                reported_as: "torn",
+            },
+        ],
+    },
+    File {
+        model: "payload_slots",
+        path: "src/transport/shm/payload_slots.rs",
+        sizes: &[
+            ("const SLOTS: usize = 4;", "const SLOTS: usize = 1;"),
+            ("const PAYLOAD_SLOT: usize = 48 << 10;", "const PAYLOAD_SLOT: usize = 8;"),
+        ],
+        copies: &[
+            Copy {
+                name: "stamp_stored_relaxed",
+                changes: &[(
+                    "store(self.written + 1, Release)",
+                    "store(self.written + 1, Relaxed)",
+                )],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "stamp_loaded_relaxed",
+                changes: &[(
+                    "memory.atomic_u64(line + STAMP).load(Acquire)",
+                    "memory.atomic_u64(line + STAMP).load(Relaxed)",
+                )],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "stamp_before_the_length",
+                changes: &[
+                    ("memory.atomic_u64(line + STAMP).store(self.written + 1, Release);", ""),
+                    (
+                        "memory.atomic_u64(line + LENGTH).store(",
+                        "memory.atomic_u64(line + STAMP).store(self.written + 1, Release);
+        memory.atomic_u64(line + LENGTH).store(",
+                    ),
+                ],
+                reported_as: "torn",
+            },
+            Copy {
+                name: "writer_that_waits_for_nothing",
+                changes: &[(
+                    "            if self.written - self.consumed == SLOTS as u64 {
+                return false;",
+                    "            if false {
+                return false;",
+                )],
+                reported_as: RACE,
+            },
+            Copy {
+                name: "reader_that_consumes_nothing",
+                changes: &[("        self.consumed += 1;\n", "")],
+                reported_as: "torn",
+            },
+        ],
+    },
 ];
 
 fn main() {
@@ -263,12 +411,18 @@ fn main() {
         let scenarios = here.join("src").join(file.model).join("scenarios.rs");
         let mut modules = String::new();
         let mut table = String::new();
-        for copy in file.copies {
+        let small = Copy { name: "small", changes: &[], reported_as: "" };
+        let whole = (!file.sizes.is_empty()).then_some(&small);
+        for copy in file.copies.iter().chain(whole) {
             let folder = out.join(file.model).join(copy.name);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("scenarios.rs"), read(&scenarios)).unwrap();
             fs::write(folder.join("file.rs"), broken(&read(&source), file, copy)).unwrap();
             modules += &module(&folder, copy.name);
+            if copy.name == small.name {
+                modules += "pub use small::{file, scenarios};\n";
+                continue;
+            }
             table += &format!(
                 "crate::Broken {{ name: {:?}, scenarios: {}::scenarios::all, reported_as: {:?} }},",
                 copy.name, copy.name, copy.reported_as
@@ -285,7 +439,7 @@ fn read(path: &Path) -> String {
 }
 
 fn broken(text: &str, file: &File, copy: &Copy) -> String {
-    copy.changes.iter().fold(text.to_owned(), |text, (was, is)| {
+    file.sizes.iter().chain(copy.changes).fold(text.to_owned(), |text, (was, is)| {
         let places = text.matches(was).count();
         assert_eq!(places, 1, "{}: {} replaces in {places} places:\n{was}", file.path, copy.name);
         text.replace(was, is)

@@ -2,18 +2,21 @@
 //! in place of std's and run in every interleaving that the memory model allows.
 //!
 //! This is a library because the unit tests inside those files do not run under loom and must be
-//! left out. `build.rs` also writes broken copies of `doorbell`, `recent_calls` and
-//! `device_poller`, and the models must report the error in each: a model that cannot fail proves
-//! nothing.
+//! left out. `build.rs` also writes broken copies of `doorbell`, `recent_calls`, `device_poller`,
+//! `message_ring` and `payload_slots`, and the models must report the error in each: a model that
+//! cannot fail proves nothing.
 
 pub mod device;
 pub mod device_poller;
 pub mod doorbell;
 #[path = "../../../src/comm/run/lane.rs"]
 pub mod lane;
+pub mod memory;
+pub mod message_ring;
 pub mod op;
 #[path = "../../../src/parker.rs"]
 pub mod parker;
+pub mod payload_slots;
 pub mod recent_calls;
 pub mod runtime;
 pub mod sync;

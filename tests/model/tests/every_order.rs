@@ -1,7 +1,9 @@
 //! Each test runs a scenario in every interleaving of its threads; long scenarios are limited to a
 //! few preemptions. The last tests run the broken copies: the model must find each error.
 
-use nexar_model::{assert_found, device_poller, doorbell, recent_calls};
+use nexar_model::{
+    assert_found, device_poller, doorbell, message_ring, payload_slots, recent_calls,
+};
 
 #[test]
 fn a_wake_is_never_lost() {
@@ -96,6 +98,36 @@ fn a_wait_that_is_given_up_leaves_its_word_alone() {
 #[test]
 fn a_wait_that_is_over_ends() {
     device_poller::scenarios::a_wait_that_is_over_ends();
+}
+
+#[test]
+fn short_messages_are_read_whole_and_in_order() {
+    message_ring::scenarios::short_messages_are_read_whole_and_in_order();
+}
+
+#[test]
+fn long_payloads_are_read_before_they_are_overwritten() {
+    message_ring::scenarios::long_payloads_are_read_before_they_are_overwritten();
+}
+
+#[test]
+fn parts_of_a_payload_arrive_in_order() {
+    payload_slots::scenarios::parts_of_a_payload_arrive_in_order();
+}
+
+#[test]
+fn payloads_arrive_one_after_another() {
+    payload_slots::scenarios::payloads_arrive_one_after_another();
+}
+
+#[test]
+fn every_broken_copy_of_the_message_ring_is_found() {
+    assert_found(message_ring::BROKEN);
+}
+
+#[test]
+fn every_broken_copy_of_the_payload_slots_is_found() {
+    assert_found(payload_slots::BROKEN);
 }
 
 #[test]
