@@ -33,8 +33,14 @@ enum kind {
   ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, GATHER, SCATTER, SCAN, BARRIER,
   SHIFT,       /* every rank sends to the rank at `distance` */
   ANY_SOURCE,  /* the root receives from any source */
+  STATUS,      /* as SHIFT, with a capacity and a status, for odd roots from any source */
+  BURST,       /* as SHIFT, with many short messages */
   KINDS,
+  PROBE = KINDS, /* the root probes for each message before it receives it: not in a group */
+  KINDS_ALONE,
 };
+
+enum { BURST_MESSAGES = 40, LONGEST_OF_BURST = 10 /* elements */ };
 
 /* A communicator, known to all ranks, members or not. */
 struct part {
@@ -53,6 +59,7 @@ struct op {
   nexarStream_t stream;
   size_t received; /* elements of recv */
   int32_t *send, *recv;
+  nexarStatus_t *status; /* of the receive with a capacity */
 };
 
 struct program {
@@ -65,28 +72,39 @@ struct program {
   int op_count;
 };
 
+/* Elements of messages of 32 B, 16 KiB and 48 KiB, where the protocol changes, and of one more. */
+static const size_t borders[] = {8, 9, 4096, 4097, 12288, 12289};
+
 static size_t draw_count(uint64_t *random) {
   switch (below(random, 10)) {
   case 0: return 0;
   case 1: return (size_t)below(random, 60000);
   case 2: return (size_t)below(random, 6000);
+  case 3: return borders[below(random, COUNT_OF(borders))];
+  case 4: return below(random, 10) ? 1 : 1 << 18;
   default: return (size_t)below(random, 100);
   }
 }
 
-/* Every rank draws the operation; members allocate its buffers. */
-static void draw_op(struct program *program, nexarStream_t stream) {
+/* The elements that a rank sends to the root of a PROBE: they differ between ranks. */
+static size_t probed_count(const struct op *op, int rank) {
+  return op->count + (size_t)rank % 3;
+}
+
+/* Every rank draws the operation; members allocate its buffers. `kinds`: how many are possible. */
+static void draw_op(struct program *program, int kinds, nexarStream_t stream) {
   uint64_t *random = &program->random;
   int index;
   do index = below(random, MOST_COMMS);
   while (!program->parts[index].exists);
   const struct part *part = &program->parts[index];
-  struct op op = {.kind = (enum kind)below(random, KINDS), .part = part, .stream = stream};
+  struct op op = {.kind = (enum kind)below(random, kinds), .part = part, .stream = stream};
   op.id = program->next_id++;
   op.count = draw_count(random);
   op.root = below(random, part->size);
   op.distance = below(random, part->size);
   op.tag = below(random, 1 << 20);
+  if (op.kind == BURST) op.count %= LONGEST_OF_BURST + 1;
   if (part->rank < 0) return;
 
   size_t n = (size_t)part->size, sent = op.count;
@@ -100,14 +118,43 @@ static void draw_op(struct program *program, nexarStream_t stream) {
   case SCATTER: sent *= at_root ? n : 0; break;
   case BARRIER: sent = op.received = 0; break;
   case ANY_SOURCE: op.received = at_root ? (op.count + 1) * (n - 1) : 0; sent++; break;
+  case STATUS: op.received += 1 + op.count / 4; break;
+  case BURST: sent *= BURST_MESSAGES, op.received *= BURST_MESSAGES; break;
+  case PROBE: op.received = at_root ? (op.count + 2) * n : 0, sent += 2; break;
   default: break;
   }
   op.send = malloc(sent * sizeof *op.send + 1);
   op.recv = malloc(op.received * sizeof *op.recv + 1);
   for (size_t i = 0; i < sent; i++) op.send[i] = element(op.id, part->rank, i);
   if (op.kind == ANY_SOURCE) op.send[op.count] = part->rank;
+  if (op.kind == STATUS) {
+    op.status = malloc(sizeof *op.status);
+    *op.status = (nexarStatus_t)NEXAR_STATUS_INITIALIZER;
+  }
   for (size_t i = 0; i < op.received; i++) op.recv[i] = 0x55555555;
   program->ops[program->op_count++] = op;
+}
+
+/* The root finds each message by a probe and puts it where its sender's are. */
+static void receive_probed(const struct op *op) {
+  const struct part *part = op->part;
+  bool seen[MOST_RANKS] = {0};
+  for (int i = 0; i < part->size - 1; i++) {
+    nexarStatus_t found = NEXAR_STATUS_INITIALIZER;
+    CHECK_CODE(nexarSuccess,
+               nexarProbeTag(NEXAR_ANY_SOURCE, op->tag, NULL, &found, part->comm));
+    int from = found.source;
+    bool is_new = from >= 0 && from < part->size && from != op->root && !seen[from];
+    CHECK(is_new);
+    if (!is_new) return;
+    seen[from] = true;
+    CHECK_EQ(op->tag, found.tag);
+    CHECK_EQ(nexarInt32, found.datatype);
+    CHECK_EQ(probed_count(op, from), found.count);
+    if (found.count > op->count + 2) return;
+    CHECK_CODE(nexarSuccess, nexarRecvTag(op->recv + (size_t)from * (op->count + 2), found.count,
+                                          nexarInt32, from, op->tag, part->comm, NULL));
+  }
 }
 
 static void begin(const struct op *op) {
@@ -168,7 +215,36 @@ static void begin(const struct op *op) {
                               NEXAR_ANY_SOURCE, op->tag, comm, stream));
     CHECK_CODE(nexarSuccess, nexarGroupEnd());
     break;
-  case KINDS: break;
+  case STATUS:
+    CHECK_CODE(nexarSuccess, nexarGroupStart());
+    CHECK_CODE(nexarSuccess, nexarSendTag(op->send, op->count, nexarInt32,
+                                          (rank + op->distance) % n, op->tag, comm, stream));
+    CHECK_CODE(nexarSuccess,
+               nexarRecvTagStatus(op->recv, op->received, nexarInt32,
+                                  op->root % 2 ? NEXAR_ANY_SOURCE : (rank - op->distance + n) % n,
+                                  op->tag, op->status, comm, stream));
+    CHECK_CODE(nexarSuccess, nexarGroupEnd());
+    break;
+  case BURST:
+    CHECK_CODE(nexarSuccess, nexarGroupStart());
+    for (size_t m = 0; m < BURST_MESSAGES; m++) {
+      CHECK_CODE(nexarSuccess,
+                 nexarSendTag(op->send + m * op->count, op->count, nexarInt32,
+                              (rank + op->distance) % n, op->tag, comm, stream));
+      CHECK_CODE(nexarSuccess,
+                 nexarRecvTag(op->recv + m * op->count, op->count, nexarInt32,
+                              (rank - op->distance + n) % n, op->tag, comm, stream));
+    }
+    CHECK_CODE(nexarSuccess, nexarGroupEnd());
+    break;
+  case PROBE:
+    if (rank == op->root)
+      receive_probed(op);
+    else
+      CHECK_CODE(nexarSuccess, nexarSendTag(op->send, probed_count(op, rank), nexarInt32, op->root,
+                                            op->tag, comm, NULL));
+    break;
+  case KINDS_ALONE: break;
   }
 }
 
@@ -190,7 +266,15 @@ static int32_t expected(const struct op *op, size_t i) {
   case ALLGATHER: case GATHER: return element(op->id, (int)(i / count), i % count);
   case ALLTOALL: return element(op->id, (int)(i / count), (size_t)rank * count + i % count);
   case SCATTER: return element(op->id, op->root, (size_t)rank * count + i);
-  case SHIFT: return element(op->id, (rank - op->distance + n) % n, i);
+  case SHIFT: case BURST: return element(op->id, (rank - op->distance + n) % n, i);
+  case STATUS:
+    if (i >= count) return 0x55555555; /* beyond the message nothing is written */
+    return element(op->id, (rank - op->distance + n) % n, i);
+  case PROBE: {
+    int from = (int)(i / (count + 2));
+    bool is_sent = from != rank && i % (count + 2) < probed_count(op, from);
+    return is_sent ? element(op->id, from, i % (count + 2)) : 0x55555555;
+  }
   default: return 0;
   }
 }
@@ -216,6 +300,14 @@ static void check_and_free(struct program *program) {
       check_any_source(op);
     else
       for (size_t i = 0; i < op->received; i++) CHECK_EQ(expected(op, i), op->recv[i]);
+    if (op->status) {
+      int n = op->part->size;
+      CHECK_EQ((op->part->rank - op->distance + n) % n, op->status->source);
+      CHECK_EQ(op->tag, op->status->tag);
+      CHECK_EQ(op->count, op->status->count);
+      CHECK_EQ(nexarInt32, op->status->datatype);
+    }
+    free(op->status);
     free(op->send);
     free(op->recv);
   }
@@ -224,7 +316,7 @@ static void check_and_free(struct program *program) {
 
 static void one_by_one(struct program *program) {
   int count = 1 + below(&program->random, 4);
-  for (int i = 0; i < count; i++) draw_op(program, NULL);
+  for (int i = 0; i < count; i++) draw_op(program, KINDS_ALONE, NULL);
   for (int i = 0; i < program->op_count; i++) begin(&program->ops[i]);
 }
 
@@ -234,7 +326,7 @@ static void in_a_group(struct program *program) {
   bool queued = below(&program->random, 3) == 0;
   for (int i = 0; i < count; i++) {
     int which = below(&program->random, MOST_STREAMS);
-    draw_op(program, queued ? program->streams[which] : NULL);
+    draw_op(program, KINDS, queued ? program->streams[which] : NULL);
   }
   CHECK_CODE(nexarSuccess, nexarGroupStart());
   bool nested = below(&program->random, 2);
@@ -251,7 +343,7 @@ static void in_a_group(struct program *program) {
 static void on_streams(struct program *program) {
   int count = 1 + below(&program->random, MOST_OPS - 1);
   for (int i = 0; i < count; i++)
-    draw_op(program, program->streams[below(&program->random, MOST_STREAMS)]);
+    draw_op(program, KINDS, program->streams[below(&program->random, MOST_STREAMS)]);
   for (int i = 0; i < program->op_count; i++) begin(&program->ops[i]);
 }
 
@@ -315,7 +407,7 @@ static void one_round(struct program *program) {
   /* Sometimes a blocking call follows the streamed ones, for which it must wait. */
   if (below(&program->random, 2) && program->op_count < MOST_OPS) {
     int before = program->op_count;
-    draw_op(program, NULL);
+    draw_op(program, KINDS_ALONE, NULL);
     if (program->op_count > before) begin(&program->ops[before]);
   }
   synchronize(program);
