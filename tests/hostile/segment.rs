@@ -308,7 +308,7 @@ fn counts() {
 /// words where the member counts.
 fn random() {
     let mut dice = Dice::new(seed());
-    let tries = times(10, 300);
+    let tries = times(10, 60);
     let mut codes = [0; 9];
     for _ in 0..tries {
         let mut ranks = ranks();

@@ -73,7 +73,7 @@ const DOORBELL: &str = "transport/shm/doorbell.rs";
 /// Files that surround every exported function. A call enters them once for each of their guards.
 const GUARDS: [&str; 2] = ["capi/boundary.rs", "capi/process.rs"];
 
-const WALKS: [Walk; 5] = [
+const WALKS: [Walk; 7] = [
     Walk {
         name: "All-reduce, 8 B, one host",
         most_files: 14,
@@ -108,6 +108,29 @@ const WALKS: [Walk; 5] = [
             (0, Thread::Caller, "transport/quic/streams.rs", "send"),
             (0, Thread::Caller, "transport/quic/stream_reader.rs", "land"),
             (0, Thread::Caller, "reduce/reducer.rs", "fold"),
+        ],
+    },
+    Walk {
+        name: "Message, 8 B, one host",
+        most_files: 13,
+        call: Call::Message { bytes: 8 },
+        repeated: 200,
+        settings: &[],
+        points: &[
+            (0, Thread::Caller, "transport/shm/message_ring.rs", "write"),
+            (1, Thread::Caller, "transport/shm/message_ring.rs", "take"),
+        ],
+    },
+    Walk {
+        name: "Message, 64 KiB, one host",
+        most_files: 18,
+        call: Call::Message { bytes: 64 << 10 },
+        repeated: 10,
+        settings: &[],
+        points: &[
+            (0, Thread::Caller, "transport/shm/message_ring.rs", "write"),
+            (1, Thread::Caller, "matching.rs", ""),
+            (1, Thread::Caller, "transport/shm/remote.rs", "gather"),
         ],
     },
     Walk {
