@@ -1,6 +1,6 @@
 # Random programs for a few seconds each (`make stress` runs them longer), many messages (`make
-# test-messages` sends more), and the cost of idle ranks.
-foreach(name IN ITEMS random_programs messages idle)
+# test-messages` sends more), the memory that they take, and the cost of idle ranks.
+foreach(name IN ITEMS random_programs messages shared_memory idle)
   nexar_program(stress ${name} stress/${name}.c)
   target_link_libraries(stress.${name} PRIVATE nexar::nexar Threads::Threads)
 endforeach()
@@ -25,5 +25,8 @@ nexar_test(stress messages stress.messages)
 foreach(n IN ITEMS 2 3 4)
   nexar_process_test(messages ${n} stress.messages)
 endforeach()
+
+nexar_test(process shared_memory.8 nexar::run -n 8 $<TARGET_FILE:stress.shared_memory>)
+set_tests_properties(process.shared_memory.8 PROPERTIES PROCESSORS 8)
 
 nexar_process_test(idle 8 stress.idle)
