@@ -23,7 +23,7 @@ static const size_t lengths[] = {0, 1, 8, 32, 33, 1000, 16 * KIB, 16 * KIB + 1};
 /* Parts of payloads, and long ones. Seldom, because they are most of the bytes. */
 static const size_t long_lengths[] = {48 * KIB, 48 * KIB + 1, 4 * 48 * KIB + 1, MIB};
 
-static long total = 8000;
+static long total = 5000;
 static uint64_t seed = 1;
 static unsigned char *content;
 

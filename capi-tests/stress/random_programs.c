@@ -40,7 +40,8 @@ enum kind {
   KINDS_ALONE,
 };
 
-enum { BURST_MESSAGES = 40, LONGEST_OF_BURST = 10 /* elements */ };
+enum { MIB = 1 << 20, BURST_MESSAGES = 40 };
+enum { LONGEST = 1 << 16, LONGEST_OF_BURST = 10 /* elements */ };
 
 /* A communicator, known to all ranks, members or not. */
 struct part {
@@ -81,7 +82,7 @@ static size_t draw_count(uint64_t *random) {
   case 1: return (size_t)below(random, 60000);
   case 2: return (size_t)below(random, 6000);
   case 3: return borders[below(random, COUNT_OF(borders))];
-  case 4: return below(random, 10) ? 1 : 1 << 18;
+  case 4: return below(random, 10) ? 1 : MIB / sizeof(int32_t);
   default: return (size_t)below(random, 100);
   }
 }
@@ -105,6 +106,8 @@ static void draw_op(struct program *program, int kinds, nexarStream_t stream) {
   op.distance = below(random, part->size);
   op.tag = below(random, 1 << 20);
   if (op.kind == BURST) op.count %= LONGEST_OF_BURST + 1;
+  /* Longer buffers than those of a message would hide a leak. */
+  if (op.kind != SHIFT && op.kind != STATUS) op.count %= LONGEST;
   if (part->rank < 0) return;
 
   size_t n = (size_t)part->size, sent = op.count;
