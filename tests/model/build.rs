@@ -266,7 +266,7 @@ const FILES: [File; 5] = [
         model: "message_ring",
         path: "src/transport/shm/message_ring.rs",
         sizes: &[
-            ("pub const LINES: usize = 128;", "pub const LINES: usize = 2;"),
+            ("const LINES: usize = MOST_MESSAGES;", "pub const LINES: usize = 2;"),
             ("const AREA: usize = 48 << 10;", "const AREA: usize = LINE;"),
         ],
         copies: &[

@@ -91,9 +91,15 @@ impl HostRings {
         }
     }
 
+    /// A wait for shared memory, which also ends when the communicator fails. The doorbell of this
+    /// process does not ring for that by itself.
+    async fn or_fault(&self, waits: impl Future<Output = Result<()>>) -> Result<()> {
+        self.context().or_fault(waits).await?
+    }
+
     async fn send_control(&self, to: Rank, message: ControlMessage) -> Result<()> {
         let mut ask_next = None;
-        poll_fn(|context| {
+        let waits = poll_fn(|context| {
             if self.context().message_queues.write_to_ring(to, &message) {
                 return Poll::Ready(Ok(()));
             }
@@ -109,14 +115,14 @@ impl HostRings {
             }
             doorbell::poll_again(context);
             Poll::Pending
-        })
-        .await
+        });
+        self.or_fault(waits).await
     }
 
     /// Copies a payload into slots, as they become free.
     async fn send_payload(&self, index: usize, to: Rank, id: u64, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
-        poll_fn(|context| {
+        let waits = poll_fn(|context| {
             while self.host.send_part(index, id, &mut rest) {
                 if rest.is_empty() {
                     return Poll::Ready(Ok(()));
@@ -127,14 +133,14 @@ impl HostRings {
             }
             doorbell::poll_again(context);
             Poll::Pending
-        })
-        .await
+        });
+        self.or_fault(waits).await
     }
 
     /// Copies a payload out of slots, as its parts arrive.
     async fn recv_payload(&self, index: usize, from: Rank, id: u64, into: &mut [u8]) -> Result<()> {
         let mut rest = into;
-        poll_fn(|context| {
+        let waits = poll_fn(|context| {
             loop {
                 // Read first: a rank that leaves has written all its payloads before.
                 let lost = self.context().message_queues.lost(from);
@@ -154,8 +160,8 @@ impl HostRings {
                     }
                 }
             }
-        })
-        .await
+        });
+        self.or_fault(waits).await
     }
 }
 

@@ -122,7 +122,7 @@ impl RingWriter {
             bytes => PayloadArea::range(start, at, bytes),
         };
         // SAFETY: this is the owner's mapping, and the receiver has consumed what was here before.
-        copy(payload, unsafe { memory.bytes_mut(range) });
+        unsafe { memory.bytes_mut(range) }.copy_from_slice(payload);
         for (index, word) in head.chunks_exact(8).enumerate() {
             let word = u64::from_le_bytes(word.try_into().expect("chunks of eight bytes"));
             memory.atomic_u64(line + HEAD + 8 * index).store(word, Relaxed);
@@ -184,23 +184,13 @@ impl RingReader {
             PayloadArea::range(start, at, bytes)
         };
         // SAFETY: the sender does not write it until it is consumed. The decoder limits its length.
-        copy(unsafe { memory.bytes(range) }, payload);
+        payload.copy_from_slice(unsafe { memory.bytes(range) });
         self.consumed += 1;
     }
 
     /// How many messages were consumed.
     pub fn consumed(&self) -> u64 {
         self.consumed
-    }
-}
-
-/// Copies a payload. Where the length is that of one element, without a call of memcpy, which would
-/// take longer than the copy.
-#[inline(always)]
-fn copy(from: &[u8], to: &mut [u8]) {
-    match (from.first_chunk::<8>(), from.len()) {
-        (Some(word), 8) => to.copy_from_slice(word),
-        _ => to.copy_from_slice(from),
     }
 }
 

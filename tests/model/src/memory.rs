@@ -40,6 +40,9 @@ impl SharedMapping {
         &self.words[offset / 8]
     }
 
+    /// A hint, which changes nothing.
+    pub fn prefetch_for_write(&self, _offset: usize) {}
+
     fn units(&self, range: &Range<usize>) -> &[UnsafeCell<[u8; UNIT]>] {
         assert!(range.start.is_multiple_of(UNIT));
         &self.units[range.start / UNIT..range.end.div_ceil(UNIT)]

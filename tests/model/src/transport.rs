@@ -21,6 +21,7 @@ pub mod wire {
 }
 
 pub const CONTROL_HEAD_BYTES: usize = 24;
+pub const MOST_MESSAGES: usize = 128;
 
 /// A message whose head has its id, the length of its payload, and their sum.
 #[derive(Debug, PartialEq, Eq)]

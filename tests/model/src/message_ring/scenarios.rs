@@ -31,13 +31,14 @@ fn messages_arrive(lengths: &'static [usize]) {
     });
     let mut reader = RingReader::default();
     for (id, bytes) in (0..).zip(lengths) {
-        let read = loop {
-            match reader.read(&memory, 0) {
-                Some(read) => break read,
-                None => thread::yield_now(),
-            }
-        };
-        assert_eq!(read, Ok(message(id, *bytes)), "message {id} is torn");
+        while !RingReader::has_written(&memory, 0, reader.consumed()) {
+            thread::yield_now();
+        }
+        let read = ControlMessage::decode_shared(&reader.head(&memory, 0)).map(|mut read| {
+            reader.take(&memory, 0, read.payload_mut());
+            read
+        });
+        assert_eq!(read, Some(message(id, *bytes)), "message {id} is torn");
         consumed.store(reader.consumed(), Ordering::Release);
     }
     sender.join().unwrap();
