@@ -111,6 +111,15 @@ impl FaultyWorld {
         self.world.message_queues(rank).fail(killed(rank));
     }
 
+    pub fn is_dead(&self, rank: Rank) -> bool {
+        self.ranks[rank.0].dead.load(Ordering::Relaxed)
+    }
+
+    /// The other ranks learn of a death over their links, as those of processes do.
+    pub fn report_death(&self, rank: Rank) {
+        self.world.fail(killed(rank));
+    }
+
     /// The number of polls by which to delay the next operation.
     fn next_delay(&self) -> u32 {
         let Some(seed) = self.faults.delay_seed else { return 0 };

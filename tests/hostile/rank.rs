@@ -122,10 +122,6 @@ impl Executor {
                 }
                 (Code::Success, String::new())
             }
-            "forbid_reading" => {
-                forbid_reading();
-                (Code::Success, String::new())
-            }
             "measure" => (Code::Success, measure()),
             other => panic!("{other} is not a request"),
         }
@@ -375,24 +371,6 @@ fn poke(name: &str, offset: usize, hex: &str) {
             one.store(*byte, Release);
         }
     }
-}
-
-/// Refuses process_vm_readv(2) to this process from now on.
-fn forbid_reading() {
-    let number = libc::SYS_process_vm_readv as u32;
-    let statement = |code, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut filter = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // the number of the call
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: takes numbers only.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: `program` and `filter` are valid, and the system copies them.
-    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// The open files, threads, memory in KiB and sockets of this process.

@@ -352,8 +352,8 @@ const FILES: [File; 5] = [
         model: "payload_slots",
         path: "src/transport/shm/payload_slots.rs",
         sizes: &[
-            ("const SLOTS: usize = 4;", "const SLOTS: usize = 1;"),
-            ("const PAYLOAD_SLOT: usize = 48 << 10;", "const PAYLOAD_SLOT: usize = 8;"),
+            ("const SLOTS: usize = 12;", "const SLOTS: usize = 1;"),
+            ("const PAYLOAD_SLOT: usize = 16 << 10;", "const PAYLOAD_SLOT: usize = 8;"),
         ],
         copies: &[
             Copy {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::future::join_all;
 use proptest::prelude::*;
+use tokio::task::yield_now;
 
 use nexar::comm::{Communicator, probe_async};
 use nexar::dtype::DataType;
@@ -196,6 +197,18 @@ fn check_text(error: &Error, from: Rank, sent: Envelope, wanted: Wanted, capacit
     assert!(text.contains(&call) && text.contains(&receive), "{text}");
 }
 
+/// Reports the death of a rank some time after it has died. Never ends.
+async fn report_death(links: &FaultyWorld, victim: Rank) {
+    while !links.is_dead(victim) {
+        yield_now().await;
+    }
+    for _ in 0..1000 {
+        yield_now().await;
+    }
+    links.report_death(victim);
+    std::future::pending().await
+}
+
 async fn take_part(rank: Arc<Communicator>, program: Program) -> Result<()> {
     let me = rank.me().rank.0;
     if me == 0 {
@@ -231,7 +244,18 @@ proptest! {
     fn a_death_ends_every_receive_and_every_probe(program in program()) {
         let (victim, at) = (program.3 as usize % program.0, program.3 / 64 % 40);
         let world = FaultyWorld::new(program.0, Faults::kill(Rank(victim), at)).unwrap();
-        for result in run(&world, "", move |rank| take_part(rank, program.clone())) {
+        let links = Arc::clone(&world);
+        let results = run(&world, "", move |rank| {
+            let (links, program) = (Arc::clone(&links), program.clone());
+            async move {
+                // A receive from any rank ends when a link reports the death.
+                tokio::select! {
+                    result = take_part(rank, program) => result,
+                    () = report_death(&links, Rank(victim)) => unreachable!("it goes on"),
+                }
+            }
+        });
+        for result in results {
             if let Err(error) = result {
                 prop_assert_eq!(error.code(), Code::RemoteError, "{}", error);
             }

@@ -146,7 +146,7 @@ impl MemWorld {
     }
 
     /// Fails the world on all ranks. The first fault stays; returns it.
-    fn fail(&self, fault: Error) -> Error {
+    pub(super) fn fail(&self, fault: Error) -> Error {
         let mut first = false;
         let fault = self.fault.get_or_init(|| {
             first = true;
