@@ -74,9 +74,11 @@
  * Completion and streams. With stream NULL and host memory, a call returns when the result is
  * there. With a stream of nexarStreamCreate, it returns at once; the operation takes its sequence
  * number then and runs later, in stream order, on the stream's thread. Its error is returned by
- * nexarStreamSynchronize, and reported by nexarCommGetAsyncError. Operations on streams of one
- * communicator run in the order in which they were called (those of one group concurrently); those
- * of different communicators run concurrently.
+ * nexarStreamSynchronize, and reported by nexarCommGetAsyncError. Operations on one stream run in
+ * the order in which they were called, and so do the collectives of one communicator on all its
+ * streams (those of one group concurrently). A message on a host stream waits for its own stream
+ * alone. A call on stream NULL waits for everything that is queued for its communicator. Operations
+ * of different communicators on different streams run concurrently.
  *
  * CUDA. The driver is loaded at run time, if there is one. A CUDA stream can then be passed as
  * stream: the call returns at once, and the operation is executed in the order of that stream (the
@@ -104,9 +106,15 @@
  * receive (rendezvous) and takes 128 bytes of credit. Credit is returned in steps, so that a sender
  * whose messages were all received has at least half of it. A sender without credit waits, and so
  * do the sends to that rank that come after it. Do not rely on eager messages: a send and a receive
- * that depend on each other belong in nexarSendRecv or a group. A call on stream NULL that waits
- * for a message blocks no call of another thread but those sends; on a stream it blocks all that is
- * queued behind it there, and later calls of that communicator on other streams and on NULL.
+ * that depend on each other belong in nexarSendRecv, in a group or on two host streams. The order
+ * of messages is that of their calls, whichever streams they are on: a receive is matched as if it
+ * had been posted by its call, and a send waits for earlier sends to that rank, also for those that
+ * wait for their streams. Nothing else holds up a message on a host stream, but its stream. Its
+ * buffer is not touched before its stream has reached it; until then a short message takes credit.
+ * A call on stream NULL that waits for a message blocks no call of another thread but those sends;
+ * a message that waits on a stream blocks all that is queued behind it there, those sends, and
+ * later calls of that communicator on stream NULL. On CUDA streams, operations of one communicator
+ * run one after another in call order, messages included.
  *
  * Groups. Operations between nexarGroupStart and nexarGroupEnd, of one thread, are collected and
  * all started before any is waited for. They are numbered in call order but run concurrently, also
@@ -1131,11 +1139,12 @@ nexarResult_t nexarGroupEnd(void);
 /**
  * Creates a host stream: a thread that executes the operations queued on it, in order.
  *
- * An operation on a stream returns at once. It takes its sequence number when it is called, and
- * runs when the operations queued before it on this stream, and on other streams for the same
- * communicator, have completed; those of one group run concurrently. An operation on stream NULL
- * waits for those that are queued for its communicator. Operations of different communicators on
- * different streams run concurrently.
+ * An operation on a stream returns at once. It takes its sequence number, or its position among
+ * messages, when it is called, and runs when the operations queued before it on this stream have
+ * completed; a collective also waits for collectives queued before it on other streams for the
+ * same communicator. Those of one group run concurrently. An operation on stream NULL waits for
+ * those that are queued for its communicator. Operations of different communicators on different
+ * streams run concurrently.
  */
 nexarResult_t nexarStreamCreate(nexarStream_t *stream);
 

@@ -14,8 +14,8 @@
 //! can read them there does so. If the receiver has no memory for the control message either, the
 //! sender waits. Leaves matching and credit to the message queues
 //! and the transports to the mesh. Invariants:
-//! - sends to one rank, and receives, are ordered by the steps that they take before their first
-//!   wait;
+//! - sends to one rank are ordered by their turns, and receives by their posts, both of which the
+//!   caller takes when it issues them;
 //! - bytes are written only to a receive of their type, and of their count or a capacity for it;
 //! - a message that is too long for its receive stays in the unexpected queue.
 
@@ -25,14 +25,13 @@ use std::task::Poll;
 use crate::error::{Error, Result};
 use crate::message::{Envelope, Incoming, MessageCall, Outgoing, Wanted};
 use crate::rank::Rank;
-use crate::transport::{Answer, ControlMessage, Mesh, Permit, Protocol};
+use crate::transport::{Answer, ControlMessage, Mesh, Permit, Protocol, Receive, SendTurn};
 
-/// Sends one message. Returns when the caller may change its bytes: they were copied, or have been
-/// sent. Not cancel safe, unless the communicator has failed: poll it to completion.
-pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
+/// Sends one message in its turn. Returns when the caller may change its bytes: they were copied,
+/// or have been sent. Not cancel safe, unless the communicator has failed: poll it to completion.
+pub async fn send(mesh: &Mesh, turn: SendTurn, outgoing: Outgoing<'_>) -> Result<()> {
     let Outgoing { to, envelope, bytes, synchronous } = outgoing;
     let message_queues = mesh.messages.message_queues();
-    let turn = message_queues.turn(to);
     let Permit { id, eager } = turn.permit(bytes.len(), synchronous).await?;
     let location = if eager { None } else { mesh.messages.publish_payload(to, bytes) };
     let protocol = match eager {
@@ -58,13 +57,16 @@ pub async fn send(mesh: &Mesh, outgoing: Outgoing<'_>) -> Result<()> {
     }
 }
 
-/// Receives one message. Returns its source and envelope; the caller reports them. Fails if its
-/// type or count is not what the receive accepts. Not cancel safe after a message was matched,
-/// unless the communicator has failed.
-pub async fn recv(mesh: &Mesh, incoming: Incoming<'_>) -> Result<(Rank, Envelope)> {
+/// Receives the message that a posted receive matches. Returns its source and envelope; the caller
+/// reports them. Fails if its type or count is not what the receive accepts. Not cancel safe after
+/// a message was matched, unless the communicator has failed.
+pub async fn recv(
+    mesh: &Mesh,
+    mut receive: Receive,
+    incoming: Incoming<'_>,
+) -> Result<(Rank, Envelope)> {
     let Incoming { call, into, .. } = incoming;
     let message_queues = mesh.messages.message_queues();
-    let mut receive = message_queues.post(call);
     if let Some(source) = call.wanted.source {
         mesh.messages.connect(source);
     }

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nexar::dtype::DataType;
@@ -26,7 +27,7 @@ fn call(number: u8) -> RecvCall {
 
 fuzz_target!(|data: &[u8]| {
     let Some((posts, mut rest)) = data.split_first() else { return };
-    let message_queues = MessageQueues::new(RankOf::new(Rank(0), 2));
+    let message_queues = Arc::new(MessageQueues::new(RankOf::new(Rank(0), 2)));
     let posted = (0..posts % 8).map(|number| message_queues.post(call(number)));
     let mut receives: Vec<_> = posted.collect();
     let (mut arrived, mut received) = (0, 0);

@@ -24,11 +24,12 @@ pub(super) fn may_be_ours(stream: nexarStream_t) -> bool {
 
 /// Creates a host stream: a thread that executes the operations queued on it, in order.
 ///
-/// An operation on a stream returns at once. It takes its sequence number when it is called, and
-/// runs when the operations queued before it on this stream, and on other streams for the same
-/// communicator, have completed; those of one group run concurrently. An operation on stream NULL
-/// waits for those that are queued for its communicator. Operations of different communicators on
-/// different streams run concurrently.
+/// An operation on a stream returns at once. It takes its sequence number, or its position among
+/// messages, when it is called, and runs when the operations queued before it on this stream have
+/// completed; a collective also waits for collectives queued before it on other streams for the
+/// same communicator. Those of one group run concurrently. An operation on stream NULL waits for
+/// those that are queued for its communicator. Operations of different communicators on different
+/// streams run concurrently.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nexarStreamCreate(stream: *mut nexarStream_t) -> Code {
     boundary("nexarStreamCreate", || {

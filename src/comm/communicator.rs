@@ -22,7 +22,7 @@ use crate::transport::{CallHistory, Demand, Mesh, Waiting};
 
 use super::cuda::{CudaState, DEVICE_POLL, Ending, has_driver};
 use super::leave::deliver_faults;
-use super::run::{LaneQueues, StreamOrder, of_message, of_straggling, of_timeout};
+use super::run::{LaneQueues, StreamCounts, StreamOrder, of_message, of_straggling, of_timeout};
 
 pub struct Communicator {
     /// The name in the log: that of `Config::name`, or a number.
@@ -43,11 +43,7 @@ pub struct Communicator {
     pub(super) wanted_device: OnceLock<i32>,
     pub(super) config: Config,
     pub(super) lanes: LaneQueues,
-    /// Orders the starts of messages as they were issued, on whichever threads.
-    pub(super) messages: LaneQueues<1>,
     pub(super) stream_order: Arc<StreamOrder>,
-    /// The number of the next message. Changes under the lock of `state`.
-    pub(super) next_message: AtomicU64,
     state: Mutex<CommState>,
     /// Whether the stage of `state` is `Open`, for messages that do not take its lock.
     is_open: AtomicBool,
@@ -66,8 +62,8 @@ pub(super) struct CommState {
     pub(super) history: CallHistory,
     /// How many operations have begun.
     pub(super) begun: u64,
-    /// How many stream batches were submitted.
-    pub(super) stream_batches: u64,
+    /// The stream batches that were submitted.
+    pub(super) queued: StreamCounts,
     /// The text of the last error of a call, and whether the communicator had failed by then.
     last_error: Option<(String, bool)>,
 }
@@ -106,16 +102,14 @@ impl Communicator {
             selection,
             config: config.clone(),
             lanes: LaneQueues::default(),
-            messages: LaneQueues::default(),
             stream_order: Arc::default(),
-            next_message: AtomicU64::new(0),
             is_open: AtomicBool::new(true),
             state: Mutex::new(CommState {
                 stage: LifeStage::Open,
                 next_seq: 0,
                 history: CallHistory::default(),
                 begun: 0,
-                stream_batches: 0,
+                queued: StreamCounts::default(),
                 last_error: None,
             }),
             completed: AtomicU64::new(0),
@@ -150,13 +144,11 @@ impl Communicator {
     }
 
     /// Whether a message may begin and complete without a ticket: the communicator is open, and the
-    /// message waits for no stream and no earlier message. Its queues know of a failure. Takes no
+    /// message waits for no stream. Its queues know of earlier messages and of a failure. Takes no
     /// lock: the caller keeps other threads from leaving the mesh meanwhile.
     #[inline]
     pub(super) fn accepts_message(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
-            && self.stream_order.is_idle()
-            && self.messages.is_turn(self.next_message.load(Ordering::Acquire))
+        self.is_open.load(Ordering::Acquire) && self.stream_order.is_idle()
     }
 
     fn enter(&self, state: &mut CommState, stage: LifeStage) {

@@ -16,7 +16,7 @@ use crate::op::Op;
 use crate::transport::{EAGER, EncodedHeader, Header, LANES, Started};
 
 use super::communicator::{CommState, Communicator};
-use super::run::{LaneQueues, Ticket, Work, run_begun};
+use super::run::{LaneQueues, StreamCounts, Ticket, Work, run_begun};
 
 /// How often sends of one call poll for room, all together. In a crowd their receivers may need
 /// this processor.
@@ -227,7 +227,8 @@ impl Uncompleted<'_> {
             state.begun += 1;
         }
         let Header { seq, call, history, .. } = self.encoded.header();
-        Ticket::new(Arc::clone(self.communicator), Doing::Collective { seq, call }, history, 0)
+        let (doing, behind) = (Doing::Collective { seq, call }, StreamCounts::default());
+        Ticket::new(Arc::clone(self.communicator), doing, history, behind)
     }
 }
 

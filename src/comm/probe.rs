@@ -77,7 +77,7 @@ impl Operation for Probing<'_> {
             let Self { wanted, waits, found } = *self;
             let mesh = &ticket.communicator.mesh;
             *found = match waits {
-                true => Some(ticket.in_order(messaging::probe(mesh, wanted)).await?),
+                true => Some(messaging::probe(mesh, wanted).await?),
                 false => messaging::probe_now(mesh, wanted).await?,
             };
             Ok(())

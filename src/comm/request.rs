@@ -38,6 +38,7 @@ impl Request {
             Destination::Stream(stream) => (Some(stream), None),
             Destination::Cuda(on) => (None, Some(on)),
         };
-        (HostRequest { communicator, stream, work }, cuda)
+        let is_for_caller = stream.is_none() && cuda.is_none();
+        (HostRequest { communicator, stream, is_for_caller, work }, cuda)
     }
 }

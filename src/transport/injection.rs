@@ -312,7 +312,7 @@ impl HostMemory for FaultyEnd {
 }
 
 impl Messages for FaultyEnd {
-    fn message_queues(&self) -> &MessageQueues {
+    fn message_queues(&self) -> &Arc<MessageQueues> {
         self.inner.message_queues()
     }
 

@@ -156,7 +156,7 @@ impl MessageQueues {
     }
 
     /// Posts a receive: it matches an unexpected message, or a later one.
-    pub fn post(&self, call: RecvCall) -> Receive<'_> {
+    pub fn post(self: &Arc<Self>, call: RecvCall) -> Receive {
         let mut state = self.lock();
         let (posted, outcome) = match state.matching.post(call) {
             Post::Matched(arrival) => (None, Some(Outcome::Matched(arrival))),
@@ -166,7 +166,7 @@ impl MessageQueues {
                 (Some(posted), None)
             }
         };
-        Receive { message_queues: self, call, posted, outcome }
+        Receive { message_queues: Arc::clone(self), call, posted, outcome }
     }
 
     /// Source and envelope of the first message that a receive would find now. Fails if there is
@@ -197,13 +197,13 @@ impl MessageQueues {
     }
 
     /// Queues a send behind all sends to `to` that were issued before.
-    pub fn turn(&self, to: Rank) -> SendTurn<'_> {
+    pub fn turn(self: &Arc<Self>, to: Rank) -> SendTurn {
         let mut state = self.lock();
         let peer = state.peers.of(to);
         let number = peer.next_turn;
         peer.next_turn += 1;
         peer.turns.push_back((number, None));
-        SendTurn { message_queues: self, to, number }
+        SendTurn { message_queues: Arc::clone(self), to, number }
     }
 
     /// Waits for the answer to message `id` of its receiver.
@@ -356,14 +356,14 @@ impl QueuesState {
 }
 
 /// A posted receive. Dropping it cancels it.
-pub struct Receive<'a> {
-    message_queues: &'a MessageQueues,
+pub struct Receive {
+    message_queues: Arc<MessageQueues>,
     call: RecvCall,
     posted: Option<Posted>,
     outcome: Option<Outcome>,
 }
 
-impl Receive<'_> {
+impl Receive {
     /// Waits until the receive matches a message. Fails if that message exceeds its capacity.
     pub async fn matched(&mut self) -> Result<Arrival<Rest>> {
         poll_fn(|context| self.poll(context)).await
@@ -418,7 +418,7 @@ impl Receive<'_> {
     }
 }
 
-impl Drop for Receive<'_> {
+impl Drop for Receive {
     fn drop(&mut self) {
         if !self.withdraw()
             && let Some(posted) = self.posted
@@ -459,8 +459,8 @@ impl Drop for Probe<'_> {
 }
 
 /// The position of a send in the queue to one peer. Dropping it lets the next send proceed.
-pub struct SendTurn<'a> {
-    message_queues: &'a MessageQueues,
+pub struct SendTurn {
+    message_queues: Arc<MessageQueues>,
     to: Rank,
     number: u64,
 }
@@ -473,7 +473,7 @@ pub struct Permit {
     pub eager: bool,
 }
 
-impl SendTurn<'_> {
+impl SendTurn {
     /// Waits until all earlier sends have sent their control messages and this rank has credit at
     /// the peer for one more: for `bytes` bytes of payload too, if the message is short enough to
     /// be eager. `synchronous`: an eager send, too, will wait for its CTS.
@@ -506,7 +506,7 @@ impl SendTurn<'_> {
     }
 }
 
-impl Drop for SendTurn<'_> {
+impl Drop for SendTurn {
     fn drop(&mut self) {
         let mut state = self.message_queues.lock();
         let peer = state.peers.of(self.to);

@@ -4,6 +4,8 @@
 //! to one rank are delivered in the order of first polls; a rendezvous payload travels on its own,
 //! straight into the buffer of its receive, or is read by the receiver where it is.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::message::{Incoming, Outgoing};
 use crate::rank::Rank;
@@ -13,7 +15,7 @@ use super::{ControlMessage, Io, Location, MessageQueues};
 pub trait Messages: Send + Sync {
     /// The queues to which control messages from the peers are delivered. The mesh reports to them
     /// a failure, and a lost peer once all that it had sent is delivered.
-    fn message_queues(&self) -> &MessageQueues;
+    fn message_queues(&self) -> &Arc<MessageQueues>;
 
     /// Connects to a peer from which something is awaited, so that its loss is noticed.
     fn connect(&self, peer: Rank);

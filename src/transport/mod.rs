@@ -47,7 +47,7 @@ pub use membership::{Absent, Missing, Opened, Split};
 pub use mesh::Mesh;
 #[cfg(feature = "testing")]
 pub use message_queues::OVERHEAD;
-pub use message_queues::{MessageQueues, Permit};
+pub use message_queues::{MessageQueues, Permit, Receive, SendTurn};
 pub use peer_messages::Answer;
 #[cfg(feature = "testing")]
 pub use peer_messages::CREDIT;

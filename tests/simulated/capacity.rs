@@ -21,7 +21,7 @@ use nexar::rank::Rank;
 use nexar::transport::EAGER;
 use nexar::transport::injection::{Faults, FaultyWorld};
 
-use crate::message::{contents, outgoing, pair, poll, send};
+use crate::message::{contents, outgoing, pair, poll, receiving, send, sending};
 use crate::world::{UNTOUCHED, quiet, run};
 
 const ANY: Wanted = Wanted { source: None, tag: WantedTag::AnyNumber };
@@ -353,19 +353,19 @@ fn a_probe_that_waits_does_not_find_what_a_posted_receive_takes() {
     assert!(probing.as_mut().poll(&mut context).is_pending());
     let mut into = [0; 2];
     {
-        let mut received = pin!(messaging::recv(&other, up_to(from(0, 1), &mut into)));
+        let mut received = pin!(receiving(&other, up_to(from(0, 1), &mut into)));
         assert!(received.as_mut().poll(&mut context).is_pending());
-        let sent = poll(messaging::send(&one, outgoing(1, Tag::Number(1), &[5])));
+        let sent = poll(sending(&one, outgoing(1, Tag::Number(1), &[5])));
         assert!(matches!(sent, Poll::Ready(Ok(()))));
         assert!(probing.as_mut().poll(&mut context).is_pending());
         assert!(matches!(received.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
     }
     assert_eq!(into, [5, 0]);
-    let untagged = poll(messaging::send(&one, outgoing(1, Tag::None, &[6])));
+    let untagged = poll(sending(&one, outgoing(1, Tag::None, &[6])));
     assert!(matches!(untagged, Poll::Ready(Ok(()))));
     assert!(probing.as_mut().poll(&mut context).is_pending());
     let next = outgoing(1, Tag::Number(2), &[7; 3]);
-    assert!(matches!(poll(messaging::send(&one, next)), Poll::Ready(Ok(()))));
+    assert!(matches!(poll(sending(&one, next)), Poll::Ready(Ok(()))));
     let found = Poll::Ready((Rank(0), next.envelope));
     assert_eq!(probing.as_mut().poll(&mut context).map(Result::unwrap), found);
     assert_eq!(poll(messaging::probe(&other, ANY)).map(Result::unwrap), found, "it stays");
@@ -378,26 +378,26 @@ fn a_message_that_is_too_long_passes_from_one_posted_receive_to_the_next() {
     let (mut short, mut enough, mut late) = ([0; 2], [0; 3], [0; 3]);
     let mut probing = pin!(messaging::probe(&other, ANY));
     assert!(probing.as_mut().poll(&mut context).is_pending());
-    let mut receives = [&mut short[..], &mut enough[..]]
-        .map(|into| Box::pin(messaging::recv(&other, up_to(ANY, into))));
+    let mut receives =
+        [&mut short[..], &mut enough[..]].map(|into| Box::pin(receiving(&other, up_to(ANY, into))));
     for receive in &mut receives {
         assert!(receive.as_mut().poll(&mut context).is_pending());
     }
     let long = outgoing(1, Tag::Number(4), &[9; 3]);
-    assert!(matches!(poll(messaging::send(&one, long)), Poll::Ready(Ok(()))));
+    assert!(matches!(poll(sending(&one, long)), Poll::Ready(Ok(()))));
     let [first, second] = receives.map(|mut receive| receive.as_mut().poll(&mut context));
     assert!(matches!(first, Poll::Ready(Err(Error::TooLong { .. }))));
     assert!(matches!(second, Poll::Ready(Ok(_))));
     assert!(probing.as_mut().poll(&mut context).is_pending());
 
     // No receive is left: the message is unexpected, and a probe finds it.
-    let mut rejected = Box::pin(messaging::recv(&other, up_to(ANY, &mut late[..2])));
+    let mut rejected = Box::pin(receiving(&other, up_to(ANY, &mut late[..2])));
     assert!(rejected.as_mut().poll(&mut context).is_pending());
-    assert!(matches!(poll(messaging::send(&one, long)), Poll::Ready(Ok(()))));
+    assert!(matches!(poll(sending(&one, long)), Poll::Ready(Ok(()))));
     assert!(matches!(probing.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
     assert!(matches!(rejected.as_mut().poll(&mut context), Poll::Ready(Err(_))));
     drop(rejected);
-    let received = poll(messaging::recv(&other, up_to(ANY, &mut late)));
+    let received = poll(receiving(&other, up_to(ANY, &mut late)));
     assert!(matches!(received, Poll::Ready(Ok(_))));
     assert_eq!((enough, late), ([9; 3], [9; 3]));
 }

@@ -285,6 +285,24 @@ pub fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// Sends a message that takes its turn now.
+pub fn sending<'a>(
+    mesh: &'a Mesh,
+    outgoing: Outgoing<'a>,
+) -> impl Future<Output = Result<()>> + 'a {
+    let turn = mesh.messages.message_queues().turn(outgoing.to);
+    messaging::send(mesh, turn, outgoing)
+}
+
+/// Receives a message by a receive that is posted now.
+pub fn receiving<'a>(
+    mesh: &'a Mesh,
+    incoming: Incoming<'a>,
+) -> impl Future<Output = Result<(Rank, Envelope)>> + 'a {
+    let receive = mesh.messages.message_queues().post(incoming.call);
+    messaging::recv(mesh, receive, incoming)
+}
+
 pub fn pair() -> (Mesh, Mesh) {
     let mut meshes = quiet(2).meshes().into_iter();
     (meshes.next().unwrap(), meshes.next().unwrap())
@@ -297,9 +315,8 @@ fn a_sender_whose_messages_nobody_receives_waits_in_the_end() {
         let bytes = contents(0, length);
         let mut context = Context::from_waker(Waker::noop());
         // Pinned and kept: dropping a send that waits for its receive would cancel it.
-        let mut waiting: Vec<_> = (0..4_000)
-            .map(|_| Box::pin(messaging::send(&one, outgoing(1, Tag::None, &bytes))))
-            .collect();
+        let mut waiting: Vec<_> =
+            (0..4_000).map(|_| Box::pin(sending(&one, outgoing(1, Tag::None, &bytes)))).collect();
         waiting.retain_mut(|send| send.as_mut().poll(&mut context).is_pending());
         let mut arrived = 0;
         let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
@@ -321,12 +338,9 @@ fn credit_comes_back_for_as_many_messages_as_one_likes() {
     let (one, other) = pair();
     for number in 0..10_000 {
         let bytes = contents(number, number % 2000);
-        assert!(matches!(
-            poll(messaging::send(&one, outgoing(1, Tag::None, &bytes))),
-            Poll::Ready(Ok(()))
-        ));
+        assert!(matches!(poll(sending(&one, outgoing(1, Tag::None, &bytes))), Poll::Ready(Ok(()))));
         let mut into = vec![0; bytes.len()];
-        let received = messaging::recv(&other, incoming(Some(0), UNTAGGED, &mut into));
+        let received = receiving(&other, incoming(Some(0), UNTAGGED, &mut into));
         assert!(matches!(poll(received), Poll::Ready(Ok(_))), "message {number}");
         assert!(into == bytes);
     }
@@ -337,7 +351,7 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
     let (one, other) = pair();
     let mut context = Context::from_waker(Waker::noop());
     let short = Outgoing { synchronous: true, ..outgoing(1, Tag::Number(3), &[1]) };
-    let mut sent = pin!(messaging::send(&one, short));
+    let mut sent = pin!(sending(&one, short));
     assert!(sent.as_mut().poll(&mut context).is_pending());
     let wanted = Wanted { source: None, tag: WantedTag::AnyNumber };
     let (source, envelope) =
@@ -345,7 +359,7 @@ fn a_synchronous_send_waits_for_its_receive_however_short_it_is() {
     assert_eq!((source, envelope), (Rank(0), short.envelope));
     assert!(sent.as_mut().poll(&mut context).is_pending(), "a probe is no receive");
     let mut into = [0];
-    let received = messaging::recv(&other, incoming(Some(0), WantedTag::AnyNumber, &mut into));
+    let received = receiving(&other, incoming(Some(0), WantedTag::AnyNumber, &mut into));
     assert!(matches!(poll(received), Poll::Ready(Ok(_))));
     assert!(matches!(sent.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
 }
@@ -356,10 +370,7 @@ fn a_posted_receive_can_be_taken_back_until_it_has_its_message() {
     let wanted = Wanted { source: Some(Rank(0)), tag: UNTAGGED };
     assert!(other.messages.message_queues().post(posting(wanted)).cancel().is_none());
     let receive = other.messages.message_queues().post(posting(wanted));
-    assert!(matches!(
-        poll(messaging::send(&one, outgoing(1, Tag::None, &[1]))),
-        Poll::Ready(Ok(()))
-    ));
+    assert!(matches!(poll(sending(&one, outgoing(1, Tag::None, &[1]))), Poll::Ready(Ok(()))));
     let mut receive = receive.cancel().expect("it has its message");
     assert!(matches!(poll(receive.matched()), Poll::Ready(Ok(_))));
 }
@@ -382,10 +393,7 @@ fn a_receive_polled_by_another_task_wakes_that_one() {
         let waker = Waker::from(Arc::clone(task));
         assert!(matched.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
-    assert!(matches!(
-        poll(messaging::send(&one, outgoing(1, Tag::None, &[1]))),
-        Poll::Ready(Ok(()))
-    ));
+    assert!(matches!(poll(sending(&one, outgoing(1, Tag::None, &[1]))), Poll::Ready(Ok(()))));
     assert_eq!(tasks.map(|task| task.0.load(Ordering::Relaxed)), [0, 1]);
 }
 
@@ -394,11 +402,11 @@ fn a_long_message_to_oneself_waits_for_its_receive() {
     let mesh = quiet(1).meshes().remove(0);
     let mut context = Context::from_waker(Waker::noop());
     let bytes = contents(1, 3 << 20);
-    let mut sent = pin!(messaging::send(&mesh, outgoing(0, Tag::None, &bytes)));
+    let mut sent = pin!(sending(&mesh, outgoing(0, Tag::None, &bytes)));
     assert!(sent.as_mut().poll(&mut context).is_pending());
     let mut into = vec![0; 3 << 20];
     {
-        let mut received = pin!(messaging::recv(&mesh, incoming(None, UNTAGGED, &mut into)));
+        let mut received = pin!(receiving(&mesh, incoming(None, UNTAGGED, &mut into)));
         let mut done = (false, false);
         for _ in 0..100 {
             done.0 = done.0 || received.as_mut().poll(&mut context).is_ready();

@@ -210,7 +210,8 @@ fn plan(
     let HostRequest { communicator, mut work, .. } = request;
     if communicator.check_open(&communicator.lock(), &work.describe()).is_err() {
         // It will get no sequence number and fail alone: the others of the group are executed.
-        return Ok(Planned::Host(HostRequest { communicator, stream: None, work }));
+        let request = HostRequest { communicator, stream: None, is_for_caller: true, work };
+        return Ok(Planned::Host(request));
     }
     let own = communicator.cuda.get();
     let plan = cudas.iter().position(|cuda| own.is_some_and(|own| Arc::ptr_eq(cuda, own)));
@@ -315,7 +316,7 @@ fn staged(
     }
     let worker = Some(Arc::clone(plan.cuda.worker()));
     let work = Work::Other(Box::new(Staged::new(work, cut, pieces, plan.cuda.holds)));
-    HostRequest { communicator, stream: worker, work }
+    HostRequest { communicator, stream: worker, is_for_caller: false, work }
 }
 
 /// Takes the turns of a request that is on host memory here.

@@ -142,7 +142,7 @@ impl<'a> Staged<'a> {
         match message {
             Work::Send(outgoing) => {
                 let outgoing = layout.apply_outgoing(outgoing, borrowed.memory());
-                ticket.in_order(messaging::send(mesh, outgoing)).await?;
+                messaging::send(mesh, ticket.turn(), outgoing).await?;
             }
             Work::Recv(incoming) => {
                 receive(ticket, layout.apply_incoming(incoming, borrowed.memory())).await?;

@@ -28,8 +28,10 @@ use super::work::Work;
 /// An operation that threads of this process execute and that has no sequence number yet.
 pub struct HostRequest {
     pub communicator: Arc<Communicator>,
-    /// The stream to queue it on; `None`: the caller waits for it.
+    /// The stream to queue it on; `None`: the thread of the caller executes it.
     pub stream: Option<Arc<Stream>>,
+    /// The caller waits for it: it starts when all stream batches before it have completed.
+    pub is_for_caller: bool,
     pub work: Work<'static>,
 }
 
@@ -52,7 +54,7 @@ pub fn begin(requests: Vec<HostRequest>) -> (Result<()>, Batch<'static>) {
 fn issue(requests: Vec<HostRequest>, here: &mut Batch<'static>) -> Result<()> {
     let mut result = Ok(());
     let mut queued: Vec<(Arc<Stream>, Batch<'static>)> = Vec::new();
-    for HostRequest { communicator, stream, work } in requests {
+    for HostRequest { communicator, stream, is_for_caller, work } in requests {
         let added = match stream {
             None => here.add(communicator, work),
             // An abort closes the stream of the communicator's device calls.
@@ -65,7 +67,7 @@ fn issue(requests: Vec<HostRequest>, here: &mut Batch<'static>) -> Result<()> {
                         queued.push((stream, Batch::default()));
                         queued.len() - 1
                     });
-                    queued[index].1.add(communicator, work)
+                    queued[index].1.add_to_stream(communicator, work, is_for_caller)
                 }),
         };
         result = result.and(added);
@@ -84,7 +86,7 @@ pub struct Batch<'a> {
     tickets: Vec<Ticket>,
     /// One for each ticket.
     works: Vec<Work<'a>>,
-    /// For a batch of a stream: its positions in the stream order queues of its communicators.
+    /// For a batch of a stream: its positions among the stream batches of its communicators.
     positions: Vec<StreamPosition>,
 }
 
@@ -101,13 +103,36 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Enters the stream order queues of its communicators: their later batches wait for this one.
+    /// As `add`, for a batch of a stream.
+    fn add_to_stream(
+        &mut self,
+        communicator: Arc<Communicator>,
+        work: Work<'a>,
+        is_for_caller: bool,
+    ) -> Result<()> {
+        let mut ticket = work.begin(communicator)?;
+        if !is_for_caller {
+            ticket.queue_on_stream();
+        }
+        self.tickets.push(ticket);
+        self.works.push(work);
+        Ok(())
+    }
+
+    /// Takes a position among the stream batches of each of its communicators, for which their
+    /// later operations wait.
     fn join_stream_order(&mut self) {
         for ticket in &self.tickets {
             let (communicator, order) = (&ticket.communicator, &ticket.communicator.stream_order);
-            if !self.positions.iter().any(|position| position.is_in(order)) {
-                communicator.lock().stream_batches += 1;
-                self.positions.push(StreamPosition::new(order));
+            if self.positions.iter().any(|other| Arc::ptr_eq(&other.order, order)) {
+                continue;
+            }
+            let is_here = |other: &&Ticket| Arc::ptr_eq(&other.communicator, communicator);
+            let mut state = communicator.lock();
+            self.positions.push(state.queued.next_batch(order));
+            if self.tickets.iter().filter(is_here).any(Ticket::is_collective) {
+                let position = Arc::new(state.queued.next_collectives(order));
+                self.tickets.iter().filter(is_here).for_each(|ticket| ticket.hold(&position));
             }
         }
     }
@@ -123,10 +148,9 @@ impl<'a> Batch<'a> {
         let Self { tickets, works, positions } = self;
         let results: Vec<_> = tickets.iter().map(|_| OnceCell::new()).collect();
         let waiting = waiting(&tickets, &works);
-        // The order of the first polls fixes the order of messages.
         let each =
             tickets.iter().zip(&results).zip(works).map(|((ticket, result), work)| async move {
-                if ticket.behind > 0 {
+                if ticket.waits_for_streams() {
                     ticket.wait_for_streams().await;
                 }
                 let ended = ticket.end(work.perform(ticket).await);
@@ -158,7 +182,7 @@ pub fn run_begun(ticket: &Ticket, mut work: Work<'_>, started: Option<Started>) 
     let waiting = waiting(slice::from_ref(ticket), slice::from_ref(&work));
     {
         let only = pin!(async {
-            if ticket.behind > 0 {
+            if ticket.waits_for_streams() {
                 ticket.wait_for_streams().await;
             }
             let performed = match work {

@@ -12,7 +12,7 @@
 //!     pieces        a collective on host memory, whole or in pieces
 //!     ticket        an operation from its beginning to its completion
 //!     stream        a thread that executes batches in order
-//!     stream_order  the order of stream batches on one communicator
+//!     stream_order  the order of the operations of one communicator on its streams
 //!     lane          turns of the operations that share a lane
 //!     blame         texts about the ranks that are waited for
 //! ```
@@ -36,6 +36,6 @@ pub(super) use blame::{of_message, of_straggling, of_timeout};
 pub(super) use collective::{collective, in_turn};
 pub(super) use lane::LaneQueues;
 pub(super) use pieces::perform_in_pieces;
-pub(super) use stream_order::{StreamOrder, with_issue_lock};
+pub(super) use stream_order::{StreamCounts, StreamOrder, with_issue_lock};
 pub(super) use ticket::Ticket;
 pub(super) use work::{Operation, receive};

@@ -1,10 +1,13 @@
-//! Stream order queue of a communicator: its stream batches execute one after another.
+//! The order of the operations of a communicator on its streams.
 //!
-//! Each batch records how many stream batches the communicator had before it. Batches of one group
-//! record the same number and run concurrently. Leaves to `batch` what a batch executes. Invariant:
-//! no batch starts before its predecessors have completed, unless the queue was dissolved because
-//! the communicator failed; then no batch waits.
+//! Stream batches are numbered, and those with collectives are also numbered among themselves. A
+//! collective on a stream waits for earlier batches with collectives; an operation on no stream
+//! waits for all earlier batches; a message on a stream waits for none, only for its own stream.
+//! Batches of one group record the same counts and run concurrently. Leaves to `batch` what a batch
+//! executes. Invariant: no operation starts before the batches that it waits for have completed,
+//! unless the queue was dissolved because the communicator failed; then no operation waits.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,39 +25,93 @@ pub fn with_issue_lock<T>(body: impl FnOnce() -> T) -> T {
 
 #[derive(Default)]
 pub struct StreamOrder {
-    /// Positions that exist. Read by calls that need no more than that.
-    queued: AtomicU64,
+    /// Positions that exist.
+    pending: AtomicU64,
     progress: Mutex<OrderProgress>,
 }
 
 #[derive(Default)]
 struct OrderProgress {
-    completed: u64,
+    batches: CompletedBatches,
+    collectives: CompletedBatches,
     dissolved: bool,
     waiting: Vec<Waker>,
 }
 
-/// The position of a batch in the queue of one communicator. Dropping it completes the batch there.
-pub struct StreamPosition(Arc<StreamOrder>);
+/// Which of the batches with consecutive numbers have completed.
+#[derive(Default)]
+struct CompletedBatches {
+    /// All batches with lower numbers have completed.
+    first: u64,
+    /// Later ones that have completed too.
+    early: BTreeSet<u64>,
+}
 
-impl StreamPosition {
-    pub fn new(order: &Arc<StreamOrder>) -> Self {
-        order.queued.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(order))
+/// How many stream batches were submitted; for an operation, how many it waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamCounts {
+    pub batches: u64,
+    /// Those with collectives.
+    pub collectives: u64,
+}
+
+#[derive(Clone, Copy)]
+enum StreamNumber {
+    Batch(u64),
+    Collectives(u64),
+}
+
+/// The position of a batch among those of one communicator, or among those with collectives.
+/// Dropping it completes the batch there.
+pub struct StreamPosition {
+    pub order: Arc<StreamOrder>,
+    number: StreamNumber,
+}
+
+impl StreamCounts {
+    /// The next position among all batches.
+    pub fn next_batch(&mut self, order: &Arc<StreamOrder>) -> StreamPosition {
+        let number = StreamNumber::Batch(self.batches);
+        self.batches += 1;
+        StreamPosition::new(order, number)
     }
 
-    /// Whether it is a position in this queue.
-    pub fn is_in(&self, order: &Arc<StreamOrder>) -> bool {
-        Arc::ptr_eq(&self.0, order)
+    /// The next position among the batches with collectives.
+    pub fn next_collectives(&mut self, order: &Arc<StreamOrder>) -> StreamPosition {
+        let number = StreamNumber::Collectives(self.collectives);
+        self.collectives += 1;
+        StreamPosition::new(order, number)
+    }
+}
+
+impl StreamPosition {
+    fn new(order: &Arc<StreamOrder>, number: StreamNumber) -> Self {
+        order.pending.fetch_add(1, Ordering::Relaxed);
+        Self { order: Arc::clone(order), number }
+    }
+}
+
+impl CompletedBatches {
+    fn complete(&mut self, number: u64) {
+        self.early.insert(number);
+        while self.early.remove(&self.first) {
+            self.first += 1;
+        }
+    }
+}
+
+impl OrderProgress {
+    fn has_completed(&self, counts: StreamCounts) -> bool {
+        self.batches.first >= counts.batches && self.collectives.first >= counts.collectives
     }
 }
 
 impl StreamOrder {
-    /// Waits until `count` batches have completed, or the queue was dissolved.
-    pub async fn wait_completed(&self, count: u64) {
+    /// Waits until as many batches have completed, or the queue was dissolved.
+    pub async fn wait_completed(&self, counts: StreamCounts) {
         poll_fn(|context| {
             let mut progress = self.lock();
-            if progress.completed >= count || progress.dissolved {
+            if progress.has_completed(counts) || progress.dissolved {
                 return Poll::Ready(());
             }
             // A batch polls all its operations with one waker, which is stored once.
@@ -66,13 +123,13 @@ impl StreamOrder {
         .await;
     }
 
-    /// Whether every batch that this thread knows of has completed.
+    /// Whether every batch that this thread knows of has completed. Takes no lock.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.queued.load(Ordering::Acquire) == 0
+        self.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Releases every batch that waits, because the communicator has failed.
+    /// Releases every operation that waits, because the communicator has failed.
     pub fn dissolve(&self) {
         self.change(|progress| progress.dissolved = true);
     }
@@ -93,7 +150,10 @@ impl StreamOrder {
 
 impl Drop for StreamPosition {
     fn drop(&mut self) {
-        self.0.change(|progress| progress.completed += 1);
-        self.0.queued.fetch_sub(1, Ordering::Release);
+        self.order.change(|progress| match self.number {
+            StreamNumber::Batch(number) => progress.batches.complete(number),
+            StreamNumber::Collectives(number) => progress.collectives.complete(number),
+        });
+        self.order.pending.fetch_sub(1, Ordering::Release);
     }
 }

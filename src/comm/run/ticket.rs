@@ -7,11 +7,7 @@
 //! off.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Instant;
 
 use tracing::trace;
@@ -20,21 +16,31 @@ use crate::comm::Communicator;
 use crate::error::{Doing, Error, Result};
 use crate::message::MessageCall;
 use crate::op::Call;
-use crate::transport::CallHistory;
+use crate::transport::{CallHistory, Receive, SendTurn};
+
+use super::stream_order::{StreamCounts, StreamPosition};
 
 pub struct Ticket {
     pub communicator: Arc<Communicator>,
     pub doing: Doing,
     /// The calls before this one, if it is a collective.
     pub history: CallHistory,
-    /// How many stream batches the communicator had before this operation.
-    pub behind: u64,
+    /// The stream batches that this operation waits for.
+    behind: StreamCounts,
     /// When those stream batches had completed; if there were none, when the watch first read the
     /// clock. The deadline counts from here.
     pub start: Cell<Option<Instant>>,
-    /// The number of a message among those of the communicator, until its position is fixed.
-    message: Cell<Option<u64>>,
+    /// The position of a message among others, until the message is executed.
+    message: Cell<Option<MessagePosition>>,
+    /// The position of the batch of a collective on a stream, which all its collectives share.
+    stream: Cell<Option<Arc<StreamPosition>>>,
     stage: Cell<TicketStage>,
+}
+
+/// The position of a message among those of its direction, taken when it is issued.
+enum MessagePosition {
+    Send(SendTurn),
+    Receive(Receive),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,11 +55,11 @@ impl Ticket {
         communicator: Arc<Communicator>,
         doing: Doing,
         history: CallHistory,
-        behind: u64,
+        behind: StreamCounts,
     ) -> Self {
         let (start, message) = (Cell::new(None), Cell::new(None));
-        let stage = Cell::new(TicketStage::Open);
-        Self { communicator, doing, history, behind, start, message, stage }
+        let (stream, stage) = (Cell::new(None), Cell::new(TicketStage::Open));
+        Self { communicator, doing, history, behind, start, message, stream, stage }
     }
 
     /// Gives a call its sequence number and announces it to the other ranks. Fails if the
@@ -66,23 +72,30 @@ impl Ticket {
         // Under the lock: calls are announced in the order of their sequence numbers.
         communicator.mesh.membership.announce(seq, call);
         state.begun += 1;
-        let behind = state.stream_batches;
+        let behind = state.queued;
         drop(state);
         Ok(Self::new(communicator, Doing::Collective { seq, call }, history, behind))
     }
 
-    /// Registers a message. Fails if the communicator accepts no more operations.
+    /// Registers a message and fixes its position: a send takes its turn in the queue to its peer, a
+    /// receive is posted. Fails if the communicator accepts no more operations.
     pub fn of_message(communicator: Arc<Communicator>, call: MessageCall) -> Result<Self> {
         let mut state = communicator.lock();
         communicator.check_open(&state, &call)?;
         state.begun += 1;
-        let number = communicator.next_message.fetch_add(1, Ordering::Release);
-        let behind = state.stream_batches;
+        let behind = state.queued;
+        // Under the lock: of two operations of the communicator, only the later one waits.
+        let message_queues = communicator.mesh.messages.message_queues();
+        let position = match call {
+            MessageCall::Send { to, .. } => Some(MessagePosition::Send(message_queues.turn(to))),
+            MessageCall::Recv(call) => Some(MessagePosition::Receive(message_queues.post(call))),
+            MessageCall::Probe(_) => None,
+        };
         drop(state);
         let (name, rank) = (&communicator.name, communicator.me().rank);
         trace!(rank = rank.0 as u64, "communicator {name}: {rank}, {call}");
         let ticket = Self::new(communicator, Doing::Message(call), CallHistory::default(), behind);
-        ticket.message.set(Some(number));
+        ticket.message.set(position);
         Ok(ticket)
     }
 
@@ -93,7 +106,35 @@ impl Ticket {
         communicator.check_open(&state, &call)?;
         state.begun += 1;
         drop(state);
-        Ok(Self::new(communicator, Doing::Message(call), CallHistory::default(), 0))
+        let (doing, behind) = (Doing::Message(call), StreamCounts::default());
+        Ok(Self::new(communicator, doing, CallHistory::default(), behind))
+    }
+
+    /// The operation is on a stream: a message then waits for its own stream alone, and a collective
+    /// also for earlier collectives on other streams.
+    pub fn queue_on_stream(&mut self) {
+        let counts = self.behind;
+        self.behind = match self.doing {
+            Doing::Collective { .. } => StreamCounts { batches: 0, ..counts },
+            Doing::Message(_) => StreamCounts::default(),
+        };
+    }
+
+    /// Holds the position of the ticket's batch until the collective has completed. Does nothing
+    /// for a message.
+    pub fn hold(&self, position: &Arc<StreamPosition>) {
+        if self.is_collective() {
+            self.stream.set(Some(Arc::clone(position)));
+        }
+    }
+
+    /// Whether it was issued behind stream batches that it waits for.
+    pub fn waits_for_streams(&self) -> bool {
+        self.behind != StreamCounts::default()
+    }
+
+    pub fn is_collective(&self) -> bool {
+        matches!(self.doing, Doing::Collective { .. })
     }
 
     /// Waits until the stream batches before it have completed, each by its own deadline.
@@ -102,24 +143,19 @@ impl Ticket {
         self.start.set(Some(Instant::now()));
     }
 
-    /// Polls a message for the first time when all earlier messages have been polled, which fixes
-    /// its position among them. Then polls it to completion.
-    pub async fn in_order<T>(&self, message: impl Future<Output = T>) -> T {
-        if let Some(number) = self.message.get() {
-            self.communicator.messages.turn(number).await;
-        }
-        let mut message = pin!(message);
-        let first = poll_fn(|context| Poll::Ready(message.as_mut().poll(context))).await;
-        self.fix_position();
-        match first {
-            Poll::Ready(result) => result,
-            Poll::Pending => message.await,
+    /// The turn of a send, which was taken when it was issued.
+    pub fn turn(&self) -> SendTurn {
+        match self.message.take() {
+            Some(MessagePosition::Send(turn)) => turn,
+            _ => unreachable!("a send takes its turn once"),
         }
     }
 
-    fn fix_position(&self) {
-        if let Some(number) = self.message.take() {
-            self.communicator.messages.end(number);
+    /// A receive, as it was posted when it was issued.
+    pub fn posted(&self) -> Receive {
+        match self.message.take() {
+            Some(MessagePosition::Receive(receive)) => receive,
+            _ => unreachable!("a receive is posted once"),
         }
     }
 
@@ -161,10 +197,11 @@ impl Ticket {
 
     fn release(&self) {
         if self.stage.replace(TicketStage::Completed) != TicketStage::Completed {
-            self.fix_position();
+            drop(self.message.take());
             if let Doing::Collective { seq, .. } = self.doing {
                 self.communicator.lanes.end(seq);
             }
+            drop(self.stream.take());
             self.communicator.ended();
         }
     }

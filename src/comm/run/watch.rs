@@ -35,7 +35,7 @@ impl<'a> Watch<'a> {
     /// Starts the deadlines of operations that wait for no stream batch. Returns the time of the
     /// first report.
     fn begin(&self, now: Instant) -> Instant {
-        let at_once = self.tickets.iter().filter(|ticket| ticket.behind == 0);
+        let at_once = self.tickets.iter().filter(|ticket| !ticket.waits_for_streams());
         at_once.for_each(|ticket| ticket.start.set(Some(now)));
         now + self.interval()
     }
@@ -173,6 +173,7 @@ mod tests {
         let requests = [&patient[0], &hasty[0]].map(|communicator| HostRequest {
             communicator: Arc::clone(communicator),
             stream: None,
+            is_for_caller: true,
             work: Op::barrier().into(),
         });
         std::thread::scope(|scope| {

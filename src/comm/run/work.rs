@@ -3,8 +3,8 @@
 //!
 //! Leaves collectives, which have sequence numbers and take turns in lanes, to `collective`, the
 //! bytes of messages to `messaging`, and the waiting to `batch`. Messages use no lane: a thread
-//! that waits for one delays no collective and no other message. Invariant: messages start in the
-//! order in which they were issued.
+//! that waits for one delays no collective and no other message but the sends behind it to that rank.
+//! Invariant: messages have the order in which they were issued, whichever starts first.
 
 use std::future::Future;
 use std::ops::Range;
@@ -105,7 +105,7 @@ impl Work<'_> {
             // Boxed, to keep the future small: a group may have thousands of messages, which need
             // much less.
             Self::Collective(mut op) => Box::pin(collective(ticket, &mut op, None)).await,
-            Self::Send(outgoing) => ticket.in_order(messaging::send(mesh, outgoing)).await,
+            Self::Send(outgoing) => messaging::send(mesh, ticket.turn(), outgoing).await,
             Self::Recv(incoming) => receive(ticket, incoming).await,
             Self::Other(operation) => operation.perform(ticket).await,
         }
@@ -206,7 +206,7 @@ impl Work<'_> {
 pub async fn receive(ticket: &Ticket, mut incoming: Incoming<'_>) -> Result<()> {
     let mesh = &ticket.communicator.mesh;
     let report = incoming.report.take();
-    match ticket.in_order(messaging::recv(mesh, incoming)).await {
+    match messaging::recv(mesh, ticket.posted(), incoming).await {
         Ok((source, envelope)) => {
             // The caller of a late operation has its error already.
             if let Some(report) = report.filter(|_| !ticket.has_failed()) {

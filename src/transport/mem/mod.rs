@@ -43,7 +43,7 @@ pub struct MemWorld {
     /// By lane, sender, receiver; created when first used.
     queues: Vec<OnceLock<Box<ParcelQueue>>>,
     memory: ThreadMemory,
-    message_queues: Vec<MessageQueues>,
+    message_queues: Vec<Arc<MessageQueues>>,
     payloads: Arc<Payloads>,
     call_table: Mutex<CallTable>,
     fault: OnceLock<Error>,
@@ -90,7 +90,8 @@ impl MemWorld {
         queues.resize_with(count, OnceLock::new);
         let payloads = Arc::<Payloads>::default();
         let message_queues = |rank| {
-            MessageQueues::with_payloads(RankOf::new(Rank(rank), size), Arc::clone(&payloads))
+            let me = RankOf::new(Rank(rank), size);
+            Arc::new(MessageQueues::with_payloads(me, Arc::clone(&payloads)))
         };
         Ok(Arc::new(Self {
             size,
@@ -136,7 +137,7 @@ impl MemWorld {
         }
     }
 
-    pub(super) fn message_queues(&self, rank: Rank) -> &MessageQueues {
+    pub(super) fn message_queues(&self, rank: Rank) -> &Arc<MessageQueues> {
         &self.message_queues[rank.0]
     }
 
@@ -407,7 +408,7 @@ impl HostMemory for MemEnd {
 }
 
 impl Messages for MemEnd {
-    fn message_queues(&self) -> &MessageQueues {
+    fn message_queues(&self) -> &Arc<MessageQueues> {
         self.world.message_queues(self.me.rank)
     }
 

@@ -178,7 +178,7 @@ impl ProcessMessages {
 }
 
 impl Messages for ProcessMessages {
-    fn message_queues(&self) -> &MessageQueues {
+    fn message_queues(&self) -> &Arc<MessageQueues> {
         &self.quic.context.message_queues
     }
 

@@ -50,7 +50,7 @@ pub(in crate::transport) struct Context {
     pub me: RankOf,
     /// The members by their ranks in the roster.
     members: Vec<Rank>,
-    pub message_queues: MessageQueues,
+    pub message_queues: Arc<MessageQueues>,
     /// The calls of this rank.
     pub recent_calls: Arc<RecentCalls>,
     calls: Mutex<Calls>,
@@ -80,7 +80,7 @@ impl Context {
             id,
             links,
             me,
-            message_queues: MessageQueues::new(me),
+            message_queues: Arc::new(MessageQueues::new(me)),
             recent_calls: Arc::default(),
             calls: Mutex::new(Calls { call_table: CallTable::new(members.len()), posted: 0 }),
             members,
