@@ -77,8 +77,8 @@ impl Ticket {
         Ok(Self::new(communicator, Doing::Collective { seq, call }, history, behind))
     }
 
-    /// Registers a message and fixes its position: a send takes its turn in the queue to its peer, a
-    /// receive is posted. Fails if the communicator accepts no more operations.
+    /// Registers a message and fixes its position: a send takes its turn in the queue to its peer,
+    /// and a receive is posted. Fails if the communicator accepts no more operations.
     pub fn of_message(communicator: Arc<Communicator>, call: MessageCall) -> Result<Self> {
         let mut state = communicator.lock();
         communicator.check_open(&state, &call)?;
@@ -110,8 +110,8 @@ impl Ticket {
         Ok(Self::new(communicator, doing, CallHistory::default(), behind))
     }
 
-    /// The operation is on a stream: a message then waits for its own stream alone, and a collective
-    /// also for earlier collectives on other streams.
+    /// The operation is on a stream: a message then waits for its own stream alone, and a
+    /// collective also for earlier collectives on other streams.
     pub fn queue_on_stream(&mut self) {
         let counts = self.behind;
         self.behind = match self.doing {

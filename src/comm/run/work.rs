@@ -3,8 +3,8 @@
 //!
 //! Leaves collectives, which have sequence numbers and take turns in lanes, to `collective`, the
 //! bytes of messages to `messaging`, and the waiting to `batch`. Messages use no lane: a thread
-//! that waits for one delays no collective and no other message but the sends behind it to that rank.
-//! Invariant: messages have the order in which they were issued, whichever starts first.
+//! that waits for one delays no collective and no other message but the sends behind it to that
+//! rank. Invariant: messages have the order in which they were issued, whichever starts first.
 
 use std::future::Future;
 use std::ops::Range;
