@@ -14,6 +14,7 @@
  *   COLLECTIVES               AllReduce ... Barrier; blocks of equal size
  *   COLLECTIVES WITH COUNTS   the V forms: a count for each rank
  *   MESSAGES                  send, receive and probe, with and without tags
+ *   REQUESTS                  tagged messages that the caller does not wait for at once
  *   OPERATORS                 scaled sums, functions of the program
  *   GROUPS                    start calls together
  *   HOST STREAMS              calls that return at once
@@ -116,6 +117,20 @@
  * later calls of that communicator on stream NULL. On CUDA streams, operations of one communicator
  * run one after another in call order, messages included.
  *
+ * Requests. nexarIsendTag and nexarIrecvTag begin a message and return at once, with a handle of
+ * it. The message has its position among others from this call on, and waits for no stream. It
+ * progresses while the caller computes: a thread of the library takes care of messages that no call
+ * has waited for within a few milliseconds. The buffer belongs to the operation until a call has
+ * consumed the request: nexarRequestTest or nexarRequestWaitAny when it has completed,
+ * nexarRequestWait, or nexarRequestCancel of a receive that has matched no message. It is consumed
+ * also if its operation has failed; the call then returns that error. status is written for a
+ * receive that has succeeded; it may be NULL. One call at a time may wait for a request; another
+ * call on it is nexarInvalidUsage, and so is each call of this family inside a group. Buffers in
+ * memory of a CUDA device are nexarInvalidArgument. nexarCommFinalize and nexarCommDestroy complete
+ * live requests with nexarInvalidUsage, nexarCommAbort too: receives that have matched nothing are
+ * withdrawn, any other live request fails the communicator. The handles stay valid until they are
+ * consumed, also after the communicator was destroyed.
+ *
  * Groups. Operations between nexarGroupStart and nexarGroupEnd, of one thread, are collected and
  * all started before any is waited for. They are numbered in call order but run concurrently, also
  * on one stream: none may touch a buffer that another writes. Of the collectives of one
@@ -125,7 +140,8 @@
  * that NEXAR_CUDA_ON_ERROR=hold has stopped). An operation that has not completed
  * NEXAR_OP_TIMEOUT_MS (600,000 by default) after it began to run, which includes the wait for
  * earlier calls, however much data has arrived, is nexarTimeout; the text names the ranks that are
- * known not to have called it. On a host stream the time does not include the wait in the queue; on
+ * known not to have called it. For a request the time counts from the call that issued it, whether
+ * or not a call waits for it. On a host stream the time does not include the wait in the queue; on
  * a CUDA stream it includes the wait for the stream. A call that waits for queued operations waits
  * as long as these may take.
  *
@@ -151,7 +167,9 @@
  * library starts these threads: nexar-io, which drives the network between calls and, where ranks
  * share memory, during collectives, if ranks are processes (more with NEXAR_THREADS); nexar-stream,
  * one for each host stream, one for each communicator that uses device memory, and one for a group
- * that mixes device and host memory; nexar-device-poll, one if device memory is used; nexar-init,
+ * that mixes device and host memory; nexar-device-poll, one if device memory is used;
+ * nexar-request, one for each communicator that has issued a request which did not complete at once
+ * (it sleeps, except while requests are live that no call waits for); nexar-init,
  * one for each communicator while it is created in the background or in a group; nexar-resolve, one
  * while a host name is resolved. They block all signals. The library installs no signal handler,
  * starts no process, and prints nothing unless NEXAR_DEBUG asks for it. When the process exits, it
@@ -189,8 +207,8 @@
  *   - Collectives on several streams of one communicator run one after another, in call order.
  *   - nexarMemAlloc gives host memory, and nexarCommRegister has no effect.
  *   - A CUDA stream that is being captured into a graph is refused.
- *   - New: Scan, ExScan, the V forms, Barrier, AllReduceBucketed, tagged messages with status and
- *     probe, operators from functions of the program.
+ *   - New: Scan, ExScan, the V forms, Barrier, AllReduceBucketed, tagged messages with status,
+ *     probe and requests, operators from functions of the program.
  *
  *
  * COMING FROM MPI
@@ -200,16 +218,19 @@
  *   - Counts are size_t, in elements. There are no derived datatypes.
  *   - MPI_IN_PLACE is written as equal pointers, as each function says.
  *   - Nonblocking collectives: pass a stream of nexarStreamCreate; nexarStreamSynchronize is the
- *     wait. Several nonblocking messages: put them into a group; its end is MPI_Waitall. A
- *     tagged MPI_Sendrecv is a group of nexarSendTag and nexarRecvTag.
+ *     wait. Nonblocking messages: nexarIsendTag, nexarIrecvTag and their requests; or put several
+ *     into a group, whose end is MPI_Waitall. A tagged MPI_Sendrecv is a group of nexarSendTag and
+ *     nexarRecvTag.
  *   - Threads are as under MPI_THREAD_MULTIPLE. While the program computes, short messages and
  *     envelopes arrive: inside a host in shared memory, else nexar-io receives them, beginning 5 to
  *     10 ms after the last call. The data of a long message begins to move when both ranks are
- *     inside their calls, or their streams are.
+ *     inside their calls, or their streams are, or have issued requests for it.
  *   - nexarRecv and nexarRecvTag name the exact count; another one fails the communicator.
  *     nexarRecvTagStatus has MPI_Recv's capacity and status, except that a longer message is not
  *     truncated but stays. nexarProbeTag is MPI_Probe, and MPI_Iprobe if flag is not NULL. There is
- *     no MPI_Mprobe, no request, no MPI_Ssend and no MPI_PROC_NULL. Messages without a tag and
+ *     no MPI_Mprobe, no persistent request, no MPI_Ssend and no MPI_PROC_NULL. nexarRequestTest,
+ *     nexarRequestWait and nexarRequestWaitAny are MPI_Test, MPI_Wait and MPI_Waitany;
+ *     nexarRequestCancel consumes the request if it is nexarSuccess. Messages without a tag and
  *     messages with one are matched apart. A receive from any source takes messages in order of
  *     arrival.
  *   - nexarRedOpCreate is MPI_Op_create, with the same order of operands. A reduction has the same
@@ -297,12 +318,12 @@
 #define NEXAR_SPLIT_NOCOLOR -1
 
 /**
- * Peer in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any rank.
+ * Peer in nexarRecvTag, nexarRecvTagStatus, nexarIrecvTag and nexarProbeTag: any rank.
  */
 #define NEXAR_ANY_SOURCE -1
 
 /**
- * Tag in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any tag.
+ * Tag in nexarRecvTag, nexarRecvTagStatus, nexarIrecvTag and nexarProbeTag: any tag.
  */
 #define NEXAR_ANY_TAG -1
 
@@ -442,6 +463,12 @@ typedef enum {
 typedef struct nexarComm nexarComm;
 
 /**
+ * A send or a receive that was not waited for. Opaque; the library never dereferences a pointer to
+ * it.
+ */
+typedef struct nexarRequest nexarRequest;
+
+/**
  * Handle of one rank of a communicator.
  */
 typedef nexarComm *nexarComm_t;
@@ -508,8 +535,8 @@ typedef struct {
 typedef void *nexarStream_t;
 
 /**
- * A message, as nexarRecvTagStatus and nexarProbeTag report it. Initialise it with
- * NEXAR_STATUS_INITIALIZER. Later versions may add fields at the end: no byte beyond size is
+ * A message, as nexarRecvTagStatus, nexarProbeTag and consumed requests report it. Initialise it
+ * with NEXAR_STATUS_INITIALIZER. Later versions may add fields at the end: no byte beyond size is
  * written.
  */
 typedef struct {
@@ -534,6 +561,12 @@ typedef struct {
    */
   nexarDataType_t datatype;
 } nexarStatus_t;
+
+/**
+ * Handle of a send or a receive that nexarIsendTag or nexarIrecvTag has begun, until a call has
+ * consumed it.
+ */
+typedef nexarRequest *nexarRequest_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1055,6 +1088,73 @@ nexarResult_t nexarSendRecv(const void *sendbuff,
                             nexarDataType_t datatype,
                             nexarComm_t comm,
                             nexarStream_t stream);
+
+/* REQUESTS ------------------------------------------------------------------------------------- */
+
+/**
+ * As nexarSendTag, but does not wait: begins to send, and writes a request. sendbuff belongs to
+ * the operation until the request is consumed, and must not be written before. nexarRecvTag,
+ * nexarRecvTagStatus and nexarIrecvTag receive the message. A send is complete when sendbuff may
+ * be reused: a short message at once, usually, a long one when its receive has taken it.
+ */
+nexarResult_t nexarIsendTag(const void *sendbuff,
+                            size_t count,
+                            nexarDataType_t datatype,
+                            int peer,
+                            int tag,
+                            nexarRequest_t *request,
+                            nexarComm_t comm);
+
+/**
+ * As nexarRecvTagStatus, but does not wait: the receive is posted, and a request is written. It
+ * receives up to capacity elements; the call that consumes the request reports source, tag, count
+ * and datatype. recvbuff belongs to the operation until then. A message of more than capacity
+ * elements is nexarInvalidArgument for this request alone, and stays.
+ */
+nexarResult_t nexarIrecvTag(void *recvbuff,
+                            size_t capacity,
+                            nexarDataType_t datatype,
+                            int peer,
+                            int tag,
+                            nexarRequest_t *request,
+                            nexarComm_t comm);
+
+/**
+ * Does not wait. If the request has completed, sets done to 1, consumes the request and returns
+ * the result of its operation; a receive that has succeeded writes status. Otherwise it sets done
+ * to 0 and returns nexarSuccess. Where the call itself is wrong, done is not written and nothing
+ * was consumed.
+ */
+nexarResult_t nexarRequestTest(nexarRequest_t request,
+                               int *done,
+                               nexarStatus_t *status);
+
+/**
+ * Waits until the request has completed, consumes it, and returns the result of its operation. A
+ * receive that has succeeded writes status.
+ */
+nexarResult_t nexarRequestWait(nexarRequest_t request,
+                               nexarStatus_t *status);
+
+/**
+ * Waits until one of count requests has completed, consumes that one, and sets its entry to NULL
+ * and index to its index. Returns the result of its operation; a receive that has succeeded writes
+ * status. Entries that are NULL are skipped. If all are, or count is 0, it is nexarSuccess at once
+ * and index is count. If several have completed, it takes the first. Where the call itself is
+ * wrong, nothing was consumed: an entry is then as before, and index was not written.
+ */
+nexarResult_t nexarRequestWaitAny(size_t count,
+                                  nexarRequest_t *requests,
+                                  size_t *index,
+                                  nexarStatus_t *status);
+
+/**
+ * Withdraws a receive that has matched no message. That consumes the request and is nexarSuccess:
+ * recvbuff was not written, and a message that arrives later goes to another receive. If the
+ * receive has matched a message or has completed, and for every send, it is nexarInProgress: the
+ * request stays, and nexarRequestTest or nexarRequestWait must consume it.
+ */
+nexarResult_t nexarRequestCancel(nexarRequest_t request);
 
 /* OPERATORS ------------------------------------------------------------------------------------ */
 

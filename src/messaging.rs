@@ -23,9 +23,11 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use crate::error::{Error, Result};
-use crate::message::{Envelope, Incoming, MessageCall, Outgoing, Wanted};
+use crate::message::{Envelope, Incoming, MessageCall, Outgoing, RecvCall, Wanted};
 use crate::rank::Rank;
-use crate::transport::{Answer, ControlMessage, Mesh, Permit, Protocol, Receive, SendTurn};
+use crate::transport::{
+    Answer, ControlMessage, MatchedMessage, Mesh, Permit, Protocol, Receive, SendTurn,
+};
 
 /// Sends one message in its turn. Returns when the caller may change its bytes: they were copied,
 /// or have been sent. Not cancel safe, unless the communicator has failed: poll it to completion.
@@ -66,11 +68,21 @@ pub async fn recv(
     incoming: Incoming<'_>,
 ) -> Result<(Rank, Envelope)> {
     let Incoming { call, into, .. } = incoming;
-    let message_queues = mesh.messages.message_queues();
     if let Some(source) = call.wanted.source {
         mesh.messages.connect(source);
     }
     let arrival = receive.matched().await?;
+    take(mesh, arrival, call, into).await
+}
+
+/// Receives a message that a receive has matched, as `recv` does.
+pub async fn take(
+    mesh: &Mesh,
+    arrival: MatchedMessage,
+    call: RecvCall,
+    into: &mut [u8],
+) -> Result<(Rank, Envelope)> {
+    let message_queues = mesh.messages.message_queues();
     let (from, envelope, id) = (arrival.source, arrival.envelope, arrival.rest.id);
     if !call.agrees_with(&envelope) {
         let (to, wanted) = (mesh.me.rank, MessageCall::Recv(call));

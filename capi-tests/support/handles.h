@@ -15,6 +15,7 @@ static struct memory {
   nexarRedOp_t op;
   void *handle;
   nexarComm_t comm;
+  nexarRequest_t request;
   nexarStatus_t status;
   int data[64];
 } untouched;
@@ -52,6 +53,11 @@ static inline nexarRedOp_t operator_of(void *handle) {
   X(nexarRecvTagStatus, nexarRecvTagStatus(untouched.data, 1, nexarInt32, 0, 0, &untouched.status, \
     handle, NULL))                                                                                 \
   X(nexarProbeTag, nexarProbeTag(0, 0, &untouched.number, &untouched.status, handle))              \
+  X(nexarIsendTag, nexarIsendTag(untouched.data, 1, nexarInt32, 0, 0, &untouched.request, handle)) \
+  X(nexarIrecvTag, nexarIrecvTag(untouched.data, 1, nexarInt32, 0, 0, &untouched.request, handle)) \
+  X(nexarRequestTest, nexarRequestTest(handle, &untouched.number, &untouched.status))              \
+  X(nexarRequestWait, nexarRequestWait(handle, &untouched.status))                                 \
+  X(nexarRequestCancel, nexarRequestCancel(handle))                                                \
   X(nexarSendRecv, nexarSendRecv(untouched.data, 1, 0, untouched.data + 1, 1, 0, nexarInt32,       \
     handle, NULL))                                                                                 \
   X(nexarStreamSynchronize, nexarStreamSynchronize(handle))                                        \

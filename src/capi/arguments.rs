@@ -129,6 +129,18 @@ pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usiz
     })
 }
 
+/// The type of the elements that a receive takes up to a capacity. Fails if a slice cannot be as
+/// long.
+pub(super) fn capacity(capacity: usize, datatype: DataTypeCode) -> Result<DataType> {
+    let dtype = dtype(datatype)?;
+    let too_long = |_| {
+        let what = format!("capacity {capacity} of {dtype} exceeds the address space");
+        Error::Argument(what)
+    };
+    bytes(capacity, dtype, 1).map_err(too_long)?;
+    Ok(dtype)
+}
+
 /// Copies an array of the caller. Fails if it is NULL and `length` is not 0.
 ///
 /// # Safety

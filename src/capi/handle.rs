@@ -23,6 +23,7 @@ pub(super) enum HandleKind {
     Communicator = 0,
     Stream = 1,
     Registration = 2,
+    Request = 3,
 }
 
 pub(super) struct HandleTable<T> {
@@ -98,6 +99,7 @@ impl<T: Clone> HandleTable<T> {
             HandleKind::Communicator => ("comm", "communicator"),
             HandleKind::Stream => ("stream", "stream"),
             HandleKind::Registration => ("handle", "registration"),
+            HandleKind::Request => ("request", "request"),
         }
     }
 

@@ -133,9 +133,7 @@ pub unsafe extern "C" fn nexarRecvTagStatus(
 ) -> Code {
     operation("nexarRecvTagStatus", comm, stream, |communicator| {
         let wanted = tagged(peer, tag, communicator.me())?;
-        let dtype = arguments::dtype(datatype)?;
-        let too_long = || format!("capacity {capacity} of {dtype} exceeds the address space");
-        arguments::bytes(capacity, dtype, 1).map_err(|_| Error::Argument(too_long()))?;
+        let dtype = arguments::capacity(capacity, datatype)?;
         // SAFETY: NULL, or a status that begins with its size and lives until the operation ends.
         let status = unsafe { StatusOut::new(status) }?;
         let call = RecvCall { wanted, dtype, count: RecvCount::UpTo(capacity) };
@@ -220,7 +218,7 @@ pub unsafe extern "C" fn nexarSendRecv(
     })
 }
 
-fn number(tag: c_int) -> Result<Tag> {
+pub(super) fn number(tag: c_int) -> Result<Tag> {
     match u32::try_from(tag) {
         Ok(tag) => Ok(Tag::Number(tag)),
         Err(_) => Err(Error::Argument(format!("tag {tag} is negative"))),
@@ -228,7 +226,7 @@ fn number(tag: c_int) -> Result<Tag> {
 }
 
 /// The messages with a tag that a receive or a probe names.
-fn tagged(peer: c_int, tag: c_int, me: RankOf) -> Result<Wanted> {
+pub(super) fn tagged(peer: c_int, tag: c_int, me: RankOf) -> Result<Wanted> {
     let source = match peer {
         NEXAR_ANY_SOURCE => None,
         peer => Some(rank("peer", peer, me)?),
@@ -241,7 +239,7 @@ fn tagged(peer: c_int, tag: c_int, me: RankOf) -> Result<Wanted> {
 }
 
 /// Fails if the message is longer than the address space.
-fn envelope(count: usize, datatype: DataTypeCode, tag: Tag) -> Result<Envelope> {
+pub(super) fn envelope(count: usize, datatype: DataTypeCode, tag: Tag) -> Result<Envelope> {
     let dtype = arguments::dtype(datatype)?;
     arguments::bytes(count, dtype, 1)?;
     Ok(Envelope { tag, dtype, count })
@@ -249,7 +247,7 @@ fn envelope(count: usize, datatype: DataTypeCode, tag: Tag) -> Result<Envelope> 
 
 /// # Safety
 /// As for `Buffers::from_raw`: `address` has the number of elements of the envelope.
-unsafe fn outgoing<'a>(
+pub(super) unsafe fn outgoing<'a>(
     address: *const c_void,
     to: Rank,
     envelope: Envelope,
@@ -280,7 +278,7 @@ unsafe fn incoming_exactly<'a>(
 
 /// # Safety
 /// As for `Buffers::from_raw`: `address` has `count` elements, which the call allows at most.
-unsafe fn incoming<'a>(
+pub(super) unsafe fn incoming<'a>(
     address: *mut c_void,
     count: usize,
     call: RecvCall,

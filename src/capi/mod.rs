@@ -25,6 +25,7 @@ pub mod message;
 mod operators;
 mod process;
 pub mod redop;
+pub mod request;
 pub mod split;
 mod status;
 pub mod stream;

@@ -108,15 +108,20 @@ pub(super) fn outside_groups(
 ) -> Code {
     boundary(function, || {
         let result = with_communicator(function, comm, |communicator| {
-            if is_inside() {
-                let what = "called inside a group, of which it cannot be a part: it completes in \
-                            the call";
-                return Err(Error::Usage(what.to_owned()));
-            }
+            refuse_in_group()?;
             body(communicator)
         });
         result.inspect_err(|error| note_failure(function, error))
     })
+}
+
+/// Fails if this thread is inside a group.
+pub(super) fn refuse_in_group() -> Result<()> {
+    if is_inside() {
+        let what = "called inside a group, of which it cannot be a part: it acts in the call";
+        return Err(Error::Usage(what.to_owned()));
+    }
+    Ok(())
 }
 
 /// The boundary of a split, which `parse` parses from its arguments: executed at once, or at the

@@ -10,10 +10,10 @@ pub const NEXAR_UNIQUE_ID_BYTES: usize = 128;
 /// Color in nexarCommSplit of a rank that gets no communicator.
 pub const NEXAR_SPLIT_NOCOLOR: c_int = -1;
 
-/// Peer in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any rank.
+/// Peer in nexarRecvTag, nexarRecvTagStatus, nexarIrecvTag and nexarProbeTag: any rank.
 pub const NEXAR_ANY_SOURCE: c_int = -1;
 
-/// Tag in nexarRecvTag, nexarRecvTagStatus and nexarProbeTag: any tag.
+/// Tag in nexarRecvTag, nexarRecvTagStatus, nexarIrecvTag and nexarProbeTag: any tag.
 pub const NEXAR_ANY_TAG: c_int = -1;
 
 /// Marks a nexarConfig_t that was initialised. In the header it is a hexadecimal macro of
@@ -31,6 +31,14 @@ pub type nexarComm_t = *mut nexarComm;
 /// other value is nexarInvalidArgument without CUDA; with CUDA, a value that was never a host
 /// stream is taken for a CUDA stream.
 pub type nexarStream_t = *mut c_void;
+
+/// A send or a receive that was not waited for. Opaque; the library never dereferences a pointer to
+/// it.
+pub struct nexarRequest;
+
+/// Handle of a send or a receive that nexarIsendTag or nexarIrecvTag has begun, until a call has
+/// consumed it.
+pub type nexarRequest_t = *mut nexarRequest;
 
 /// Id by which the ranks of one new communicator find each other. Keep it as secret as the data:
 /// any process that has it can join.
@@ -72,8 +80,8 @@ impl nexarConfig_t {
     pub(super) const UNDEF_INT: c_int = c_int::MIN;
 }
 
-/// A message, as nexarRecvTagStatus and nexarProbeTag report it. Initialise it with
-/// NEXAR_STATUS_INITIALIZER. Later versions may add fields at the end: no byte beyond size is
+/// A message, as nexarRecvTagStatus, nexarProbeTag and consumed requests report it. Initialise it
+/// with NEXAR_STATUS_INITIALIZER. Later versions may add fields at the end: no byte beyond size is
 /// written.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -22,6 +22,7 @@ use crate::transport::{CallHistory, Demand, Mesh, Waiting};
 
 use super::cuda::{CudaState, DEVICE_POLL, Ending, has_driver};
 use super::leave::deliver_faults;
+use super::request_set::RequestSet;
 use super::run::{LaneQueues, StreamCounts, StreamOrder, of_message, of_straggling, of_timeout};
 
 pub struct Communicator {
@@ -44,6 +45,8 @@ pub struct Communicator {
     pub(super) config: Config,
     pub(super) lanes: LaneQueues,
     pub(super) stream_order: Arc<StreamOrder>,
+    /// Messages that no call waited for when they were issued.
+    pub(super) requests: RequestSet,
     state: Mutex<CommState>,
     /// Whether the stage of `state` is `Open`, for messages that do not take its lock.
     is_open: AtomicBool,
@@ -104,6 +107,7 @@ impl Communicator {
             lanes: LaneQueues::default(),
             stream_order: Arc::default(),
             is_open: AtomicBool::new(true),
+            requests: RequestSet::default(),
             state: Mutex::new(CommState {
                 stage: LifeStage::Open,
                 next_seq: 0,
@@ -227,7 +231,9 @@ impl Communicator {
         if state.stage == LifeStage::Open {
             self.enter(&mut state, LifeStage::Finalized);
         }
-        self.drain(state);
+        drop(state);
+        self.requests.end(&Self::ended_before_requests());
+        self.drain(self.lock());
         Ok(())
     }
 
@@ -238,7 +244,9 @@ impl Communicator {
         if state.stage == LifeStage::Open {
             self.enter(&mut state, LifeStage::Finalized);
         }
-        self.drain(state);
+        drop(state);
+        self.requests.end(&Self::ended_before_requests());
+        self.drain(self.lock());
         // Before the memory of the device: a driver may free it only when no stream of this process
         // waits for a rank any more.
         self.mesh.membership.leave();
@@ -261,12 +269,19 @@ impl Communicator {
             .membership
             .fail(Error::PeerLost { peer: rank, how: "aborted the communicator".to_owned() });
         self.stream_order.dissolve();
+        self.requests.end(&Error::Aborted);
         if let Some(cuda) = self.cuda.get() {
             cuda.release();
             cuda.close(Ending::Aborted);
         }
         deliver_faults();
         warn!(rank = rank.0 as u64, "communicator {}: {rank} aborted", self.name);
+    }
+
+    /// The error of requests that were live when the communicator was finalized.
+    pub(super) fn ended_before_requests() -> Error {
+        let what = "the communicator was finalized or destroyed before the request had completed";
+        Error::Usage(what.to_owned())
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -6,6 +6,8 @@
 //!     submit        chooses the path of a request: one of the next three
 //!     fast_path     a short call of one host, completed under the communicator's lock
 //!     probe         looks for a message without receiving it
+//!     nonblocking   requests, issued and waited for: message_request is one, request_set polls
+//!                   those that no call waits for
 //!     run           batches of operations, polled to completion
 //!     cuda          operations on the memory of a CUDA device, staged through host memory
 //!     request       an operation that a caller has submitted
@@ -20,8 +22,11 @@ mod cuda;
 mod fast_path;
 mod hosts;
 mod leave;
+mod message_request;
+mod nonblocking;
 mod probe;
 mod request;
+mod request_set;
 mod run;
 mod split;
 mod submit;
@@ -34,6 +39,8 @@ pub use create::{create_on, create_over};
 pub use cuda::{CurrentDevice, MemoryKind, current_device, memory_kind};
 pub use fast_path::{FastPath, TryFastPath};
 pub use leave::{deliver_faults, leave_all};
+pub use message_request::{Cancelled, MessageRequest};
+pub use nonblocking::{irecv, isend, wait_any};
 pub use probe::probe;
 #[cfg(feature = "testing")]
 pub use probe::probe_async;

@@ -19,7 +19,7 @@ use super::mem::{MemEnd, MemWorld};
 use super::membership::{Missing, Split};
 use super::mesh::{Forming, Membership, Mesh};
 use super::messages::Messages;
-use super::{ControlMessage, EncodedHeader, Header, Io, Lane, MessageQueues};
+use super::{ControlMessage, EncodedHeader, Header, Io, Lane, MessageQueues, SendIo};
 
 /// The faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
@@ -328,7 +328,7 @@ impl Messages for FaultyEnd {
         self.inner.progress();
     }
 
-    fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
+    fn send_control(&self, to: Rank, message: ControlMessage) -> SendIo<'_, Result<()>> {
         Box::pin(async move {
             self.begin()?;
             self.delay().await;
@@ -336,7 +336,7 @@ impl Messages for FaultyEnd {
         })
     }
 
-    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
+    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> SendIo<'a, Result<()>> {
         Box::pin(async move {
             self.begin()?;
             self.delay().await;
@@ -344,7 +344,12 @@ impl Messages for FaultyEnd {
         })
     }
 
-    fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
+    fn recv_payload<'a>(
+        &'a self,
+        from: Rank,
+        id: u64,
+        into: &'a mut [u8],
+    ) -> SendIo<'a, Result<()>> {
         Box::pin(async move {
             self.begin()?;
             self.delay().await;
@@ -364,7 +369,7 @@ impl Membership for FaultyEnd {
         self.inner.missing(seq)
     }
 
-    fn agree(&self, disagreement: Error) -> Io<'_, Error> {
+    fn agree(&self, disagreement: Error) -> SendIo<'_, Error> {
         match self.is_dead() {
             true => Box::pin(async { disagreement }),
             false => self.inner.agree(disagreement),

@@ -21,7 +21,7 @@ use super::membership::{Missing, Opened, Split};
 use super::messages::Messages;
 use super::shm::FastHost;
 use super::wait::{Demand, Peers, Waiting};
-use super::{Hosts, Io};
+use super::{Hosts, Io, SendIo};
 
 pub struct Mesh {
     pub me: RankOf,
@@ -120,7 +120,7 @@ pub trait Membership: Send + Sync {
 
     /// This rank has found that ranks disagree. Fails the communicator on all ranks with one fault,
     /// and returns it: another rank may have found another disagreement.
-    fn agree(&self, disagreement: Error) -> Io<'_, Error>;
+    fn agree(&self, disagreement: Error) -> SendIo<'_, Error>;
 
     /// A wait for the fault, if ranks are known to disagree and the fault is not known yet.
     fn dispute(&self) -> Option<Io<'_, Error>>;

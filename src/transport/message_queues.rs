@@ -46,6 +46,9 @@ pub struct Rest {
     pub protocol: Protocol,
 }
 
+/// A message that a receive has matched.
+pub type MatchedMessage = Arrival<Rest>;
+
 enum Outcome {
     Matched(Arrival<Rest>),
     /// Source and envelope of a message that exceeds the receive's capacity.
@@ -365,11 +368,11 @@ pub struct Receive {
 
 impl Receive {
     /// Waits until the receive matches a message. Fails if that message exceeds its capacity.
-    pub async fn matched(&mut self) -> Result<Arrival<Rest>> {
+    pub async fn matched(&mut self) -> Result<MatchedMessage> {
         poll_fn(|context| self.poll(context)).await
     }
 
-    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Arrival<Rest>>> {
+    pub fn poll(&mut self, context: &Context<'_>) -> Poll<Result<MatchedMessage>> {
         if let Some(outcome) = self.outcome.take() {
             return Poll::Ready(self.result(outcome));
         }
@@ -389,7 +392,7 @@ impl Receive {
         Poll::Pending
     }
 
-    fn result(&self, outcome: Outcome) -> Result<Arrival<Rest>> {
+    fn result(&self, outcome: Outcome) -> Result<MatchedMessage> {
         match outcome {
             Outcome::Matched(arrival) => Ok(arrival),
             Outcome::TooLong(from, sent) => {
@@ -406,7 +409,7 @@ impl Receive {
     }
 
     /// Withdraws the receive. False if it has completed.
-    fn withdraw(&mut self) -> bool {
+    pub fn withdraw(&mut self) -> bool {
         let Some(posted) = self.posted else { return false };
         let mut state = self.message_queues.lock();
         let cancelled = state.matching.cancel(posted);

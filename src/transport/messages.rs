@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::message::{Incoming, Outgoing};
 use crate::rank::Rank;
 
-use super::{ControlMessage, Io, Location, MessageQueues};
+use super::{ControlMessage, Location, MessageQueues, SendIo};
 
 pub trait Messages: Send + Sync {
     /// The queues to which control messages from the peers are delivered. The mesh reports to them
@@ -22,7 +22,7 @@ pub trait Messages: Send + Sync {
 
     /// Sends a control message to a rank, which may be this one. Not cancel safe: dropping the
     /// future half-way leaves a broken message, after which the communicator must fail.
-    fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>>;
+    fn send_control(&self, to: Rank, message: ControlMessage) -> SendIo<'_, Result<()>>;
 
     /// Whether messages of this rank and `peer` travel through shared memory. Then a thread that
     /// waits for them calls `progress`.
@@ -58,8 +58,13 @@ pub trait Messages: Send + Sync {
     }
 
     /// Sends the payload of message `id`, for which `to` has sent a CTS.
-    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>>;
+    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> SendIo<'a, Result<()>>;
 
     /// Receives the payload of message `id`, for which `from` was sent a CTS.
-    fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>>;
+    fn recv_payload<'a>(
+        &'a self,
+        from: Rank,
+        id: u64,
+        into: &'a mut [u8],
+    ) -> SendIo<'a, Result<()>>;
 }

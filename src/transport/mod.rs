@@ -47,7 +47,7 @@ pub use membership::{Absent, Missing, Opened, Split};
 pub use mesh::Mesh;
 #[cfg(feature = "testing")]
 pub use message_queues::OVERHEAD;
-pub use message_queues::{MessageQueues, Permit, Receive, SendTurn};
+pub use message_queues::{MatchedMessage, MessageQueues, Permit, Receive, SendTurn};
 pub use peer_messages::Answer;
 #[cfg(feature = "testing")]
 pub use peer_messages::CREDIT;
@@ -63,3 +63,6 @@ const HAS_LEFT: &str = "has left the communicator";
 /// chosen when a mesh is created. Polled by the thread that waits for it, which may be another one
 /// than the thread that began it.
 pub type Io<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// As `Io`, where different threads may poll it, one at a time.
+pub type SendIo<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -123,6 +123,27 @@ impl Waiting {
             WaitMode::NetworkThread => runtime::wait(future, deadline),
         }
     }
+
+    /// As `wait`, for a thread that is in no hurry: it does not drive the network, and sleeps until
+    /// it is woken.
+    pub fn wait_asleep(
+        self,
+        future: Pin<&mut (dyn Future<Output = ()> + '_)>,
+        deadline: Instant,
+    ) -> Option<()> {
+        match self.mode() {
+            WaitMode::SharedMemory { .. } => doorbell::block_on_asleep(future, deadline),
+            _ => parker::block_on(future, deadline),
+        }
+    }
+
+    /// Has another thread drive the network from here on, if the operations use it.
+    pub fn hand_over(self) {
+        match self.mode() {
+            WaitMode::Local | WaitMode::SharedMemory { between_hosts: false, .. } => {}
+            _ => runtime::hand_over(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -85,6 +85,19 @@ impl Communicator {
         Ok(Some(OnCuda { stream, device: found }))
     }
 
+    /// Whether a buffer of an operation is in the memory of a device.
+    pub(in crate::comm) fn is_on_device(&self, work: &Work<'_>) -> Result<bool> {
+        let own = self.device();
+        for (name, bytes) in work.memory() {
+            let start = bytes.as_ptr().addr();
+            let kind = kind_of(name, &(start..start + bytes.len()), own.as_deref())?;
+            if let MemoryKind::Device { .. } | MemoryKind::Managed { .. } = kind {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The ordinal of the communicator's device, if it has one.
     pub fn cuda_device(&self) -> Option<i32> {
         self.cuda.get().map(|cuda| cuda.ordinal())

@@ -33,7 +33,7 @@ pub use work::Work;
 
 pub(super) use batch::{Batch, HostRequest, begin, run_alone, run_batch, run_begun};
 pub(super) use blame::{of_message, of_straggling, of_timeout};
-pub(super) use collective::{collective, in_turn};
+pub(super) use collective::{agreed, collective, in_turn};
 pub(super) use lane::LaneQueues;
 pub(super) use pieces::perform_in_pieces;
 pub(super) use stream_order::{StreamCounts, StreamOrder, with_issue_lock};

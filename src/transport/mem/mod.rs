@@ -26,7 +26,7 @@ use super::messages::Messages;
 use super::payloads::{Key, PART, Payloads};
 use super::queue::{Parcel, ParcelQueue, Reason};
 use super::{
-    ControlMessage, EncodedHeader, HAS_LEFT, Header, Hosts, Io, LANES, Lane, MessageQueues,
+    ControlMessage, EncodedHeader, HAS_LEFT, Header, Hosts, Io, LANES, Lane, MessageQueues, SendIo,
 };
 use memory::ThreadMemory;
 
@@ -414,7 +414,7 @@ impl Messages for MemEnd {
 
     fn connect(&self, _: Rank) {}
 
-    fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
+    fn send_control(&self, to: Rank, message: ControlMessage) -> SendIo<'_, Result<()>> {
         Box::pin(async move {
             if let Some(lost) = self.message_queues().lost(to) {
                 return Err(lost);
@@ -424,12 +424,17 @@ impl Messages for MemEnd {
         })
     }
 
-    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
+    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> SendIo<'a, Result<()>> {
         let key = Key { from: self.me.rank, to, id };
         Box::pin(self.world.payloads.send(key, bytes, move || self.message_queues().lost(to)))
     }
 
-    fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
+    fn recv_payload<'a>(
+        &'a self,
+        from: Rank,
+        id: u64,
+        into: &'a mut [u8],
+    ) -> SendIo<'a, Result<()>> {
         let key = Key { from, to: self.me.rank, id };
         Box::pin(self.world.payloads.recv(key, into, move || self.message_queues().lost(from)))
     }
@@ -448,7 +453,7 @@ impl Membership for MemEnd {
     }
 
     /// The first disagreement is the fault: all ranks share the world.
-    fn agree(&self, disagreement: Error) -> Io<'_, Error> {
+    fn agree(&self, disagreement: Error) -> SendIo<'_, Error> {
         Box::pin(async move { self.fail(disagreement) })
     }
 

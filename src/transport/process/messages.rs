@@ -18,7 +18,7 @@ use super::super::messages::Messages;
 use super::super::payloads::Key;
 use super::super::quic::{Context, Quic};
 use super::super::shm::{Host, PayloadPart, doorbell};
-use super::super::{ControlMessage, HAS_LEFT, Hosts, Io, Location, MessageQueues};
+use super::super::{ControlMessage, HAS_LEFT, Hosts, Location, MessageQueues, SendIo};
 
 pub(super) struct ProcessMessages {
     pub quic: Arc<Quic>,
@@ -237,7 +237,7 @@ impl Messages for ProcessMessages {
         rings.host.read_message(index, location, into) && !rings.host.has_given_up(index)
     }
 
-    fn send_control(&self, to: Rank, message: ControlMessage) -> Io<'_, Result<()>> {
+    fn send_control(&self, to: Rank, message: ControlMessage) -> SendIo<'_, Result<()>> {
         if let Some((rings, _)) = self.ring(to) {
             return Box::pin(rings.send_control(to, message));
         }
@@ -250,7 +250,7 @@ impl Messages for ProcessMessages {
         })
     }
 
-    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> Io<'a, Result<()>> {
+    fn send_payload<'a>(&'a self, to: Rank, id: u64, bytes: &'a [u8]) -> SendIo<'a, Result<()>> {
         if let Some((rings, index)) = self.ring(to) {
             return Box::pin(rings.send_payload(index, to, id, bytes));
         }
@@ -265,7 +265,12 @@ impl Messages for ProcessMessages {
         )
     }
 
-    fn recv_payload<'a>(&'a self, from: Rank, id: u64, into: &'a mut [u8]) -> Io<'a, Result<()>> {
+    fn recv_payload<'a>(
+        &'a self,
+        from: Rank,
+        id: u64,
+        into: &'a mut [u8],
+    ) -> SendIo<'a, Result<()>> {
         if let Some((rings, index)) = self.ring(from) {
             return Box::pin(rings.recv_payload(index, from, id, into));
         }

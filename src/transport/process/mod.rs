@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::op::Call;
 use crate::rank::RankOf;
 
-use super::Io;
 use super::membership::{Missing, Split};
 use super::mesh::{Forming, Membership, Mesh, Settled};
 use super::quic::{Context, Plan, Quic};
 use super::shm::Host;
 use super::wire::call_words;
+use super::{Io, SendIo};
 use messages::{HostRings, ProcessMessages};
 
 pub use sharing::host_of_this;
@@ -94,7 +94,7 @@ impl Membership for ProcessEnd {
         self.context().missing(seq)
     }
 
-    fn agree(&self, disagreement: Error) -> Io<'_, Error> {
+    fn agree(&self, disagreement: Error) -> SendIo<'_, Error> {
         {
             let _inside = self.runtime().enter();
             self.context().propose(disagreement);

@@ -143,6 +143,19 @@ pub fn block_on<F: Future>(future: F, deadline: Instant, crowded: bool) -> Optio
     }
 }
 
+/// As `block_on`, but sleeps after each poll.
+pub fn block_on_asleep<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
+    let (mut future, ringer) = (pin!(future), Ringer::new());
+    loop {
+        if let Poll::Ready(output) = ringer.sleep(future.as_mut(), deadline) {
+            return Some(output);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+    }
+}
+
 /// The waker of a sleeping thread for everything but shared memory.
 struct Ringer {
     doorbell: &'static ProcessDoorbell,
