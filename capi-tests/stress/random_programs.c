@@ -1,5 +1,6 @@
 /*
- * Random programs: collectives, messages, groups, streams and splits on several communicators.
+ * Random programs: collectives, messages, requests, groups, streams and splits on several
+ * communicators.
  * Every rank draws the same program from the same seed and runs its part; every result is compared.
  *
  *     random_programs [seconds [seed]]
@@ -350,6 +351,37 @@ static void on_streams(struct program *program) {
   for (int i = 0; i < program->op_count; i++) begin(&program->ops[i]);
 }
 
+/* Shifts by requests, which other operations pass. Each receive is tested before the waits. */
+static void with_requests(struct program *program) {
+  nexarRequest_t requests[2 * MOST_OPS] = {NULL};
+  int count = 1 + below(&program->random, MOST_OPS - 1);
+  for (int i = 0; i < count; i++) draw_op(program, NULL);
+  for (int i = 0; i < program->op_count; i++) {
+    const struct op *op = &program->ops[i];
+    const struct part *part = op->part;
+    if (op->kind != SHIFT) continue;
+    CHECK_CODE(nexarSuccess,
+               nexarIrecvTag(op->recv, op->count, nexarInt32,
+                             (part->rank - op->distance + part->size) % part->size, op->tag,
+                             &requests[2 * i], part->comm));
+    CHECK_CODE(nexarSuccess, nexarIsendTag(op->send, op->count, nexarInt32,
+                                           (part->rank + op->distance) % part->size, op->tag,
+                                           &requests[2 * i + 1], part->comm));
+  }
+  for (int i = 0; i < program->op_count; i++)
+    if (program->ops[i].kind != SHIFT) begin(&program->ops[i]);
+  for (int i = 0; i < 2 * MOST_OPS; i += 2) {
+    int done = 0;
+    if (requests[i]) CHECK_CODE(nexarSuccess, nexarRequestTest(requests[i], &done, NULL));
+    if (done) requests[i] = NULL;
+  }
+  for (size_t index = 0; index < 2 * MOST_OPS;)
+    if (nexarRequestWaitAny(2 * MOST_OPS, requests, &index, NULL) != nexarSuccess) {
+      CHECK(false);
+      break;
+    }
+}
+
 static void synchronize(struct program *program) {
   for (int s = 0; s < MOST_STREAMS; s++)
     CHECK_CODE(nexarSuccess, nexarStreamSynchronize(program->streams[s]));
@@ -403,7 +435,8 @@ static void one_round(struct program *program) {
   switch (below(&program->random, 8)) {
   case 0: split(program); break;
   case 1: destroy(&program->parts[1 + below(&program->random, MOST_COMMS - 1)]); break;
-  case 2: case 3: one_by_one(program); break;
+  case 2: one_by_one(program); break;
+  case 3: with_requests(program); break;
   case 4: case 5: in_a_group(program); break;
   default: on_streams(program); break;
   }
