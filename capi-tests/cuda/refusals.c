@@ -286,6 +286,14 @@ static void a_receive_with_a_capacity_needs_host_memory_and_no_cuda_stream(void)
     CHECK_TEXT(nexarGetLastError(h.comm), "a receive with a capacity needs a recvbuff in host");
   }
   CHECK_EQ(0, fakecuda_pending(stream));
+  nexarRequest_t request = NULL;
+  CALL_CODE(nexarInvalidArgument, nexarIsendTag(data_of(&vector), 2, nexarUint32, h.rank, 1,
+                                                &request, h.comm));
+  CHECK_TEXT(nexarGetLastError(h.comm), "a request needs a buffer in host memory");
+  CALL_CODE(nexarInvalidArgument, nexarIrecvTag(data_of(&vector), 2, nexarUint32, h.rank, 1,
+                                                &request, h.comm));
+  CHECK_TEXT(nexarGetLastError(h.comm), "a request needs a buffer in host memory");
+  CHECK(request == NULL);
   nexarStream_t accepted[] = {NULL, host};
   for (size_t i = 0; i < COUNT_OF(accepted); i++) {
     CALL(nexarSendTag(sent, 2, nexarUint32, h.rank, 1, h.comm, NULL));
