@@ -46,6 +46,7 @@ struct RequestState {
     watcher: Option<Waker>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a request has an allocation of its own")]
 enum RequestStage {
     Live(LiveRequest),
     Completed(Result<Reported>),
@@ -62,6 +63,7 @@ struct LiveRequest {
     _counted: CountedRequest,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a request has an allocation of its own")]
 enum RequestStep {
     /// A receive that has matched no message.
     Posted(Receive, Incoming<'static>),
