@@ -15,6 +15,7 @@
  *   COLLECTIVES WITH COUNTS   the V forms: a count for each rank
  *   MESSAGES                  send, receive and probe, with and without tags
  *   REQUESTS                  tagged messages that the caller does not wait for at once
+ *   DATA TYPES                elements of any size
  *   OPERATORS                 scaled sums, functions of the program
  *   GROUPS                    start calls together
  *   HOST STREAMS              calls that return at once
@@ -54,14 +55,15 @@
  * there.
  *
  * Agreement. All ranks of a communicator make the same calls in the same order, with the same
- * count, datatype, op and root. Otherwise every rank gets nexarInvalidUsage with both calls in the
- * text (with the number alone, if the calls are long past): from this call, or from its next one if
- * this call has returned already. If two disagreements are found at once and a rank does not learn
- * within a moment which one was chosen, it reports the one that it knows. Functions of
- * nexarRedOpCreate and scalars are not compared. Calls are numbered from 0 in the order in which
- * they are made, and texts name them so (#17). A collective with count 0 sends nothing; a
- * disagreement on such a call is found by the next call that sends something. Messages have no
- * number and agree with their receive only.
+ * count, datatype, op and root; of a type of nexarDataTypeCreate the size is compared, not the
+ * number. Otherwise every rank gets nexarInvalidUsage with both calls in the text (with the number
+ * alone, if the calls are long past): from this call, or from its next one if this call has
+ * returned already. If two disagreements are found at once and a rank does not learn within a
+ * moment which one was chosen, it reports the one that it knows. Functions of nexarRedOpCreate and
+ * scalars are not compared. Calls are numbered from 0 in the order in which they are made, and
+ * texts name them so (#17). A collective with count 0 sends nothing; a disagreement on such a call
+ * is found by the next call that sends something. Messages have no number and agree with their
+ * receive only.
  *
  * Buffers. Pointers to host memory or to memory of a CUDA device, of any alignment; each buffer of
  * a call may be either. The caller owns them. Until the operation has completed, the caller does
@@ -208,14 +210,16 @@
  *   - nexarMemAlloc gives host memory, and nexarCommRegister has no effect.
  *   - A CUDA stream that is being captured into a graph is refused.
  *   - New: Scan, ExScan, the V forms, Barrier, AllReduceBucketed, tagged messages with status,
- *     probe and requests, operators from functions of the program.
+ *     probe and requests, elements of any size, operators from functions of the program.
  *
  *
  * COMING FROM MPI
  *
  * There is no MPI_Init and no mpirun: nexarCommInitFromEnv under nexar-run takes the place of
  * MPI_COMM_WORLD, and a 128-byte id creates a communicator anywhere else. What differs:
- *   - Counts are size_t, in elements. There are no derived datatypes.
+ *   - Counts are size_t, in elements. nexarDataTypeCreate is MPI_Type_contiguous of bytes: elements
+ *     of any size, contiguous. There are no other derived datatypes: no strides and no gaps, and
+ *     built-in operators reduce the header's types only.
  *   - MPI_IN_PLACE is written as equal pointers, as each function says.
  *   - Nonblocking collectives: pass a stream of nexarStreamCreate; nexarStreamSynchronize is the
  *     wait. Nonblocking messages: nexarIsendTag, nexarIrecvTag and their requests; or put several
@@ -369,7 +373,8 @@ typedef enum {
 } nexarResult_t;
 
 /**
- * Type of the elements of a buffer. Values up to 11 are NCCL's; nexar's own start at 32.
+ * Type of the elements of a buffer. Values up to 11 are NCCL's; nexar's own start at 32. Those of
+ * nexarDataTypeCreate start at 0x10000.
  */
 typedef enum {
   nexarInt8 = 0,
@@ -401,6 +406,11 @@ typedef enum {
   nexarFloat8e5m2 = 11,
   nexarInt16 = 32,
   nexarUint16 = 33,
+  /**
+   * Not a type. It gives the enum the range of types created at run time (from 0x10000), which
+   * C++ needs.
+   */
+  nexarMaxDataType = 2147483647,
 } nexarDataType_t;
 
 /**
@@ -1022,8 +1032,8 @@ nexarResult_t nexarRecvTag(void *recvbuff,
 
 /**
  * As nexarRecvTag, for a message whose count is not known: receives up to capacity elements, and
- * writes source, tag, count and datatype of the message to status. Elements of recvbuff beyond the
- * count are not written. status may be NULL.
+ * writes source, tag and count of the message, and datatype, to status. Elements of recvbuff
+ * beyond the count are not written. status may be NULL.
  *
  * A message of more than capacity elements is not received: the call (in a group nexarGroupEnd, on
  * a stream nexarStreamSynchronize) is nexarInvalidArgument, its text has both counts, the source
@@ -1063,9 +1073,10 @@ nexarResult_t nexarRecvTagStatus(void *recvbuff,
  * that ends a receive: the loss of all ranks that it could come from, or a failure of comm.
  *
  * Writes source, tag, count and datatype of the message that was found to status, which may be
- * NULL; if none was found, status is not written. A receive that follows, with this peer and tag
- * or with those of status, takes this message, unless another thread or a stream receives it in
- * between. status->size is as for nexarRecvTagStatus.
+ * NULL; if none was found, status is not written. If the sender's type is of nexarDataTypeCreate,
+ * datatype is the first type of comm with that size, or nexarMaxDataType if comm has none. A
+ * receive that follows, with this peer and tag or with those of status, takes this message, unless
+ * another thread or a stream receives it in between. status->size is as for nexarRecvTagStatus.
  *
  * The call completes before it returns; inside a group it is nexarInvalidUsage.
  */
@@ -1155,6 +1166,31 @@ nexarResult_t nexarRequestWaitAny(size_t count,
  * request stays, and nexarRequestTest or nexarRequestWait must consume it.
  */
 nexarResult_t nexarRequestCancel(nexarRequest_t request);
+/* DATA TYPES ----------------------------------------------------------------------------------- */
+
+/**
+ * Creates a type of elements of bytes bytes for comm, and writes it to datatype. bytes is 1 ...
+ * 4,194,304 (4 MiB: the size travels in 22 bits of each message's header), for example the sizeof
+ * of a struct. The library does not look into an element.
+ *
+ * Every call that takes a datatype takes it; counts and displacements are in elements. In
+ * reductions the operator must be one of nexarRedOpCreate: its function gets whole elements, and
+ * datatype as it was passed to the call. Any other operator, and nexarRedOpCreatePreMulSum, is
+ * nexarInvalidArgument.
+ *
+ * Ranks agree on the size, not on the number: each creates the type for itself, at any time before
+ * its first use. Like an operator, it belongs to comm alone, also if that is split.
+ */
+nexarResult_t nexarDataTypeCreate(nexarDataType_t *datatype,
+                                  size_t bytes,
+                                  nexarComm_t comm);
+
+/**
+ * Destroys a type of comm. nexarCommDestroy destroys all that are left. Operations that were
+ * called before still use it.
+ */
+nexarResult_t nexarDataTypeDestroy(nexarDataType_t datatype,
+                                   nexarComm_t comm);
 
 /* OPERATORS ------------------------------------------------------------------------------------ */
 
@@ -1173,9 +1209,11 @@ nexarResult_t nexarRedOpCreatePreMulSum(nexarRedOp_t *op,
  * Creates an operator for comm from a function of the program, for any datatype, and writes it to
  * op.
  *
- * fold reduces count elements: inout[i] = in[i] op inout[i]. It must be associative. If
- * commutative is 0, operands are reduced in rank order: in comes from lower ranks than inout; if
- * it is 1, in any order. All ranks pass the same commutative. user is passed to fold unchanged.
+ * fold reduces count whole elements: inout[i] = in[i] op inout[i]. in and inout are aligned to 8
+ * bytes, to 16 if that divides the size of an element of nexarDataTypeCreate; datatype is that of
+ * the call. fold must be associative. If commutative is 0, operands are reduced in rank order: in
+ * comes from lower ranks than inout; if it is 1, in any order. All ranks pass the same
+ * commutative. user is passed to fold unchanged.
  *
  * fold runs in the thread of the call, or in a thread nexar-stream (on a stream, and in a group
  * that mixes device and host memory), in that thread's floating-point environment. It must not

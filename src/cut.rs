@@ -10,14 +10,15 @@ use std::ops::Range;
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
+use crate::dtype::ElementType;
 use crate::op::{Call, Collective, Counts, Op, OpMemory};
 use crate::rank::RankOf;
 
 /// Limit of the host memory that a piece takes, in bytes.
 pub const SLOT: usize = 8 << 20;
 
-/// Every piece begins at a multiple of this, in bytes: a multiple of every element's size, and fast
-/// to copy from.
+/// Where elements allow it, every piece begins at a multiple of this, in bytes: it is fast to copy
+/// from. The size of every built-in type divides it.
 const ALIGNMENT: usize = 512;
 
 /// Where an operation is cut.
@@ -29,7 +30,8 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// `None` if the operation is executed as a whole.
+    /// `None` if the operation is executed as a whole: it is short, each rank knows only its own
+    /// counts, or a piece cannot hold even one element of each block.
     pub fn of(op: &Op<'_>, me: RankOf) -> Option<Self> {
         let (call, OpMemory { sent, received, .. }) = (op.call(), &op.memory);
         if call.counts() == Counts::Pairwise {
@@ -41,7 +43,15 @@ impl Cut {
             (false, true) => (sent.longest(), me.size + 1),
             (false, false) => (sent.longest(), 2 * me.size),
         };
-        let width = (SLOT / copies / ALIGNMENT * ALIGNMENT).max(ALIGNMENT);
+        let dtype = call.dtype()?;
+        let unit = match dtype {
+            ElementType::Known(_) => ALIGNMENT,
+            ElementType::Opaque(size) => size.get(),
+        };
+        let width = SLOT / copies / unit * unit;
+        if width == 0 {
+            return None;
+        }
         let pieces = longest.div_ceil(width);
         (pieces > 1).then_some(Self { width, pieces })
     }
@@ -122,7 +132,7 @@ fn within<'b>(buckets: &'b mut [&mut [u8]], range: &Range<usize>) -> Vec<&'b mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DataType;
+    use crate::dtype::{DataType, ElementSize};
     use crate::op::{Fold, RedOp, Reducer};
     use crate::rank::Rank;
 
@@ -161,9 +171,10 @@ mod tests {
     fn a_rank_without_an_input_has_the_same_pieces() {
         let mut output = [0; 40];
         let buffers = Buffers::Apart { input: &[], output: &mut output };
-        let mut op = Op::broadcast(10, DataType::Int32, Rank(0), buffers);
+        let mut op = Op::broadcast(10, DataType::Int32.into(), Rank(0), buffers);
         let call = |index| cut(16, 40).piece(&mut op, index).call();
-        let expected = [4, 4, 2].map(|count| Call::broadcast(count, DataType::Int32, Rank(0)));
+        let expected =
+            [4, 4, 2].map(|count| Call::broadcast(count, DataType::Int32.into(), Rank(0)));
         assert_eq!((0..3).map(call).collect::<Vec<_>>(), expected);
     }
 
@@ -174,7 +185,7 @@ mod tests {
         let blocks = Blocks::at(vec![0..12, 16..28, 28..36]);
         let buffers = Buffers::Apart { input: &input, output: &mut output };
         let counts = Counts::listed(&[3, 3, 2]);
-        let mut op = Op::all_gather(counts, DataType::Int32, blocks, buffers);
+        let mut op = Op::all_gather(counts, DataType::Int32.into(), blocks, buffers);
         mark(&mut op, cut(8, 12), |piece, number| {
             let counts = piece.call().counts();
             let OpMemory { received, mut buffers, .. } = piece.memory;
@@ -188,6 +199,28 @@ mod tests {
             expected[range].fill(number);
         }
         assert_eq!(output, expected);
+    }
+
+    #[test]
+    fn pieces_have_whole_elements_and_an_element_that_fits_none_is_not_cut() {
+        let cut_of = |bytes, count, size| {
+            let dtype = ElementType::Opaque(ElementSize::new(bytes).unwrap());
+            let mut output = vec![0; bytes * count * size];
+            let (input, blocks) = (vec![0; bytes * count], Blocks::equal(bytes * count, size));
+            let buffers = Buffers::Apart { input: &input, output: &mut output };
+            let mut op = Op::all_gather(Counts::Each(count), dtype, blocks, buffers);
+            let cut = Cut::of(&op, RankOf::new(Rank(0), size))?;
+            for index in 0..cut.pieces {
+                let piece = cut.piece(&mut op, index);
+                let lengths: Vec<_> = piece.memory.received.iter().map(|part| part.len()).collect();
+                assert!(lengths.iter().all(|length| length % bytes == 0), "{bytes}: {lengths:?}");
+                assert!(!piece.call().is_empty());
+            }
+            Some((cut.width, cut.pieces))
+        };
+        let width = SLOT / 3 / 4094 * 4094;
+        assert_eq!(cut_of(4094, 2000, 2), Some((width, (2000 * 4094_usize).div_ceil(width))));
+        assert_eq!(cut_of(ElementSize::MOST, 2, 2), None, "three of them are longer than a slot");
     }
 
     #[test]
@@ -210,9 +243,9 @@ mod tests {
             let (counts, dtype) = (Counts::Each(count), DataType::Int8);
             let (blocks, none) = (|| Blocks::equal(count, size), Buffers::none);
             let ops = [
-                (1, Op::broadcast(count, dtype, Rank(0), none())),
-                (size + 1, Op::all_gather(counts, dtype, blocks(), none())),
-                (2 * size, Op::all_to_all(counts, dtype, blocks(), blocks(), none())),
+                (1, Op::broadcast(count, dtype.into(), Rank(0), none())),
+                (size + 1, Op::all_gather(counts, dtype.into(), blocks(), none())),
+                (2 * size, Op::all_to_all(counts, dtype.into(), blocks(), blocks(), none())),
             ];
             for (copies, op) in ops {
                 let cut = Cut::of(&op, me).expect("it is large");
@@ -224,12 +257,12 @@ mod tests {
     #[test]
     fn a_call_that_fits_a_slot_or_has_pairwise_counts_is_not_cut() {
         let (dtype, root) = (DataType::Int8, Rank(0));
-        let broadcast = |count| Op::broadcast(count, dtype, root, Buffers::none());
+        let broadcast = |count| Op::broadcast(count, dtype.into(), root, Buffers::none());
         assert_eq!(Cut::of(&broadcast(SLOT), ME), None);
         assert_eq!(Cut::of(&broadcast(SLOT + 1), ME).map(|cut| cut.pieces), Some(2));
         let blocks = Blocks::equal(SLOT, 3);
         let (counts, none) = (Counts::Pairwise, Buffers::none());
-        let varying = Op::all_to_all(counts, dtype, blocks.clone(), blocks, none);
+        let varying = Op::all_to_all(counts, dtype.into(), blocks.clone(), blocks, none);
         assert_eq!(Cut::of(&varying, ME), None);
     }
 }

@@ -160,7 +160,11 @@ mod tests {
     }
 
     fn envelope() -> impl Strategy<Value = Envelope> {
-        (tag(), dtype(), 0..5_usize).prop_map(|(tag, dtype, count)| Envelope { tag, dtype, count })
+        (tag(), dtype(), 0..5_usize).prop_map(|(tag, dtype, count)| Envelope {
+            tag,
+            dtype: dtype.into(),
+            count,
+        })
     }
 
     fn wanted() -> impl Strategy<Value = Wanted> {
@@ -176,7 +180,7 @@ mod tests {
         ];
         (wanted(), dtype(), count).prop_map(|(wanted, dtype, count)| RecvCall {
             wanted,
-            dtype,
+            dtype: dtype.into(),
             count,
         })
     }

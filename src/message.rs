@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::dtype::DataType;
+use crate::dtype::ElementType;
 use crate::rank::Rank;
 
 /// The tag of a message. A message without a tag (`None`) matches only a receive without a tag,
@@ -20,7 +20,7 @@ pub enum Tag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     pub tag: Tag,
-    pub dtype: DataType,
+    pub dtype: ElementType,
     pub count: usize,
 }
 
@@ -62,7 +62,7 @@ pub enum RecvCount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvCall {
     pub wanted: Wanted,
-    pub dtype: DataType,
+    pub dtype: ElementType,
     pub count: RecvCount,
 }
 
@@ -174,6 +174,10 @@ impl fmt::Display for WantedTag {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::DataType;
+
+    const INT8: ElementType = ElementType::Known(DataType::Int8);
+    const INT16: ElementType = ElementType::Known(DataType::Int16);
 
     #[test]
     fn a_receive_for_any_tag_takes_every_tag_but_no_message_without_one() {
@@ -187,14 +191,13 @@ mod tests {
 
     #[test]
     fn a_call_is_named_with_all_its_arguments() {
-        let envelope = Envelope { tag: Tag::Number(5), dtype: DataType::Int8, count: 3 };
+        let envelope = Envelope { tag: Tag::Number(5), dtype: INT8, count: 3 };
         let send = MessageCall::Send { to: Rank(0), envelope };
         assert_eq!(send.to_string(), "Send(3 x int8 to rank 0, tag 5)");
         let plain = Wanted { source: Some(Rank(1)), tag: WantedTag::This(Tag::None) };
         let any = Wanted { source: None, tag: WantedTag::AnyNumber };
-        let recv = |wanted, count| {
-            MessageCall::Recv(RecvCall { wanted, dtype: DataType::Int8, count }).to_string()
-        };
+        let recv =
+            |wanted, count| MessageCall::Recv(RecvCall { wanted, dtype: INT8, count }).to_string();
         assert_eq!(recv(plain, RecvCount::Exactly(4)), "Recv(4 x int8 from rank 1)");
         assert_eq!(recv(any, RecvCount::UpTo(4)), "Recv(up to 4 x int8 from any rank, any tag)");
         assert_eq!(MessageCall::Probe(any).to_string(), "Probe(from any rank, any tag)");
@@ -203,15 +206,15 @@ mod tests {
     #[test]
     fn only_a_longer_message_of_the_same_type_exceeds_a_capacity() {
         let wanted = Wanted { source: None, tag: WantedTag::AnyNumber };
-        let recv = |count| RecvCall { wanted, dtype: DataType::Int16, count };
+        let recv = |count| RecvCall { wanted, dtype: INT16, count };
         let sent = |dtype, count| Envelope { tag: Tag::Number(0), dtype, count };
         let (up_to, exactly) = (recv(RecvCount::UpTo(4)), recv(RecvCount::Exactly(4)));
-        let longer = sent(DataType::Int16, 5);
+        let longer = sent(INT16, 5);
         assert!(up_to.is_exceeded_by(&longer) && !exactly.is_exceeded_by(&longer));
-        assert!(!up_to.is_exceeded_by(&sent(DataType::Int16, 4)));
-        assert!(!up_to.is_exceeded_by(&sent(DataType::Int8, 5)), "it is a mismatch");
-        let shorter = sent(DataType::Int16, 3);
+        assert!(!up_to.is_exceeded_by(&sent(INT16, 4)));
+        assert!(!up_to.is_exceeded_by(&sent(INT8, 5)), "it is a mismatch");
+        let shorter = sent(INT16, 3);
         assert!(up_to.agrees_with(&shorter) && !exactly.agrees_with(&shorter));
-        assert!(!up_to.agrees_with(&sent(DataType::Int8, 3)));
+        assert!(!up_to.agrees_with(&sent(INT8, 3)));
     }
 }

@@ -9,7 +9,7 @@ mod reduction;
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::dtype::DataType;
+use crate::dtype::ElementType;
 use crate::rank::Rank;
 
 pub use call::{Call, Collective, Counts};
@@ -71,7 +71,7 @@ impl<'a> Op<'a> {
     }
 
     #[inline(always)]
-    pub fn broadcast(count: usize, dtype: DataType, root: Rank, buffers: Buffers<'a>) -> Self {
+    pub fn broadcast(count: usize, dtype: ElementType, root: Rank, buffers: Buffers<'a>) -> Self {
         Self::moving(Call::broadcast(count, dtype, root), OpMemory::linear(buffers))
     }
 
@@ -79,7 +79,7 @@ impl<'a> Op<'a> {
     #[inline(always)]
     pub fn all_gather(
         counts: Counts,
-        dtype: DataType,
+        dtype: ElementType,
         blocks: Blocks,
         buffers: Buffers<'a>,
     ) -> Self {
@@ -101,7 +101,7 @@ impl<'a> Op<'a> {
     #[inline(always)]
     pub fn all_to_all(
         counts: Counts,
-        dtype: DataType,
+        dtype: ElementType,
         sent: Blocks,
         received: Blocks,
         buffers: Buffers<'a>,
@@ -114,7 +114,7 @@ impl<'a> Op<'a> {
     #[inline(always)]
     pub fn gather(
         counts: Counts,
-        dtype: DataType,
+        dtype: ElementType,
         root: Rank,
         blocks: Blocks,
         buffers: Buffers<'a>,
@@ -126,7 +126,7 @@ impl<'a> Op<'a> {
     #[inline(always)]
     pub fn scatter(
         counts: Counts,
-        dtype: DataType,
+        dtype: ElementType,
         root: Rank,
         blocks: Blocks,
         buffers: Buffers<'a>,

@@ -36,7 +36,7 @@ fn generate() -> String {
 }
 
 /// The families of functions, in the order of the header: file below `src/capi`, title, contents.
-const FAMILIES: [(&str, &str, &str); 11] = [
+const FAMILIES: [(&str, &str, &str); 12] = [
     ("version", "VERSION AND ERRORS", "version of the library, texts of results and errors"),
     ("comm", "COMMUNICATORS", "create, inspect, finalize, destroy, abort"),
     ("split", "SPLITTING", "communicators of a part of the ranks"),
@@ -44,6 +44,7 @@ const FAMILIES: [(&str, &str, &str); 11] = [
     ("varying", "COLLECTIVES WITH COUNTS", "the V forms: a count for each rank"),
     ("message", "MESSAGES", "send, receive and probe, with and without tags"),
     ("request", "REQUESTS", "tagged messages that the caller does not wait for at once"),
+    ("datatype", "DATA TYPES", "elements of any size"),
     ("redop", "OPERATORS", "scaled sums, functions of the program"),
     ("group", "GROUPS", "start calls together"),
     ("stream", "HOST STREAMS", "calls that return at once"),

@@ -22,7 +22,7 @@ const WANTED: Wanted = Wanted { source: Some(PEER), tag: WantedTag::This(Tag::No
 /// Every other receive has a capacity, which a message may exceed.
 fn call(number: u8) -> RecvCall {
     let count = if number % 2 == 0 { RecvCount::Exactly(1) } else { RecvCount::UpTo(1) };
-    RecvCall { wanted: WANTED, dtype: DataType::Int8, count }
+    RecvCall { wanted: WANTED, dtype: DataType::Int8.into(), count }
 }
 
 fuzz_target!(|data: &[u8]| {

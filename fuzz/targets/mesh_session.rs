@@ -16,7 +16,7 @@ use nexar::blocks::Blocks;
 use nexar::buffer::Buffers;
 use nexar::comm::{ColorKey, Communicator, SplitRequest, create_on, split};
 use nexar::config::Config;
-use nexar::dtype::DataType;
+use nexar::dtype::{DataType, ElementType};
 use nexar::error::{Code, Result};
 use nexar::message::{Envelope, Incoming, Outgoing, RecvCall, RecvCount, Tag, Wanted, WantedTag};
 use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer, Reduction};
@@ -32,7 +32,7 @@ use quinn::{Connection, SendStream, VarInt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
-const DTYPE: DataType = DataType::Int32;
+const DTYPE: ElementType = ElementType::Known(DataType::Int32);
 /// Much longer than any wait may last after the peer is lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The tasks of an input end soon after it. More tasks than this are a leak.

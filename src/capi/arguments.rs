@@ -7,28 +7,31 @@ use std::time::Duration;
 use crate::blocks::Blocks;
 use crate::bootstrap::{MAX_RANKS, World};
 use crate::config::Config;
-use crate::dtype::DataType;
+use crate::dtype::{ElementSize, ElementType};
 use crate::error::{Error, Result};
 use crate::op::{Fold, Operator, RedOp, Reducer};
 use crate::rank::{Rank, RankOf};
 
-use super::operators;
 use super::types::{DataTypeCode, NEXAR_API_MAGIC, RedOpCode, nexarComm_t, nexarConfig_t};
-
-#[inline(always)]
-pub(super) fn dtype(code: DataTypeCode) -> Result<DataType> {
-    DataType::from_code(code)
-        .ok_or_else(|| Error::Argument(format!("datatype {code} is not a nexarDataType_t")))
-}
+use super::{datatypes, operators};
 
 /// The reducer for an operator of the header, or for one that was created for `comm`.
 #[inline(always)]
 pub(super) fn reducer(datatype: DataTypeCode, op: RedOpCode, comm: nexarComm_t) -> Result<Reducer> {
-    let dtype = dtype(datatype)?;
-    match RedOp::from_code(op) {
-        Some(redop) => Ok(Reducer::Known(Fold::new(dtype, redop)?)),
-        None => operators::find(op, dtype, comm),
+    match (datatypes::find(datatype, comm)?, RedOp::from_code(op)) {
+        (ElementType::Known(dtype), Some(redop)) => Ok(Reducer::Known(Fold::new(dtype, redop)?)),
+        (ElementType::Opaque(size), Some(redop)) => {
+            Err(only_functions(&format!("op {}", redop.name()), size))
+        }
+        (dtype, None) => operators::find(op, datatype, dtype, comm),
     }
+}
+
+/// The error of an operator that is not a function of the program, on opaque elements.
+#[cold]
+pub(super) fn only_functions(what: &str, size: ElementSize) -> Error {
+    let dtype = ElementType::Opaque(size);
+    Error::Argument(format!("{what} on {dtype}: only operators of nexarRedOpCreate reduce them"))
 }
 
 /// As `reducer`, but refuses the average, which a scan does not have.
@@ -120,7 +123,7 @@ fn wrong_config() -> Error {
 /// The size in bytes of `blocks` blocks of `count` elements each. Fails if a slice cannot be as
 /// long.
 #[inline(always)]
-pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usize> {
+pub(super) fn bytes(count: usize, dtype: ElementType, blocks: usize) -> Result<usize> {
     let bytes = count.checked_mul(dtype.size()).and_then(|bytes| bytes.checked_mul(blocks));
     bytes.filter(|bytes| *bytes <= isize::MAX as usize).ok_or_else(|| {
         let blocks =
@@ -129,16 +132,13 @@ pub(super) fn bytes(count: usize, dtype: DataType, blocks: usize) -> Result<usiz
     })
 }
 
-/// The type of the elements that a receive takes up to a capacity. Fails if a slice cannot be as
-/// long.
-pub(super) fn capacity(capacity: usize, datatype: DataTypeCode) -> Result<DataType> {
-    let dtype = dtype(datatype)?;
+/// Fails if a receive names a capacity that is larger than any slice.
+pub(super) fn capacity(capacity: usize, dtype: ElementType) -> Result<()> {
     let too_long = |_| {
         let what = format!("capacity {capacity} of {dtype} exceeds the address space");
         Error::Argument(what)
     };
-    bytes(capacity, dtype, 1).map_err(too_long)?;
-    Ok(dtype)
+    bytes(capacity, dtype, 1).map(drop).map_err(too_long)
 }
 
 /// Copies an array of the caller. Fails if it is NULL and `length` is not 0.
@@ -159,7 +159,7 @@ pub(super) unsafe fn array<T: Copy>(name: &str, array: *const T, length: usize) 
 }
 
 /// Fails if a slice cannot hold the elements of all counts together.
-pub(super) fn check_total(name: &str, counts: &[usize], dtype: DataType) -> Result<()> {
+pub(super) fn check_total(name: &str, counts: &[usize], dtype: ElementType) -> Result<()> {
     let total = counts.iter().try_fold(0_usize, |total, count| total.checked_add(*count));
     match total.and_then(|total| bytes(total, dtype, 1).ok()) {
         Some(_) => Ok(()),
@@ -173,7 +173,7 @@ pub(super) fn blocks(
     counts: &[usize],
     displacements: Option<&[usize]>,
     name: &str,
-    dtype: DataType,
+    dtype: ElementType,
 ) -> Result<Blocks> {
     let mut packed = 0;
     let mut ranges = Vec::with_capacity(counts.len());

@@ -9,6 +9,7 @@ use crate::error::Code;
 use crate::op::{Counts, Op};
 
 use super::arguments;
+use super::datatypes;
 use super::submit::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn nexarBroadcast(
 ) -> Code {
     operation("nexarBroadcast", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let root = arguments::rank("root", root, me)?;
         let bytes = arguments::bytes(count, dtype, 1)?;
         let at_root = me.rank == root;
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn nexarBcast(
     stream: nexarStream_t,
 ) -> Code {
     operation("nexarBcast", comm, stream, |communicator| {
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let root = arguments::rank("root", root, communicator.me())?;
         let bytes = arguments::bytes(count, dtype, 1)?;
         let buff = Region { name: "buff", address: buff.cast(), bytes };
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn nexarAllGather(
 ) -> Code {
     operation("nexarAllGather", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let all = arguments::bytes(sendcount, dtype, me.size)?;
         let block = all / me.size;
         let (input, output) = (self::sendbuff(sendbuff, block), self::recvbuff(recvbuff, all));
@@ -181,7 +182,7 @@ pub unsafe extern "C" fn nexarAllToAll(
 ) -> Code {
     operation("nexarAllToAll", comm, stream, |communicator| {
         let size = communicator.me().size;
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let all = arguments::bytes(count, dtype, size)?;
         let (input, output) = (self::sendbuff(sendbuff, all), self::recvbuff(recvbuff, all));
         // SAFETY: the caller's buffers have `all` bytes each and live until the operation ends.
@@ -207,7 +208,7 @@ pub unsafe extern "C" fn nexarGather(
 ) -> Code {
     operation("nexarGather", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let root = arguments::rank("root", root, me)?;
         let all = arguments::bytes(count, dtype, me.size)?;
         let block = all / me.size;
@@ -237,7 +238,7 @@ pub unsafe extern "C" fn nexarScatter(
 ) -> Code {
     operation("nexarScatter", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let root = arguments::rank("root", root, me)?;
         let all = arguments::bytes(count, dtype, me.size)?;
         let block = all / me.size;

@@ -11,7 +11,7 @@ use super::boundary::{boundary, on_communicator, with_communicator};
 use super::communicators::{self, Handled};
 use super::submit::initialise;
 use super::types::{nexarComm_t, nexarConfig_t, nexarUniqueId};
-use super::{memory, operators};
+use super::{datatypes, memory, operators};
 
 /// The largest number of ranks that nexarCommInitAll creates.
 const MAX_RANKS: c_int = 256;
@@ -229,9 +229,10 @@ pub extern "C" fn nexarCommFinalize(comm: nexarComm_t) -> Code {
     on_communicator("nexarCommFinalize", comm, |communicator| communicator.finalize())
 }
 
-/// Frees the operators and registrations of a destroyed communicator.
+/// Frees the operators, data types and registrations of a destroyed communicator.
 fn forget(comm: nexarComm_t) {
     operators::forget(comm);
+    datatypes::forget(comm);
     memory::forget(comm);
 }
 

@@ -13,6 +13,7 @@ use crate::rank::{Rank, RankOf};
 
 use super::arguments::{self, Out, rank};
 use super::collective::{recvbuff, sendbuff};
+use super::datatypes;
 use super::status::StatusOut;
 use super::submit::{messages, operation, outside_groups};
 use super::types::{
@@ -34,7 +35,7 @@ pub unsafe extern "C" fn nexarSend(
 ) -> Code {
     operation("nexarSend", comm, stream, |communicator| {
         let to = rank("peer", peer, communicator.me())?;
-        let envelope = envelope(count, datatype, Tag::None)?;
+        let envelope = envelope(count, datatype, Tag::None, comm)?;
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
         unsafe { outgoing(sendbuff, to, envelope) }
     })
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn nexarRecv(
         let source = Some(rank("peer", peer, communicator.me())?);
         let wanted = Wanted { source, tag: WantedTag::This(Tag::None) };
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
-        unsafe { incoming_exactly(recvbuff, count, datatype, wanted) }
+        unsafe { incoming_exactly(recvbuff, count, datatype, wanted, comm) }
     })
 }
 
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn nexarSendTag(
 ) -> Code {
     operation("nexarSendTag", comm, stream, |communicator| {
         let to = rank("peer", peer, communicator.me())?;
-        let envelope = envelope(count, datatype, number(tag)?)?;
+        let envelope = envelope(count, datatype, number(tag)?, comm)?;
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
         unsafe { outgoing(sendbuff, to, envelope) }
     })
@@ -96,13 +97,13 @@ pub unsafe extern "C" fn nexarRecvTag(
     operation("nexarRecvTag", comm, stream, |communicator| {
         let wanted = tagged(peer, tag, communicator.me())?;
         // SAFETY: the caller's buffer has `count` elements and lives until the operation ends.
-        unsafe { incoming_exactly(recvbuff, count, datatype, wanted) }
+        unsafe { incoming_exactly(recvbuff, count, datatype, wanted, comm) }
     })
 }
 
 /// As nexarRecvTag, for a message whose count is not known: receives up to capacity elements, and
-/// writes source, tag, count and datatype of the message to status. Elements of recvbuff beyond the
-/// count are not written. status may be NULL.
+/// writes source, tag and count of the message, and datatype, to status. Elements of recvbuff
+/// beyond the count are not written. status may be NULL.
 ///
 /// A message of more than capacity elements is not received: the call (in a group nexarGroupEnd, on
 /// a stream nexarStreamSynchronize) is nexarInvalidArgument, its text has both counts, the source
@@ -133,12 +134,15 @@ pub unsafe extern "C" fn nexarRecvTagStatus(
 ) -> Code {
     operation("nexarRecvTagStatus", comm, stream, |communicator| {
         let wanted = tagged(peer, tag, communicator.me())?;
-        let dtype = arguments::capacity(capacity, datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
+        arguments::capacity(capacity, dtype)?;
         // SAFETY: NULL, or a status that begins with its size and lives until the operation ends.
         let status = unsafe { StatusOut::new(status) }?;
         let call = RecvCall { wanted, dtype, count: RecvCount::UpTo(capacity) };
         // SAFETY: the caller's buffer has `capacity` elements and lives until the operation ends.
-        unsafe { incoming(recvbuff, capacity, call, status.map(StatusOut::into_report)) }
+        unsafe {
+            incoming(recvbuff, capacity, call, status.map(|status| status.into_report(datatype)))
+        }
     })
 }
 
@@ -153,9 +157,10 @@ pub unsafe extern "C" fn nexarRecvTagStatus(
 /// that ends a receive: the loss of all ranks that it could come from, or a failure of comm.
 ///
 /// Writes source, tag, count and datatype of the message that was found to status, which may be
-/// NULL; if none was found, status is not written. A receive that follows, with this peer and tag
-/// or with those of status, takes this message, unless another thread or a stream receives it in
-/// between. status->size is as for nexarRecvTagStatus.
+/// NULL; if none was found, status is not written. If the sender's type is of nexarDataTypeCreate,
+/// datatype is the first type of comm with that size, or nexarMaxDataType if comm has none. A
+/// receive that follows, with this peer and tag or with those of status, takes this message, unless
+/// another thread or a stream receives it in between. status->size is as for nexarRecvTagStatus.
 ///
 /// The call completes before it returns; inside a group it is nexarInvalidUsage.
 #[unsafe(no_mangle)]
@@ -177,7 +182,8 @@ pub unsafe extern "C" fn nexarProbeTag(
             flag.set(found.is_some().into());
         }
         if let (Some(status), Some((source, envelope))) = (status, found) {
-            status.set(source, envelope);
+            let datatype = datatypes::number_of(envelope.dtype, comm);
+            status.set(source, envelope, datatype);
         }
         Ok(())
     })
@@ -200,8 +206,8 @@ pub unsafe extern "C" fn nexarSendRecv(
     messages("nexarSendRecv", comm, stream, |communicator| {
         let me = communicator.me();
         let (to, from) = (rank("dest", dest, me)?, rank("source", source, me)?);
-        let sent = envelope(sendcount, datatype, Tag::None)?;
-        let received = envelope(recvcount, datatype, Tag::None)?;
+        let sent = envelope(sendcount, datatype, Tag::None, comm)?;
+        let received = envelope(recvcount, datatype, Tag::None, comm)?;
         let (input, output) =
             (self::sendbuff(sendbuff, sent.bytes()), self::recvbuff(recvbuff, received.bytes()));
         // SAFETY: the caller's buffers have as many elements and live until the operation ends.
@@ -239,8 +245,13 @@ pub(super) fn tagged(peer: c_int, tag: c_int, me: RankOf) -> Result<Wanted> {
 }
 
 /// Fails if the message is longer than the address space.
-pub(super) fn envelope(count: usize, datatype: DataTypeCode, tag: Tag) -> Result<Envelope> {
-    let dtype = arguments::dtype(datatype)?;
+pub(super) fn envelope(
+    count: usize,
+    datatype: DataTypeCode,
+    tag: Tag,
+    comm: nexarComm_t,
+) -> Result<Envelope> {
+    let dtype = datatypes::find(datatype, comm)?;
     arguments::bytes(count, dtype, 1)?;
     Ok(Envelope { tag, dtype, count })
 }
@@ -269,8 +280,9 @@ unsafe fn incoming_exactly<'a>(
     count: usize,
     datatype: DataTypeCode,
     wanted: Wanted,
+    comm: nexarComm_t,
 ) -> Result<Incoming<'a>> {
-    let Envelope { dtype, .. } = envelope(count, datatype, Tag::None)?;
+    let Envelope { dtype, .. } = envelope(count, datatype, Tag::None, comm)?;
     let call = RecvCall { wanted, dtype, count: RecvCount::Exactly(count) };
     // SAFETY: the caller vouches for the elements.
     unsafe { incoming(address, count, call, None) }

@@ -1,30 +1,21 @@
-//! The table of operators that programs have created. Their numbers begin at 0x10000; each belongs
-//! to one communicator.
+//! The operators that programs have created, and the reducers of them.
 //!
-//! Leaves to `redop` the functions that create and destroy them. Invariant: a number is never
-//! reused.
+//! Leaves to `redop` the functions that create and destroy them, and to `created` the numbers.
 
-use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::comm::{MemoryKind, memory_kind};
-use crate::dtype::DataType;
+use crate::dtype::{DataType, ElementType};
 use crate::error::{Error, Result};
 use crate::op::{Fold, Reducer, Scalar};
 
+use super::created::{CreatedTable, FIRST};
 use super::process;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t};
 
 /// Reduces count elements: inout[i] = in[i] op inout[i], where in is from the lower ranks.
 type UserFold = unsafe extern "C" fn(*const c_void, *mut c_void, usize, DataTypeCode, *mut c_void);
-
-const FIRST: RedOpCode = 0x10000;
-
-struct Created {
-    comm: usize,
-    definition: Definition,
-}
 
 #[derive(Clone, Copy)]
 pub(super) enum Definition {
@@ -46,54 +37,40 @@ unsafe impl Send for Pointer {}
 // SAFETY: as above.
 unsafe impl Sync for Pointer {}
 
-#[derive(Default)]
-struct Operators {
-    /// The number of operators created so far.
-    created: usize,
-    operators: BTreeMap<RedOpCode, Created>,
-}
+static TABLE: Mutex<CreatedTable<Definition>> = Mutex::new(CreatedTable::new(["op", "operator"]));
 
-static TABLE: Mutex<Operators> = Mutex::new(Operators { created: 0, operators: BTreeMap::new() });
-
-fn table() -> MutexGuard<'static, Operators> {
+fn table() -> MutexGuard<'static, CreatedTable<Definition>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds an operator, and returns its number.
 pub(super) fn create(comm: nexarComm_t, definition: Definition) -> Result<RedOpCode> {
-    let mut table = table();
-    let number = RedOpCode::try_from(table.created).ok().and_then(|n| n.checked_add(FIRST));
-    let Some(number) = number.filter(|number| *number < RedOpCode::MAX) else {
-        let what = "this process has used all operator numbers: reuse operators";
-        return Err(Error::System(what.to_owned()));
-    };
-    table.created += 1;
-    table.operators.insert(number, Created { comm: comm.addr(), definition });
-    Ok(number)
+    table().create(comm, definition)
 }
 
-/// The reducer of an operator, for elements of a type.
-pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<Reducer> {
-    let wrong = |what: String| Err(Error::Argument(format!("op {op:#x} {what}")));
-    let definition = match table().operators.get(&op) {
-        Some(created) if created.comm == comm.addr() => created.definition,
-        Some(_) => return wrong("was created for another communicator".to_owned()),
-        None if op < FIRST => {
-            return Err(Error::Argument(format!("op {op} is not a nexarRedOp_t")));
-        }
-        None => {
-            let what = "is not a live operator: it was destroyed, or never was an operator";
-            return wrong(what.to_owned());
-        }
-    };
+/// The reducer of an operator, for elements of a type, which the program names `datatype`.
+pub(super) fn find(
+    op: RedOpCode,
+    datatype: DataTypeCode,
+    dtype: ElementType,
+    comm: nexarComm_t,
+) -> Result<Reducer> {
+    if op < FIRST {
+        return Err(Error::Argument(format!("op {op} is not a nexarRedOp_t")));
+    }
+    let definition = table().find(op, comm)?;
     match definition {
-        Definition::Immediate(sum, _) | Definition::Resident(sum, _) if sum.dtype() != dtype => {
-            wrong(format!("was created for {}, not for {dtype}", sum.dtype()))
+        Definition::Immediate(sum, _) | Definition::Resident(sum, _)
+            if dtype != sum.dtype().into() =>
+        {
+            let what = format!("op {op:#x} was created for {}, not for {dtype}", sum.dtype());
+            Err(Error::Argument(what))
         }
         Definition::Immediate(sum, scalar) => {
             Ok(Reducer::PreMulSum { sum, scalar: Scalar::Here(scalar) })
         }
         Definition::Resident(sum, scalar) => {
+            let dtype = sum.dtype();
             let address = scalar.0.addr();
             let range = address..address + dtype.size();
             let scalar = match memory_kind("the scalar", &range, None)? {
@@ -118,13 +95,7 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
                 // `count` elements of `right`. Both have that length, and `reduce` has aligned
                 // them.
                 process::in_callback(|| unsafe {
-                    fold(
-                        left.as_ptr().cast(),
-                        right.as_mut_ptr().cast(),
-                        count,
-                        dtype as c_int,
-                        user.0,
-                    )
+                    fold(left.as_ptr().cast(), right.as_mut_ptr().cast(), count, datatype, user.0)
                 });
             };
             Ok(Reducer::User { dtype, commutative, function: Arc::new(function) })
@@ -134,20 +105,12 @@ pub(super) fn find(op: RedOpCode, dtype: DataType, comm: nexarComm_t) -> Result<
 
 /// Destroys the operators of a destroyed communicator.
 pub(super) fn forget(comm: nexarComm_t) {
-    table().operators.retain(|_, created| created.comm != comm.addr());
+    table().forget(comm);
 }
 
 /// Destroys an operator. Fails if it was not created for `comm`.
 pub(super) fn destroy(op: RedOpCode, comm: nexarComm_t) -> Result<()> {
-    let mut table = table();
-    match table.operators.get(&op) {
-        Some(created) if created.comm == comm.addr() => drop(table.operators.remove(&op)),
-        _ => {
-            let what = format!("op {op:#x} is not an operator created for this communicator");
-            return Err(Error::Argument(what));
-        }
-    }
-    Ok(())
+    table().destroy(op, comm)
 }
 
 /// # Safety

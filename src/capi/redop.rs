@@ -2,11 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::dtype::ElementType;
 use crate::error::{Code, Error};
 use crate::op::{Fold, RedOp};
 
-use super::arguments::{self, Out};
+use super::arguments::{Out, only_functions};
 use super::boundary::on_communicator;
+use super::datatypes;
 use super::operators::{self, Definition, Pointer, read_scalar};
 use super::types::{DataTypeCode, RedOpCode, ResidenceCode, ScalarResidence, nexarComm_t};
 
@@ -24,8 +26,10 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
     on_communicator("nexarRedOpCreatePreMulSum", comm, |_| {
         // SAFETY: the caller passes NULL or a pointer to the operator.
         let op = unsafe { Out::new("op", op) }?;
-        let dtype = arguments::dtype(datatype)?;
-        let sum = Fold::new(dtype, RedOp::Sum)?;
+        let sum = match datatypes::find(datatype, comm)? {
+            ElementType::Known(dtype) => Fold::new(dtype, RedOp::Sum)?,
+            ElementType::Opaque(size) => return Err(only_functions("a scaled sum", size)),
+        };
         if scalar.is_null() {
             return Err(Error::Argument("scalar is NULL".to_owned()));
         }
@@ -34,7 +38,7 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
         let how = match residence {
             DEVICE => Definition::Resident(sum, Pointer(scalar)),
             // SAFETY: the caller passes one element of the type.
-            IMMEDIATE => Definition::Immediate(sum, unsafe { read_scalar(scalar, dtype) }),
+            IMMEDIATE => Definition::Immediate(sum, unsafe { read_scalar(scalar, sum.dtype()) }),
             other => {
                 let what = format!("residence {other} is not a nexarScalarResidence_t");
                 return Err(Error::Argument(what));
@@ -48,9 +52,11 @@ pub unsafe extern "C" fn nexarRedOpCreatePreMulSum(
 /// Creates an operator for comm from a function of the program, for any datatype, and writes it to
 /// op.
 ///
-/// fold reduces count elements: inout[i] = in[i] op inout[i]. It must be associative. If
-/// commutative is 0, operands are reduced in rank order: in comes from lower ranks than inout; if
-/// it is 1, in any order. All ranks pass the same commutative. user is passed to fold unchanged.
+/// fold reduces count whole elements: inout[i] = in[i] op inout[i]. in and inout are aligned to 8
+/// bytes, to 16 if that divides the size of an element of nexarDataTypeCreate; datatype is that of
+/// the call. fold must be associative. If commutative is 0, operands are reduced in rank order: in
+/// comes from lower ranks than inout; if it is 1, in any order. All ranks pass the same
+/// commutative. user is passed to fold unchanged.
 ///
 /// fold runs in the thread of the call, or in a thread nexar-stream (on a stream, and in a group
 /// that mixes device and host memory), in that thread's floating-point environment. It must not

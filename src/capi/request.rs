@@ -10,6 +10,7 @@ use crate::message::{RecvCall, RecvCount};
 
 use super::arguments::{self, Out, rank};
 use super::boundary::boundary;
+use super::datatypes;
 use super::group::note_failure;
 use super::handle::{HandleKind, HandleTable};
 use super::message::{envelope, incoming, number, outgoing, tagged};
@@ -17,7 +18,14 @@ use super::status::StatusOut;
 use super::submit::{outside_groups, refuse_in_group};
 use super::types::{DataTypeCode, nexarComm_t, nexarRequest_t, nexarStatus_t};
 
-static TABLE: HandleTable<Arc<MessageRequest>> = HandleTable::new(HandleKind::Request);
+static TABLE: HandleTable<LiveRequest> = HandleTable::new(HandleKind::Request);
+
+#[derive(Clone)]
+struct LiveRequest {
+    request: Arc<MessageRequest>,
+    /// The number by which the call named its datatype.
+    datatype: DataTypeCode,
+}
 
 /// As nexarSendTag, but does not wait: begins to send, and writes a request. sendbuff belongs to
 /// the operation until the request is consumed, and must not be written before. nexarRecvTag,
@@ -37,10 +45,11 @@ pub unsafe extern "C" fn nexarIsendTag(
         // SAFETY: the caller passes NULL or a pointer to a handle.
         let out = unsafe { Out::new("request", request) }?;
         let to = rank("peer", peer, communicator.me())?;
-        let envelope = envelope(count, datatype, number(tag)?)?;
+        let envelope = envelope(count, datatype, number(tag)?, comm)?;
         // SAFETY: the caller's buffer has `count` elements and lives until the request is consumed.
         let outgoing = unsafe { outgoing(sendbuff, to, envelope) }?;
-        out.set(TABLE.insert(isend(&communicator, outgoing)?));
+        let request = isend(&communicator, outgoing)?;
+        out.set(TABLE.insert(LiveRequest { request, datatype }));
         Ok(())
     })
 }
@@ -63,11 +72,13 @@ pub unsafe extern "C" fn nexarIrecvTag(
         // SAFETY: the caller passes NULL or a pointer to a handle.
         let out = unsafe { Out::new("request", request) }?;
         let wanted = tagged(peer, tag, communicator.me())?;
-        let dtype = arguments::capacity(capacity, datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
+        arguments::capacity(capacity, dtype)?;
         let call = RecvCall { wanted, dtype, count: RecvCount::UpTo(capacity) };
         // SAFETY: the buffer has `capacity` elements and lives until the request is consumed.
         let incoming = unsafe { incoming(recvbuff, capacity, call, None) }?;
-        out.set(TABLE.insert(irecv(&communicator, incoming)?));
+        let request = irecv(&communicator, incoming)?;
+        out.set(TABLE.insert(LiveRequest { request, datatype }));
         Ok(())
     })
 }
@@ -89,7 +100,7 @@ pub unsafe extern "C" fn nexarRequestTest(
         // SAFETY: NULL, or a status that begins with its size and lives until the call returns.
         let status = unsafe { StatusOut::new(status) }?;
         let live = TABLE.find(request)?;
-        if !live.test()? {
+        if !live.request.test()? {
             done.set(0);
             return Ok(());
         }
@@ -113,7 +124,7 @@ pub unsafe extern "C" fn nexarRequestWait(
         // SAFETY: NULL, or a status that begins with its size and lives until the call returns.
         let status = unsafe { StatusOut::new(status) }?;
         let live = TABLE.find(request)?;
-        wait_any(std::slice::from_ref(&live))?;
+        wait_any(std::slice::from_ref(&live.request))?;
         consume(NAME, request, &live, status)
     })
 }
@@ -138,16 +149,18 @@ pub unsafe extern "C" fn nexarRequestWaitAny(
         let status = unsafe { StatusOut::new(status) }?;
         // SAFETY: the caller passes NULL or `count` handles.
         let handles = unsafe { arguments::array("requests", requests.cast_const(), count) }?;
-        let (mut indices, mut live) = (Vec::new(), Vec::new());
+        let (mut indices, mut live, mut waited) = (Vec::new(), Vec::new(), Vec::new());
         for (at, handle) in handles.iter().enumerate().filter(|(_, handle)| !handle.is_null()) {
-            live.push(TABLE.find(*handle)?);
+            let one = TABLE.find(*handle)?;
+            waited.push(Arc::clone(&one.request));
+            live.push(one);
             indices.push(at);
         }
         if live.is_empty() {
             index.set(count);
             return Ok(());
         }
-        let first = wait_any(&live)?;
+        let first = wait_any(&waited)?;
         let consumed = consume(NAME, handles[indices[first]], &live[first], status);
         if !matches!(consumed, Err(Error::Handle { .. })) {
             // SAFETY: the entry was read above, and can be written.
@@ -166,7 +179,7 @@ pub unsafe extern "C" fn nexarRequestWaitAny(
 pub extern "C" fn nexarRequestCancel(request: nexarRequest_t) -> Code {
     on_requests("nexarRequestCancel", || {
         let live = TABLE.find(request)?;
-        match live.cancel()? {
+        match live.request.cancel()? {
             Cancelled::Withdrawn => TABLE.remove(request).map(drop),
             Cancelled::NotAnyMore => Err(Error::InProgress),
         }
@@ -186,7 +199,7 @@ fn on_requests(function: &'static str, body: impl FnOnce() -> Result<()>) -> Cod
 fn consume(
     function: &str,
     handle: nexarRequest_t,
-    request: &MessageRequest,
+    LiveRequest { request, datatype }: &LiveRequest,
     status: Option<StatusOut>,
 ) -> Result<()> {
     let dead = || Error::Handle { what: "request", kind: "request" };
@@ -195,7 +208,7 @@ fn consume(
     match result {
         Ok(received) => {
             if let (Some(status), Some((source, envelope))) = (status, received) {
-                status.set(source, envelope);
+                status.set(source, envelope, *datatype);
             }
             Ok(())
         }

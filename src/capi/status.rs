@@ -36,7 +36,8 @@ impl StatusOut {
         Ok(Some(Self(pointer)))
     }
 
-    pub fn set(&self, source: Rank, envelope: Envelope) {
+    /// `datatype`: the number by which the program knows the type of the message.
+    pub fn set(&self, source: Rank, envelope: Envelope, datatype: DataTypeCode) {
         let Tag::Number(tag) = envelope.tag else {
             unreachable!("only messages with a tag are reported")
         };
@@ -47,13 +48,12 @@ impl StatusOut {
         unsafe { (&raw mut (*status).tag).write_unaligned(tag as c_int) };
         // SAFETY: as above.
         unsafe { (&raw mut (*status).count).write_unaligned(envelope.count) };
-        let datatype = envelope.dtype as DataTypeCode;
         // SAFETY: as above.
         unsafe { (&raw mut (*status).datatype).write_unaligned(datatype) };
     }
 
-    /// Writes the status when the receive reports.
-    pub fn into_report(self) -> StatusReport<'static> {
-        Box::new(move |source, envelope| self.set(source, envelope))
+    /// Writes the status when the receive reports. `datatype`: the one that the receive named.
+    pub fn into_report(self, datatype: DataTypeCode) -> StatusReport<'static> {
+        Box::new(move |source, envelope| self.set(source, envelope, datatype))
     }
 }

@@ -4,12 +4,13 @@ use std::ffi::{c_int, c_void};
 
 use crate::blocks::Blocks;
 use crate::buffer::{Buffers, Region};
-use crate::dtype::DataType;
+use crate::dtype::ElementType;
 use crate::error::{Code, Error, Result};
 use crate::op::{Counts, Op};
 
 use super::arguments;
 use super::collective::{recvbuff, sendbuff};
+use super::datatypes;
 use super::submit::operation;
 use super::types::{DataTypeCode, RedOpCode, nexarComm_t, nexarStream_t};
 
@@ -25,7 +26,7 @@ impl VaryingBlocks {
     unsafe fn new(
         [counts_name, displs_name]: [&str; 2],
         [counts, displs]: [*const usize; 2],
-        dtype: DataType,
+        dtype: ElementType,
         size: usize,
     ) -> Result<Self> {
         // SAFETY: as for this function.
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn nexarAllGatherV(
 ) -> Code {
     operation("nexarAllGatherV", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         // SAFETY: the caller's arrays have an element for each rank.
         let layout =
             unsafe { VaryingBlocks::new(RECEIVED, [recvcounts, rdispls], dtype, me.size) }?;
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn nexarAllToAllV(
 ) -> Code {
     operation("nexarAllToAllV", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         // SAFETY: the caller's arrays have an element for each rank.
         let sent = unsafe { VaryingBlocks::new(SENT, [sendcounts, sdispls], dtype, me.size) }?;
         // SAFETY: as above.
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn nexarGatherV(
 ) -> Code {
     operation("nexarGatherV", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let root = arguments::rank("root", root, me)?;
         let input = self::sendbuff(sendbuff, arguments::bytes(sendcount, dtype, 1)?);
         let (mut blocks, mut output, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn nexarScatterV(
 ) -> Code {
     operation("nexarScatterV", comm, stream, |communicator| {
         let me = communicator.me();
-        let dtype = arguments::dtype(datatype)?;
+        let dtype = datatypes::find(datatype, comm)?;
         let root = arguments::rank("root", root, me)?;
         let output = self::recvbuff(recvbuff, arguments::bytes(recvcount, dtype, 1)?);
         let (mut blocks, mut input, mut offset) = (Blocks::at(Vec::new()), Region::UNUSED, 0);

@@ -38,6 +38,11 @@ pub trait Flat<'a> {
     /// How many bytes a rank that publishes does publish in a part.
     fn bytes(&self, rank: Rank, part: usize) -> usize;
 
+    /// The length of each part but the last, if `in_place` has bytes.
+    fn width(&self) -> usize {
+        SLOT
+    }
+
     /// The bytes that this rank publishes, all parts one behind the other, if they need no
     /// preparation: then others may view them in the program's buffer.
     fn in_place(&self) -> Option<&'a [u8]> {
@@ -134,7 +139,7 @@ async fn publish<'e, 'a: 'e>(
         let bytes = flat.bytes(me.rank, number);
         match flat.in_place() {
             Some(all) => {
-                let start = all.len().min(number * SLOT);
+                let start = all.len().min(number * flat.width());
                 epochs.publish_in_place(number, &all[start..start + bytes]).await?;
             }
             None => {

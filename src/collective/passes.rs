@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::op::Reducer;
 use crate::reduce::Side;
 
-/// A pass over this much takes well below a millisecond. Every element's size divides it.
+/// A pass over this much takes well below a millisecond. The size of every built-in type divides
+/// it.
 const SLICE: usize = 1 << 20;
 
 pub async fn copy(from: &[u8], into: &mut [u8]) {
@@ -43,7 +44,8 @@ pub async fn identity(reducer: &Reducer, data: &mut [u8]) {
 }
 
 pub async fn fold(reducer: &Reducer, into: &mut [u8], from: &[u8], side: Side) {
-    for (into, from) in into.chunks_mut(SLICE).zip(from.chunks(SLICE)) {
+    let width = reducer.dtype().whole(SLICE);
+    for (into, from) in into.chunks_mut(width).zip(from.chunks(width)) {
         reducer.fold(into, from, side);
         pause(from).await;
     }
@@ -121,9 +123,9 @@ fn reserved(bytes: usize) -> Result<Vec<u8>> {
     Ok(memory)
 }
 
-/// A short buffer needs no pause.
+/// A short buffer needs no pause. Whole elements may fill a slice but for its last one.
 async fn pause(slice: &[u8]) {
-    if slice.len() == SLICE {
+    if slice.len() > SLICE / 2 {
         yield_now().await;
     }
 }

@@ -11,14 +11,14 @@ use std::task::{Poll, Waker};
 
 use crate::blocks;
 
-/// Bytes of a segment: enough that a header costs nothing, few enough to stay in a cache. Every
-/// element's size divides it.
+/// Bytes of a segment: enough that a header costs nothing, few enough to stay in a cache. The size
+/// of every built-in type divides it. Where elements are reduced, `ElementType::whole` of it.
 pub const SEGMENT: usize = 256 << 10;
 
-/// The segments of a part of a buffer. A part without bytes has none.
-pub fn segments(part: Range<usize>) -> impl DoubleEndedIterator<Item = Range<usize>> {
+/// The segments of a part of a buffer, of `width` bytes each. A part without bytes has none.
+pub fn segments(part: Range<usize>, width: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
     let end = part.end;
-    part.step_by(SEGMENT).map(move |start| start..end.min(start + SEGMENT))
+    part.step_by(width).map(move |start| start..end.min(start + width))
 }
 
 pub struct Segments<'a> {
@@ -36,12 +36,16 @@ struct SegmentSlot<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Cuts parts of a buffer, which do not overlap, into segments.
-    pub fn new(buffer: &'a mut [u8], parts: impl IntoIterator<Item = Range<usize>>) -> Self {
+    /// Cuts parts of a buffer, which do not overlap, into segments of `width` bytes.
+    pub fn new(
+        buffer: &'a mut [u8],
+        parts: impl IntoIterator<Item = Range<usize>>,
+        width: usize,
+    ) -> Self {
         let mut ranges = Vec::new();
         let number = |part| {
             let first = ranges.len();
-            ranges.extend(segments(part));
+            ranges.extend(segments(part, width));
             first..ranges.len()
         };
         let parts = parts.into_iter().map(number).collect();
@@ -51,9 +55,9 @@ impl<'a> Segments<'a> {
     }
 
     /// Cuts a whole buffer, which is part 0.
-    pub fn whole(buffer: &'a mut [u8]) -> Self {
+    pub fn whole(buffer: &'a mut [u8], width: usize) -> Self {
         let all = 0..buffer.len();
-        Self::new(buffer, std::iter::once(all))
+        Self::new(buffer, std::iter::once(all), width)
     }
 
     /// The indices of the segments of a part. Parts count modulo their number.
@@ -87,9 +91,9 @@ pub const SLOTS: usize = 4;
 pub struct Slots<'a>(Segments<'a>);
 
 impl<'a> Slots<'a> {
-    /// `scratch` is as long as the data or `SLOTS` segments, whichever is less.
-    pub fn new(scratch: &'a mut [u8]) -> Self {
-        Self(Segments::whole(scratch))
+    /// `scratch` is as long as the data or `SLOTS` segments of `width` bytes, whichever is less.
+    pub fn new(scratch: &'a mut [u8], width: usize) -> Self {
+        Self(Segments::whole(scratch, width))
     }
 
     /// The slot for segment `number` of the data, once its previous segment has been emptied.
@@ -147,7 +151,7 @@ mod tests {
     #[test]
     fn a_segment_is_held_by_one_at_a_time_in_the_order_of_turns() {
         let mut buffer = vec![0; 2 * SEGMENT + 1];
-        let segments = Segments::whole(&mut buffer);
+        let segments = Segments::whole(&mut buffer, SEGMENT);
         assert_eq!(segments.of(0), 0..3);
         let mut context = Context::from_waker(Waker::noop());
         let mut second = pin!(segments.hold(2, 1));
@@ -174,7 +178,7 @@ mod tests {
         }
         let flags = [(); 2].map(|()| Arc::new(Flag(AtomicBool::new(false))));
         let mut buffer = [0; 8];
-        let segments = Segments::whole(&mut buffer);
+        let segments = Segments::whole(&mut buffer, SEGMENT);
         let mut second = pin!(segments.hold(0, 1));
         for flag in &flags {
             let waker = Waker::from(Arc::clone(flag));
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn parts_without_bytes_have_no_segments() {
         let mut buffer = vec![0; 10];
-        let segments = Segments::new(&mut buffer, [4..8, 0..0, 8..10]);
+        let segments = Segments::new(&mut buffer, [4..8, 0..0, 8..10], SEGMENT);
         assert_eq!((segments.of(0), segments.of(1), segments.of(2)), (0..1, 1..1, 1..2));
         assert_eq!(segments.of(3), segments.of(0));
     }

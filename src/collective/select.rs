@@ -4,8 +4,9 @@
 //! the tables by the names in them. Invariant: a choice depends only on values that all ranks know
 //! alike, so all ranks choose the same algorithm without a message.
 
+use super::share::Columns;
 use crate::op::{Call, Collective, Counts};
-use crate::transport::Hosts;
+use crate::transport::{Hosts, SLOT};
 
 /// An algorithm, and the calls that it is chosen for. The last row of a collective's table fits
 /// every call.
@@ -154,6 +155,16 @@ impl Selection {
         ranks: usize,
         topology: Topology,
     ) -> &'t Row<A> {
+        // The most bytes that a rank publishes in one epoch for others to reduce. Longer elements
+        // travel over links, since none is cut where it is reduced.
+        let room = match call.collective() {
+            Collective::ReduceScatter => Columns::most(ranks),
+            _ => SLOT,
+        };
+        let topology = match call.reduction() {
+            Some(reduction) if reduction.dtype.size() > room => Topology::Links,
+            _ => topology,
+        };
         let bytes = match (call.collective(), call.counts()) {
             // `Call::bytes` is the total of all blocks here.
             (Collective::AllGather | Collective::ReduceScatter, Counts::Listed { .. }) => {

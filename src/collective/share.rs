@@ -6,12 +6,14 @@ use std::ops::Range;
 
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
+use crate::dtype::ElementType;
 use crate::op::Reducer;
 use crate::rank::{Rank, RankOf};
 use crate::reduce::{Stores, copy};
 use crate::transport::SLOT;
 
-/// Bytes prepared at once: they stay in the first-level cache. Every element's size divides it.
+/// Bytes prepared at once: they stay in the first-level cache. The size of every built-in type
+/// divides it; other elements need no preparation.
 const AT_ONCE: usize = 4096;
 
 /// Writes a rank's share, prepared for a reduction of `size` ranks.
@@ -113,12 +115,22 @@ pub struct Columns {
 }
 
 impl Columns {
+    /// The longest column, a multiple of 8: so elements of built-in types are aligned.
+    #[inline]
+    pub fn most(size: usize) -> usize {
+        (SLOT / (size - 1).max(1)) & !7
+    }
+
     /// `longest`: the bytes of the longest block.
     #[inline]
     pub fn new(size: usize, longest: usize) -> Self {
-        // A multiple of 8, so that the elements of each column are aligned.
-        let most = (SLOT / (size - 1).max(1)) & !7;
-        Self { size, width: longest.clamp(1, most) }
+        Self { size, width: longest.clamp(1, Self::most(size)) }
+    }
+
+    /// As `new`, with columns of whole elements, of which one fits a column.
+    #[inline]
+    pub fn of_elements(size: usize, dtype: ElementType, longest: usize) -> Self {
+        Self { size, width: longest.clamp(1, dtype.whole(Self::most(size))) }
     }
 
     /// The first `bytes` of the column of rank `of` in the slot of rank `by`.
@@ -142,6 +154,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::ElementSize;
 
     #[test]
     fn columns_of_a_slot_are_apart_and_fit_it() {
@@ -156,6 +169,9 @@ mod tests {
                 }
                 assert!(end <= SLOT && end == columns.used(by, |_| columns.width));
             }
+            let opaque = ElementType::Opaque(ElementSize::new(12).unwrap());
+            let columns = Columns::of_elements(size, opaque, 12 << 20);
+            assert!(columns.width % 12 == 0 && columns.width * (size - 1) <= SLOT);
         }
     }
 }

@@ -102,13 +102,13 @@ mod tests {
     fn no_algorithm_is_chosen_for_a_call_that_it_cannot_execute_not_even_by_name() {
         let selection = parse("allreduce:ring,reduce_scatter:ring,allgather:bruck").unwrap();
         let operator = Operator::User { commutative: false };
-        let reduction = Reduction { dtype: DataType::Float32, operator };
+        let reduction = Reduction { dtype: DataType::Float32.into(), operator };
         let count = 1 << 20;
         let in_order = Call::all_reduce(count, reduction);
         assert_eq!(choose(&selection, &in_order, 3, Topology::Links), "rabenseifner");
         let in_order = Call::reduce_scatter(Counts::Each(count), reduction);
         assert_eq!(choose(&selection, &in_order, 3, Topology::Links), "pairwise");
-        let varying = Call::all_gather(Counts::listed(&[1, 2]), DataType::Int8);
+        let varying = Call::all_gather(Counts::listed(&[1, 2]), DataType::Int8.into());
         assert_eq!(choose(&selection, &varying, 2, Topology::Links), "ring");
     }
 
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn the_rows_of_a_collective_name_one_folder_and_the_last_fits_every_call() {
         let operator = Operator::User { commutative: false };
-        let reduction = Reduction { dtype: DataType::Int8, operator };
+        let reduction = Reduction { dtype: DataType::Int8.into(), operator };
         let calls = [
             Call::all_reduce(usize::MAX, reduction),
-            Call::all_to_all(Counts::Pairwise, DataType::Int8),
+            Call::all_to_all(Counts::Pairwise, DataType::Int8.into()),
         ];
         for rows in Collective::ALL.map(rows) {
             assert!(rows.iter().all(|row| row.collective == rows[0].collective));

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::reduction::{Operator, Reduction};
-use crate::dtype::DataType;
+use crate::dtype::ElementType;
 use crate::rank::Rank;
 
 /// How many elements a call moves, as far as all ranks know.
@@ -140,7 +140,7 @@ pub struct Call {
     collective: Collective,
     counts: Counts,
     /// `None` if the caller passes no elements.
-    dtype: Option<DataType>,
+    dtype: Option<ElementType>,
     /// `None` if the collective does not reduce.
     operator: Option<Operator>,
     /// Rank 0 if the collective has no root.
@@ -162,12 +162,12 @@ impl Call {
     }
 
     #[inline(always)]
-    pub const fn broadcast(count: usize, dtype: DataType, root: Rank) -> Self {
+    pub const fn broadcast(count: usize, dtype: ElementType, root: Rank) -> Self {
         Self::moving(Collective::Broadcast, Counts::Each(count), dtype, root)
     }
 
     #[inline(always)]
-    pub const fn all_gather(counts: Counts, dtype: DataType) -> Self {
+    pub const fn all_gather(counts: Counts, dtype: ElementType) -> Self {
         Self::moving(Collective::AllGather, counts, dtype, NO_ROOT)
     }
 
@@ -177,17 +177,17 @@ impl Call {
     }
 
     #[inline(always)]
-    pub const fn all_to_all(counts: Counts, dtype: DataType) -> Self {
+    pub const fn all_to_all(counts: Counts, dtype: ElementType) -> Self {
         Self::moving(Collective::AllToAll, counts, dtype, NO_ROOT)
     }
 
     #[inline(always)]
-    pub const fn gather(counts: Counts, dtype: DataType, root: Rank) -> Self {
+    pub const fn gather(counts: Counts, dtype: ElementType, root: Rank) -> Self {
         Self::moving(Collective::Gather, counts, dtype, root)
     }
 
     #[inline(always)]
-    pub const fn scatter(counts: Counts, dtype: DataType, root: Rank) -> Self {
+    pub const fn scatter(counts: Counts, dtype: ElementType, root: Rank) -> Self {
         Self::moving(Collective::Scatter, counts, dtype, root)
     }
 
@@ -228,7 +228,12 @@ impl Call {
     }
 
     #[inline(always)]
-    const fn moving(collective: Collective, counts: Counts, dtype: DataType, root: Rank) -> Self {
+    const fn moving(
+        collective: Collective,
+        counts: Counts,
+        dtype: ElementType,
+        root: Rank,
+    ) -> Self {
         Self { collective, counts, dtype: Some(dtype), operator: None, root }
     }
 
@@ -246,7 +251,7 @@ impl Call {
     pub fn received(
         collective: Collective,
         counts: Counts,
-        dtype: DataType,
+        dtype: ElementType,
         operator: Option<Operator>,
         root: Rank,
     ) -> Option<Self> {
@@ -296,7 +301,7 @@ impl Call {
     }
 
     #[inline(always)]
-    pub fn dtype(&self) -> Option<DataType> {
+    pub fn dtype(&self) -> Option<ElementType> {
         self.dtype
     }
 

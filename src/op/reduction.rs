@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::dtype::DataType;
+use crate::dtype::{DataType, ElementType};
 use crate::error::{Error, Result};
 
 /// Reduction operator. Values up to 4 are NCCL's; nexar's own start at 32 and are for integers.
@@ -99,6 +99,9 @@ impl Fold {
             RedOp::LogicalAnd | RedOp::LogicalOr | RedOp::LogicalXor => {}
             RedOp::MaxRedOp => return Err(refused("not an operator")),
         }
+        if dtype == DataType::MaxDataType {
+            return Err(refused("not a type"));
+        }
         if redop as i32 >= RedOp::BitAnd as i32 && !dtype.is_integer() {
             return Err(refused("bitwise and logical operators take integers only"));
         }
@@ -126,7 +129,7 @@ impl Fold {
 /// applies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    pub dtype: DataType,
+    pub dtype: ElementType,
     pub operator: Operator,
 }
 
@@ -153,7 +156,7 @@ impl Reduction {
 pub enum Reducer {
     Known(Fold),
     PreMulSum { sum: Fold, scalar: Scalar },
-    User { dtype: DataType, commutative: bool, function: Arc<UserFunction> },
+    User { dtype: ElementType, commutative: bool, function: Arc<UserFunction> },
 }
 
 /// The factor of this rank's elements.
@@ -172,7 +175,7 @@ pub enum Scalar {
 pub type UserFunction = dyn Fn(&[u8], &mut [u8]) + Send + Sync;
 
 impl Reducer {
-    pub fn dtype(&self) -> DataType {
+    pub fn dtype(&self) -> ElementType {
         self.reduction().dtype
     }
 
@@ -181,7 +184,7 @@ impl Reducer {
         match *self {
             Self::Known(fold) => fold.into(),
             Self::PreMulSum { sum, .. } => {
-                Reduction { dtype: sum.dtype, operator: Operator::PreMulSum }
+                Reduction { dtype: sum.dtype.into(), operator: Operator::PreMulSum }
             }
             Self::User { dtype, commutative, .. } => {
                 Reduction { dtype, operator: Operator::User { commutative } }
@@ -204,6 +207,6 @@ impl fmt::Display for Reduction {
 
 impl From<Fold> for Reduction {
     fn from(fold: Fold) -> Self {
-        Self { dtype: fold.dtype, operator: Operator::Known(fold.redop) }
+        Self { dtype: fold.dtype.into(), operator: Operator::Known(fold.redop) }
     }
 }

@@ -85,5 +85,6 @@ pub(super) fn elements(dtype: DataType) -> &'static dyn Elements {
         DataType::Bfloat16 => &Floats::<Packed<Bf16>>(PhantomData),
         DataType::Float8e4m3 => &Floats::<Packed<E4m3>>(PhantomData),
         DataType::Float8e5m2 => &Floats::<Packed<E5m2>>(PhantomData),
+        DataType::MaxDataType => unreachable!("Fold::new refuses it"),
     }
 }

@@ -4,11 +4,14 @@
 //! Leaves known operators to `dispatch`. Invariant: operands keep the order of ranks, which
 //! functions of the program may depend on.
 
+use smallvec::SmallVec;
+
 use super::dispatch::{
     finish, finishes, fold, fold_inline, identity, premultiply, prepare, prepare_inline, prepares,
 };
 use super::environment::is_default;
 use super::stores::{Stores, copy, fold_into};
+use crate::dtype::ElementType;
 use crate::op::{Reducer, Scalar, UserFunction};
 
 /// Which operand the arriving elements are.
@@ -25,11 +28,26 @@ impl Side {
     }
 }
 
-/// Bytes folded at once where elements must be copied first. Every element's size divides it.
+/// Bytes folded at once where elements must be copied first: as many whole elements. The size of
+/// every built-in type divides it.
 const AT_ONCE: usize = 4096;
 
-/// The strictest alignment of an element.
-const ALIGNMENT: usize = 8;
+/// Zeroed memory, aligned for every element; on the heap only if an element is longer than
+/// `AT_ONCE`.
+type Aligned = SmallVec<[u128; AT_ONCE / size_of::<u128>()]>;
+
+fn aligned(bytes: usize) -> Aligned {
+    Aligned::from_elem(0, bytes.div_ceil(size_of::<u128>()))
+}
+
+/// The alignment that a function of the program expects. The size of a type of C is a multiple of
+/// its alignment, and no ordinary type's is greater than 16.
+fn alignment(dtype: ElementType) -> usize {
+    match dtype {
+        ElementType::Known(_) => 8,
+        ElementType::Opaque(size) => (1 << size.get().trailing_zeros()).clamp(8, 16),
+    }
+}
 
 impl Reducer {
     /// Prepares this rank's own elements for a fold with those of `size` ranks.
@@ -103,7 +121,9 @@ impl Reducer {
         match self {
             Self::Known(known) => fold(*known, into, from),
             Self::PreMulSum { sum, .. } => fold(*sum, into, from),
-            Self::User { function, .. } => user_fold(function.as_ref(), into, from, side),
+            Self::User { dtype, function, .. } => {
+                user_fold(*dtype, function.as_ref(), into, from, side);
+            }
         }
     }
 
@@ -128,9 +148,9 @@ impl Reducer {
         match self {
             Self::Known(known) => fold_into(*known, into, left, right, stores),
             Self::PreMulSum { sum, .. } => fold_into(*sum, into, left, right, stores),
-            Self::User { function, .. } => {
+            Self::User { dtype, function, .. } => {
                 into.copy_from_slice(right);
-                user_fold(function.as_ref(), into, left, Side::Left);
+                user_fold(*dtype, function.as_ref(), into, left, Side::Left);
             }
         }
     }
@@ -144,10 +164,11 @@ impl Reducer {
             [left, right] => self.fold_into(into, left, right, stores),
             [left, right, middle @ .., last] => {
                 // A block stays in the first-level cache from one operand to the next.
-                let mut folded = [0_u64; AT_ONCE / 8];
-                let folded = bytemuck::bytes_of_mut(&mut folded);
-                for (number, into) in into.chunks_mut(AT_ONCE).enumerate() {
-                    let part = number * AT_ONCE..number * AT_ONCE + into.len();
+                let width = self.dtype().whole(AT_ONCE);
+                let mut folded = aligned(width.min(into.len()));
+                let folded = bytemuck::cast_slice_mut(&mut folded);
+                for (number, into) in into.chunks_mut(width).enumerate() {
+                    let part = number * width..number * width + into.len();
                     let folded = &mut folded[..into.len()];
                     let first = &left[part.clone()];
                     self.fold_into(folded, first, &right[part.clone()], Stores::Cached);
@@ -163,17 +184,23 @@ impl Reducer {
 
 /// Calls a function of the program, which writes its result over the right operand and expects
 /// aligned elements.
-fn user_fold(function: &UserFunction, into: &mut [u8], from: &[u8], side: Side) {
+fn user_fold(
+    dtype: ElementType,
+    function: &UserFunction,
+    into: &mut [u8],
+    from: &[u8],
+    side: Side,
+) {
     assert_eq!(into.len(), from.len(), "folded arrays are equally long");
-    let aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
-    if side == Side::Left && aligned(into) && aligned(from) {
+    let is_aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(alignment(dtype));
+    if side == Side::Left && is_aligned(into) && is_aligned(from) {
         return function(from, into);
     }
-    // Arrays of u64, seen as bytes, are aligned.
-    let (mut left, mut right) = ([0_u64; AT_ONCE / 8], [0_u64; AT_ONCE / 8]);
-    for (into, from) in into.chunks_mut(AT_ONCE).zip(from.chunks(AT_ONCE)) {
-        let left = &mut bytemuck::bytes_of_mut(&mut left)[..into.len()];
-        let right = &mut bytemuck::bytes_of_mut(&mut right)[..into.len()];
+    let width = dtype.whole(AT_ONCE);
+    let (mut left, mut right) = (aligned(width.min(into.len())), aligned(width.min(into.len())));
+    for (into, from) in into.chunks_mut(width).zip(from.chunks(width)) {
+        let left = &mut bytemuck::cast_slice_mut(&mut left)[..into.len()];
+        let right = &mut bytemuck::cast_slice_mut(&mut right)[..into.len()];
         let (first, second) = match side {
             Side::Left => (from, &*into),
             Side::Right => (&*into, from),
@@ -190,7 +217,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dtype::DataType;
+    use crate::dtype::{DataType, ElementSize};
     use crate::op::{Fold, RedOp};
 
     /// right = 2 left + right: neither commutative nor associative.
@@ -204,7 +231,7 @@ mod tests {
 
     fn user() -> Reducer {
         let dtype = DataType::Uint32;
-        Reducer::User { dtype, commutative: false, function: Arc::new(lopsided) }
+        Reducer::User { dtype: dtype.into(), commutative: false, function: Arc::new(lopsided) }
     }
 
     #[test]
@@ -223,6 +250,38 @@ mod tests {
                         .collect();
                     assert!(memory[shift..] == expected, "{count} at {shift}, {side:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_function_of_the_program_gets_whole_elements_of_any_size_aligned() {
+        for bytes in [1, 12, 16, 280, 4094, 4096, 10_000] {
+            let dtype = ElementType::Opaque(ElementSize::new(bytes).unwrap());
+            // The first byte of each element counts; the others keep what they are.
+            let function = move |left: &[u8], right: &mut [u8]| {
+                let shape = (left.len() % bytes, right.len() % bytes, left.len() == right.len());
+                assert_eq!(shape, (0, 0, true), "whole elements");
+                let aligned = |bytes: &[u8]| bytes.as_ptr().addr().is_multiple_of(alignment(dtype));
+                assert!(aligned(left) && aligned(right));
+                for (left, right) in left.chunks(bytes).zip(right.chunks_mut(bytes)) {
+                    right[0] += left[0];
+                }
+            };
+            let reducer = Reducer::User { dtype, commutative: false, function: Arc::new(function) };
+            for (count, side) in [(0, Side::Left), (1, Side::Right), (30, Side::Left)] {
+                let operand = |first| {
+                    let mut operand = vec![7; 1 + count * bytes];
+                    operand[1..].chunks_mut(bytes).for_each(|element| element[0] = first);
+                    operand
+                };
+                let (one, two, three) = (operand(1), operand(2), operand(3));
+                let mut into = operand(4);
+                reducer.fold(&mut into[1..], &one[1..], side);
+                assert!(into == operand(5), "{count} of {bytes}");
+                let shares = [&one[1..], &two[1..], &three[1..], &two[1..]];
+                reducer.fold_all(&mut into[1..], &shares, Stores::Cached);
+                assert!(into == operand(8), "{count} of {bytes}");
             }
         }
     }

@@ -61,7 +61,7 @@ mod tests {
     use crate::op::Counts;
 
     fn gather(count: usize) -> Call {
-        Call::all_gather(Counts::Each(count), DataType::Int8)
+        Call::all_gather(Counts::Each(count), DataType::Int8.into())
     }
 
     #[test]

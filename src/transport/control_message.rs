@@ -3,6 +3,9 @@
 //! ```text
 //! head, 24 bytes   0        1         2          3     4        8       16
 //!                  kind u8  dtype u8  tagged u8  zero  tag u32  id u64  count u64
+//!
+//! of opaque elements, instead of bytes 1 to 3:  bits 0-21  22      23
+//!                                               size - 1   tagged  1
 //! ```
 //!
 //! The payload of an eager message follows its head. An RTS may have the location of its payload in
@@ -11,10 +14,10 @@
 //! follows from a message. Invariant: one control message has one encoding, and a decoder returns
 //! `None` for anything else.
 
-use crate::dtype::DataType;
+use crate::dtype::{DataType, ElementType};
 use crate::message::{Envelope, Tag};
 
-use super::wire::Reader;
+use super::wire::{Reader, size_code, size_of_code};
 
 pub const CONTROL_HEAD_BYTES: usize = 24;
 
@@ -164,14 +167,24 @@ impl ControlMessage {
     }
 }
 
+/// Bits of bytes 1 to 3 of a head. `TAGGED` is that of an envelope of opaque elements.
+const OPAQUE: u32 = 1 << 23;
+const TAGGED: u32 = 1 << 22;
+
 fn head(kind: u8, id: u64, envelope: Option<&Envelope>, count: usize) -> [u8; CONTROL_HEAD_BYTES] {
-    let (dtype, tag) = envelope.map_or((0, Tag::None), |one| (one.dtype as u8, one.tag));
-    let (tagged, tag) = match tag {
-        Tag::None => (0, 0),
-        Tag::Number(number) => (1, number),
+    let (tagged, tag) = match envelope.map_or(Tag::None, |one| one.tag) {
+        Tag::None => (false, 0),
+        Tag::Number(number) => (true, number),
+    };
+    let codes = match envelope.map(|one| one.dtype) {
+        None => 0,
+        Some(ElementType::Known(dtype)) => dtype as u32 | u32::from(tagged) << 8,
+        Some(ElementType::Opaque(size)) => {
+            OPAQUE | size_code(size) | if tagged { TAGGED } else { 0 }
+        }
     };
     let mut head = [0; CONTROL_HEAD_BYTES];
-    head[..4].copy_from_slice(&[kind, dtype, tagged, 0]);
+    head[..4].copy_from_slice(&(u32::from(kind) | codes << 8).to_le_bytes());
     head[4..8].copy_from_slice(&tag.to_le_bytes());
     head[8..16].copy_from_slice(&id.to_le_bytes());
     head[16..].copy_from_slice(&(count as u64).to_le_bytes());
@@ -181,8 +194,15 @@ fn head(kind: u8, id: u64, envelope: Option<&Envelope>, count: usize) -> [u8; CO
 /// Kind, id and envelope of a head. Those that have no envelope have zeros in its place.
 fn fields(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<(u8, u64, Envelope)> {
     let mut reader = Reader(head);
-    let (kind, dtype, tagged) = (reader.u8()?, reader.u8()?, reader.u8()?);
-    reader.zeros(1)?;
+    let [kind, dtype, tagged, zero] = reader.array()?;
+    let codes = u32::from_le_bytes([dtype, tagged, zero, 0]);
+    let (dtype, tagged) = if codes & OPAQUE != 0 {
+        (ElementType::Opaque(size_of_code(codes)?), u8::from(codes & TAGGED != 0))
+    } else if zero == 0 {
+        (DataType::from_code(dtype.into())?.into(), tagged)
+    } else {
+        return None;
+    };
     let (tag, id) = (reader.u32()?, reader.u64()?);
     let count = usize::try_from(reader.u64()?).ok()?;
     let tag = match tagged {
@@ -190,18 +210,24 @@ fn fields(head: &[u8; CONTROL_HEAD_BYTES]) -> Option<(u8, u64, Envelope)> {
         1 if i32::try_from(tag).is_ok() => Tag::Number(tag),
         _ => return None,
     };
-    let dtype = DataType::from_code(dtype.into())?;
     Some((kind, id, Envelope { tag, dtype, count }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::ElementSize;
 
     fn messages() -> Vec<ControlMessage> {
         let mut messages =
             vec![ControlMessage::ClearToSend { id: 7 }, ControlMessage::Credit { bytes: 1 << 40 }];
-        for (tag, dtype) in [(Tag::None, DataType::Uint16), (Tag::Number(9), DataType::Int8)] {
+        let opaque = |bytes| ElementType::Opaque(ElementSize::new(bytes).unwrap());
+        for (tag, dtype) in [
+            (Tag::None, DataType::Uint16.into()),
+            (Tag::Number(9), DataType::Int8.into()),
+            (Tag::None, opaque(12)),
+            (Tag::Number(9), opaque(5461)),
+        ] {
             let envelope = Envelope { tag, dtype, count: 3 };
             for wants_cts in [false, true] {
                 let payload = vec![5; envelope.bytes()];
@@ -233,7 +259,11 @@ mod tests {
         for message in messages() {
             let bytes = message.encode();
             let head: [u8; CONTROL_HEAD_BYTES] = *bytes.first_chunk().unwrap();
-            for (at, value) in [(0, 0), (0, 6), (0, 7), (1, 12), (2, 2), (3, 1), (7, 0x80)] {
+            let is_opaque = head[3] & 0x80 != 0;
+            // Bytes 1 and 2 of opaque elements are their size.
+            let unknown: &[_] = if is_opaque { &[] } else { &[(1, 12), (2, 2)] };
+            let wrong = [(0, 0), (0, 6), (0, 7), (3, 1), (7, 0x80)];
+            for (at, value) in wrong.into_iter().chain(unknown.iter().copied()) {
                 let mut wrong = head;
                 wrong[at] = value;
                 assert_eq!(
@@ -243,10 +273,18 @@ mod tests {
                 );
             }
         }
-        let envelope = Envelope { tag: Tag::None, dtype: DataType::Int8, count: EAGER + 1 };
+        let envelope = Envelope { tag: Tag::None, dtype: DataType::Int8.into(), count: EAGER + 1 };
         let protocol = Protocol::Eager { payload: Vec::new(), wants_cts: false };
         let long = ControlMessage::Message { id: 0, envelope, protocol }.encode();
         assert_eq!(ControlMessage::decode(long.first_chunk().unwrap()), None, "longer than eager");
+        let longest = ElementType::Opaque(ElementSize::new(ElementSize::MOST).unwrap());
+        let envelope = Envelope { tag: Tag::Number(9), dtype: longest, count: 1 };
+        let protocol = Protocol::Rendezvous { location: None };
+        let mut head = ControlMessage::Message { id: 0, envelope, protocol }.head();
+        assert_eq!(head[1..4], [255, 255, 0xff]);
+        assert!(ControlMessage::decode(&head).is_some());
+        head[3] = 0xbf;
+        assert_eq!(ControlMessage::decode(&head), None, "a tag of a message without one");
         let head = ControlMessage::ClearToSend { id: 7 }.encode();
         let mut head: [u8; CONTROL_HEAD_BYTES] = head.try_into().unwrap();
         head[16] = 1;

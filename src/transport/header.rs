@@ -206,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dtype::DataType;
+    use crate::dtype::{DataType, ElementSize, ElementType};
     use crate::error::Code;
     use crate::op::{Fold, Operator, RedOp, Reduction};
 
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn another_call_under_the_same_number_is_a_mismatch_with_the_same_text_on_both_sides() {
         let dtype = DataType::Int8;
-        let other = Header { call: Call::all_gather(Counts::Each(2), dtype), ..HEADER };
+        let other = Header { call: Call::all_gather(Counts::Each(2), dtype.into()), ..HEADER };
         let here = HEADER.check(Rank(0), Rank(1), &other).unwrap_err();
         let there = other.check(Rank(1), Rank(0), &HEADER).unwrap_err();
         assert_eq!(here.code(), Code::InvalidUsage);
@@ -235,9 +235,25 @@ mod tests {
     }
 
     #[test]
+    fn elements_of_another_size_are_a_mismatch_that_names_both() {
+        let gather = |bytes| {
+            let dtype = ElementType::Opaque(ElementSize::new(bytes).unwrap());
+            Header { call: Call::all_gather(Counts::Each(2), dtype), ..HEADER }
+        };
+        let error = gather(12).check(Rank(0), Rank(1), &gather(24)).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidUsage);
+        assert_eq!(
+            error.to_string(),
+            "ranks disagree on call #3: rank 0 called AllGather(2 x 12-byte elements), \
+             rank 1 called AllGather(2 x 24-byte elements)"
+        );
+        assert!(gather(12).check(Rank(0), Rank(1), &gather(12)).is_ok());
+    }
+
+    #[test]
     fn another_call_before_this_one_is_a_mismatch_too() {
         let dtype = DataType::Int8;
-        let previous = call_words(&Call::all_gather(Counts::Each(2), dtype));
+        let previous = call_words(&Call::all_gather(Counts::Each(2), dtype.into()));
         let history = CallHistory { previous, digest: 8 };
         let error = HEADER.check(Rank(1), Rank(0), &Header { history, ..HEADER }).unwrap_err();
         assert_eq!(
@@ -257,7 +273,7 @@ mod tests {
     #[test]
     fn the_digest_distinguishes_calls_and_their_order() {
         let dtype = DataType::Int8;
-        let gather = |count| Call::all_gather(Counts::Each(count), dtype);
+        let gather = |count| Call::all_gather(Counts::Each(count), dtype.into());
         let calls = (0..1000).map(gather).chain([Call::barrier(), Call::split()]);
         let digest =
             |calls: &[Call]| calls.iter().fold(CallHistory::default(), CallHistory::then).digest;
@@ -274,7 +290,7 @@ mod tests {
 
     #[test]
     fn another_length_where_each_pair_has_its_own_is_a_mismatch() {
-        let call = Call::all_to_all(Counts::Pairwise, DataType::Int8);
+        let call = Call::all_to_all(Counts::Pairwise, DataType::Int8.into());
         let expected = Header { call, ..HEADER };
         let error = expected.check(Rank(0), Rank(1), &Header { bytes: 7, ..expected }).unwrap_err();
         assert_eq!(error.code(), Code::InvalidUsage);
@@ -304,9 +320,15 @@ mod tests {
             Just(Operator::PreMulSum),
             any::<bool>().prop_map(|commutative| Operator::User { commutative }),
         ];
-        let created = (0..DataType::ALL.len(), created)
-            .prop_map(|(dtype, operator)| Reduction { dtype: DataType::ALL[dtype], operator });
-        prop_oneof![known.prop_map(Reduction::from), created]
+        let created = (0..DataType::ALL.len(), created).prop_map(|(dtype, operator)| Reduction {
+            dtype: DataType::ALL[dtype].into(),
+            operator,
+        });
+        let opaque = (1..=ElementSize::MOST, any::<bool>()).prop_map(|(bytes, commutative)| {
+            let dtype = ElementType::Opaque(ElementSize::new(bytes).unwrap());
+            Reduction { dtype, operator: Operator::User { commutative } }
+        });
+        prop_oneof![known.prop_map(Reduction::from), created, opaque]
     }
 
     fn calls() -> impl Strategy<Value = Call> {

@@ -30,7 +30,7 @@ pub fn slots(ranks: usize) -> usize {
 }
 
 /// Most bytes that are published in an epoch: they are viewed while they are still in the cache. A
-/// multiple of every element's size.
+/// multiple of every built-in type's size.
 pub const SLOT: usize = 64 << 10;
 
 /// Where the processors are that read what this rank writes.

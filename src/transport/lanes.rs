@@ -22,7 +22,7 @@ pub struct Lane(pub usize);
 pub const LANES: usize = 4;
 
 /// Writes a part of a message to its destination: copies it, or reduces it without an intermediate
-/// copy. A part holds whole elements, of whatever type.
+/// copy. A part holds whole elements if the call reduces.
 pub type Land<'a> = dyn FnMut(&mut [u8], &[u8]) + 'a;
 
 pub trait Lanes: Send + Sync {

@@ -14,7 +14,7 @@ use crate::rank::Rank;
 
 use super::queue::{Parcel, ParcelQueue, Reason};
 
-/// Longest part of a payload that is copied at once; a multiple of every element's size.
+/// Longest part of a payload that is copied at once; a multiple of every built-in type's size.
 pub const PART: usize = 128 << 10;
 
 /// Names a message: its sender, its receiver and its id.

@@ -80,7 +80,7 @@ mod tests {
     use crate::transport::wire::call_words;
 
     fn gather(count: u64) -> Call {
-        Call::all_gather(Counts::Each(count as usize), DataType::Int8)
+        Call::all_gather(Counts::Each(count as usize), DataType::Int8.into())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future;
 use nexar::bootstrap::fingerprint::{Build, Introduction};
-use nexar::dtype::DataType;
+use nexar::dtype::{DataType, ElementType};
 use nexar::error::Code;
 use nexar::op::Call;
 use nexar::rank::Rank;
@@ -192,7 +192,7 @@ fn sha256(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The others' call before the one under attack. It sends no message.
-const FIRST: Call = Call::broadcast(0, DataType::Uint8, Rank(0));
+const FIRST: Call = Call::broadcast(0, ElementType::Known(DataType::Uint8), Rank(0));
 
 /// A violation of the protocol by the member.
 #[derive(Clone, Copy, Debug)]

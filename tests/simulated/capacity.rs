@@ -31,7 +31,8 @@ fn from(source: usize, tag: u32) -> Wanted {
 }
 
 fn up_to(wanted: Wanted, into: &mut [u8]) -> Incoming<'_> {
-    let call = RecvCall { wanted, dtype: DataType::Int8, count: RecvCount::UpTo(into.len()) };
+    let call =
+        RecvCall { wanted, dtype: DataType::Int8.into(), count: RecvCount::UpTo(into.len()) };
     Incoming { call, into, report: None }
 }
 
@@ -66,7 +67,7 @@ struct Sent {
 impl Sent {
     fn envelope(&self) -> Envelope {
         let (tag, dtype) = (Tag::Number(self.tag), DataType::Int8);
-        Envelope { tag, dtype, count: self.length }
+        Envelope { tag, dtype: dtype.into(), count: self.length }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nexar::blocks::Blocks;
 use nexar::buffer::Buffers;
-use nexar::dtype::DataType;
+use nexar::dtype::{DataType, ElementSize, ElementType};
 use nexar::op::{Call, Counts, Fold, Op, RedOp, Reducer};
 use nexar::rank::Rank;
 
@@ -124,7 +124,7 @@ pub fn maps() -> Reducer {
         }
     };
     let function = Arc::new(compose);
-    Reducer::User { dtype: DataType::Uint64, commutative: false, function }
+    Reducer::User { dtype: DataType::Uint64.into(), commutative: false, function }
 }
 
 /// A user-defined operator that commutes.
@@ -132,7 +132,32 @@ pub fn xor() -> Reducer {
     let function = |left: &[u8], right: &mut [u8]| {
         left.iter().zip(right).for_each(|(left, right)| *right ^= left);
     };
-    Reducer::User { dtype: DataType::Int16, commutative: true, function: Arc::new(function) }
+    Reducer::User { dtype: DataType::Int16.into(), commutative: true, function: Arc::new(function) }
+}
+
+/// A function on opaque elements of this many bytes, which fails on a part of an element. Each two
+/// bytes are a map x -> a x + b of 8-bit integers, mixed with their position in the element, and
+/// the fold composes maps; a byte that is left over is added. It is exactly associative; if it
+/// commutes, all bytes are added.
+pub fn opaque(bytes: usize, commutative: bool) -> Reducer {
+    let fold = move |left: &[u8], right: &mut [u8]| {
+        assert!(left.len() == right.len() && left.len().is_multiple_of(bytes), "whole elements");
+        for (left, right) in left.chunks_exact(bytes).zip(right.chunks_exact_mut(bytes)) {
+            let pairs = if commutative { 0 } else { bytes / 2 };
+            for pair in 0..pairs {
+                let (at, mix) = (2 * pair, pair as u8);
+                let [(a, b), (c, d)] =
+                    [left, &*right].map(|map| (map[at] ^ mix, map[at + 1] ^ mix));
+                right[at] = a.wrapping_mul(c) ^ mix;
+                right[at + 1] = b.wrapping_mul(c).wrapping_add(d) ^ mix;
+            }
+            for at in 2 * pairs..bytes {
+                right[at] = right[at].wrapping_add(left[at]).wrapping_add(at as u8);
+            }
+        }
+    };
+    let dtype = ElementType::Opaque(ElementSize::new(bytes).unwrap());
+    Reducer::User { dtype, commutative, function: Arc::new(fold) }
 }
 
 /// Bytes that differ by rank and position, the same in every run.

@@ -5,10 +5,11 @@ use nexar::collective::select::{Row, Selection, Topology};
 use nexar::collective::table::{self, TABLE};
 use nexar::dtype::DataType;
 use nexar::op::{Fold, RedOp, Reducer, Scalar};
+use nexar::transport::SLOT;
 use nexar::transport::injection::Faults;
 use proptest::prelude::*;
 
-use crate::case::{Case, Collective, known, maps, sum, xor};
+use crate::case::{Case, Collective, known, maps, opaque, sum, xor};
 use crate::oracle::oracle;
 use crate::world::Placement::{InPlace, OutOfPlace};
 use crate::world::{execute, run, world_for};
@@ -149,6 +150,63 @@ fn every_type_is_moved_right() {
         for dtype in DataType::ALL {
             let reducer = known(dtype, RedOp::Sum).unwrap();
             check(row, &cases(row, collective, 67, &reducer, 5), 5, Faults::default());
+        }
+    }
+}
+
+/// Sizes that divide no slot, segment or part of a message.
+const OPAQUE: [usize; 4] = [12, 24, 280, 4094];
+
+#[test]
+fn elements_of_any_size_are_right_with_every_algorithm() {
+    for (row, collective) in
+        algorithms().into_iter().filter(|(_, collective)| *collective != Collective::Barrier)
+    {
+        for bytes in OPAQUE {
+            for (size, commutative) in [(1, true), (2, false), (3, false), (3, true), (5, true)] {
+                // The last count crosses a slot.
+                let counts = [0, 1, 2 * size + 1, SLOT / bytes + 1];
+                let cases = counts.iter().flat_map(|count| {
+                    cases(row, collective, *count, &opaque(bytes, commutative), size).pop()
+                });
+                check(row, &cases.collect::<Vec<_>>(), size, Faults::default());
+            }
+        }
+    }
+}
+
+#[test]
+fn elements_of_any_size_are_right_at_the_boundaries_of_segments() {
+    for (row, collective) in
+        algorithms().into_iter().filter(|(_, collective)| *collective != Collective::Barrier)
+    {
+        for bytes in [12, 4094] {
+            for commutative in [false, true] {
+                let count = 3 * SEGMENT / bytes + 5;
+                let cases: Vec<_> = cases(row, collective, count, &opaque(bytes, commutative), 3)
+                    .pop()
+                    .into_iter()
+                    .collect();
+                check(row, &cases, 3, Faults::delays(7));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_element_may_be_longer_than_a_slot_and_a_segment() {
+    for (row, collective) in
+        algorithms().into_iter().filter(|(_, collective)| *collective != Collective::Barrier)
+    {
+        for (bytes, count) in [(100_000, 1), (100_000, 3), (SEGMENT + 1, 2)] {
+            for (size, commutative) in [(2, false), (3, true)] {
+                let cases: Vec<_> =
+                    cases(row, collective, count, &opaque(bytes, commutative), size)
+                        .pop()
+                        .into_iter()
+                        .collect();
+                check(row, &cases, size, Faults::default());
+            }
         }
     }
 }

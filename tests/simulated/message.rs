@@ -25,19 +25,19 @@ use crate::world::{execute, quiet, run};
 const UNTAGGED: WantedTag = WantedTag::This(Tag::None);
 
 pub fn outgoing(to: usize, tag: Tag, bytes: &[u8]) -> Outgoing<'_> {
-    let envelope = Envelope { tag, dtype: DataType::Int8, count: bytes.len() };
+    let envelope = Envelope { tag, dtype: DataType::Int8.into(), count: bytes.len() };
     Outgoing { to: Rank(to), envelope, bytes, synchronous: false }
 }
 
 fn incoming(from: Option<usize>, tag: WantedTag, into: &mut [u8]) -> Incoming<'_> {
     let wanted = Wanted { source: from.map(Rank), tag };
     let (dtype, count) = (DataType::Int8, RecvCount::Exactly(into.len()));
-    Incoming { call: RecvCall { wanted, dtype, count }, into, report: None }
+    Incoming { call: RecvCall { wanted, dtype: dtype.into(), count }, into, report: None }
 }
 
 /// A receive that is posted without a buffer.
 fn posting(wanted: Wanted) -> RecvCall {
-    RecvCall { wanted, dtype: DataType::Int8, count: RecvCount::Exactly(1) }
+    RecvCall { wanted, dtype: DataType::Int8.into(), count: RecvCount::Exactly(1) }
 }
 
 /// The payload of message `number`, different for each.
@@ -425,7 +425,7 @@ fn a_control_message_that_breaks_the_rules_is_refused() {
     use nexar::transport::{ControlMessage, MessageQueues, Protocol};
     let message_queues = MessageQueues::new(nexar::rank::RankOf::new(Rank(0), 2));
     let message = |id, length| {
-        let envelope = Envelope { tag: Tag::None, dtype: DataType::Int8, count: length };
+        let envelope = Envelope { tag: Tag::None, dtype: DataType::Int8.into(), count: length };
         let protocol = Protocol::Eager { payload: vec![0; length], wants_cts: false };
         ControlMessage::Message { id, envelope, protocol }
     };

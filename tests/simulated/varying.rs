@@ -10,7 +10,7 @@ use nexar::buffer::Buffers;
 use nexar::collective::select::Selection;
 use nexar::collective::{Exchange, perform};
 use nexar::comm::Communicator;
-use nexar::dtype::DataType;
+use nexar::dtype::{DataType, ElementType};
 use nexar::error::{Code, Error, Result};
 use nexar::op::{Counts, Op};
 use nexar::rank::Rank;
@@ -21,7 +21,7 @@ use crate::world::{UNTOUCHED, quiet, run};
 
 const FLAT: &str = "alltoall:flat_v,gather:flat_v,scatter:flat_v";
 const COUNTS: Counts = Counts::Pairwise;
-const BYTES: DataType = DataType::Uint8;
+const BYTES: ElementType = ElementType::Known(DataType::Uint8);
 
 /// By sender and receiver: how many bytes.
 type Lengths = Vec<Vec<usize>>;

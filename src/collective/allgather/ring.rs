@@ -21,14 +21,14 @@ use tokio::try_join;
 
 use crate::blocks::Blocks;
 use crate::collective::exchange::Exchange;
-use crate::collective::segments::Segments;
+use crate::collective::segments::{SEGMENT, Segments};
 use crate::error::Result;
 
 /// `output` becomes the blocks of all ranks; this rank's own is in it already.
 pub async fn ring(exchange: &Exchange<'_>, blocks: &Blocks, output: &mut [u8]) -> Result<()> {
     let me = exchange.me();
     let (left, right) = (me.before(1), me.after(1));
-    let segments = Segments::new(output, blocks.iter());
+    let segments = Segments::new(output, blocks.iter(), SEGMENT);
 
     let sending = async {
         for step in 0..me.size - 1 {

@@ -31,6 +31,8 @@ pub struct FlatAllReduce<'a> {
     reducer: &'a Reducer,
     buffers: Buffers<'a>,
     whole: Range<usize>,
+    /// Bytes of a part: whole elements.
+    width: usize,
     stores: Stores,
     scratch: Vec<u8>,
 }
@@ -38,14 +40,14 @@ pub struct FlatAllReduce<'a> {
 impl<'a> FlatAllReduce<'a> {
     pub fn new(me: RankOf, reducer: &'a Reducer, buffers: Buffers<'a>) -> Self {
         let whole = 0..buffers.input().len();
-        let stores = stores(whole.len());
-        Self { me, reducer, buffers, whole, stores, scratch: Vec::new() }
+        let (width, stores) = (reducer.dtype().whole(SLOT), stores(whole.len()));
+        Self { me, reducer, buffers, whole, width, stores, scratch: Vec::new() }
     }
 }
 
 impl<'a> Flat<'a> for FlatAllReduce<'a> {
     fn parts(&self) -> usize {
-        count(self.whole.len(), SLOT)
+        count(self.whole.len(), self.width)
     }
 
     fn publishes(&self, _rank: Rank) -> bool {
@@ -53,7 +55,11 @@ impl<'a> Flat<'a> for FlatAllReduce<'a> {
     }
 
     fn bytes(&self, _rank: Rank, number: usize) -> usize {
-        part(&self.whole, SLOT, number).len()
+        part(&self.whole, self.width, number).len()
+    }
+
+    fn width(&self) -> usize {
+        self.width
     }
 
     fn in_place(&self) -> Option<&'a [u8]> {
@@ -61,7 +67,7 @@ impl<'a> Flat<'a> for FlatAllReduce<'a> {
     }
 
     fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
-        let share = &self.buffers.input()[part(&self.whole, SLOT, number)];
+        let share = &self.buffers.input()[part(&self.whole, self.width, number)];
         load(self.reducer, share, self.me.size, slot, stores);
     }
 
@@ -73,7 +79,7 @@ impl<'a> Flat<'a> for FlatAllReduce<'a> {
 impl<'a> FlatReduction<'a> for FlatAllReduce<'a> {
     fn reduce(&mut self, number: usize, shares: &[&[u8]], own: Option<&[u8]>) {
         let Self { me, reducer, buffers, stores, scratch, .. } = self;
-        let (part, size) = (part(&self.whole, SLOT, number), me.size);
+        let (part, size) = (part(&self.whole, self.width, number), me.size);
         let into = match (own, buffers, shares) {
             // Two operands are folded faster in place than into a third buffer.
             (None, Buffers::Shared { both }, [theirs]) if !reducer.prepares(size) => {

@@ -25,7 +25,7 @@ use tokio::try_join;
 
 use crate::blocks::Blocks;
 use crate::collective::exchange::Exchange;
-use crate::collective::segments::Segments;
+use crate::collective::segments::{SEGMENT, Segments};
 use crate::error::Result;
 use crate::op::Reducer;
 use crate::reduce::Side;
@@ -34,9 +34,9 @@ pub async fn ring(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -
     let me = exchange.me();
     let size = me.size;
     let (left, right) = (me.before(1), me.after(1));
-    let element = reducer.dtype().size();
+    let (dtype, element) = (reducer.dtype(), reducer.dtype().size());
     let chunks = Blocks::even(data.len() / element, element, size);
-    let segments = Segments::new(data, chunks.iter());
+    let segments = Segments::new(data, chunks.iter(), dtype.whole(SEGMENT));
 
     // How often this rank holds a segment of a chunk in the first half: it only receives its own
     // chunk and only sends its left neighbour's.

@@ -35,8 +35,8 @@ pub async fn slices(
     mut buffers: Buffers<'_>,
 ) -> Result<()> {
     let (me, element) = (exchange.me(), reducer.dtype().size());
-    let whole = 0..buffers.input().len();
-    let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
+    let (whole, width) = (0..buffers.input().len(), reducer.dtype().whole(SLOT));
+    let (parts, stores) = (count(whole.len(), width), stores(whole.len()));
     let in_place = buffers.input_apart().filter(|_| !reducer.prepares(me.size));
     let mut epochs = exchange.epochs(0, 2 * parts);
     let slices_of = |bytes: usize| Blocks::even(bytes / element, element, me.size);
@@ -45,7 +45,7 @@ pub async fn slices(
     for step in schedule(parts, ahead(me.size) / 2) {
         match step {
             EpochStep::Publish(number) => {
-                let part = part(&whole, SLOT, number);
+                let part = part(&whole, width, number);
                 if let Some(input) = in_place {
                     epochs.publish_in_place(2 * number, &input[part]).await?;
                 } else {
@@ -62,7 +62,7 @@ pub async fn slices(
                 }
             }
             EpochStep::View(number) => {
-                let part = part(&whole, SLOT, number);
+                let part = part(&whole, width, number);
                 let slices = slices_of(part.len());
                 let slice_of = |rank: Rank| slices.get(rank.0);
                 let own = slice_of(me.rank);

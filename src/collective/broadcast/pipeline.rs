@@ -17,7 +17,7 @@
 use tokio::try_join;
 
 use crate::collective::exchange::Exchange;
-use crate::collective::segments::Segments;
+use crate::collective::segments::{SEGMENT, Segments};
 use crate::error::Result;
 use crate::rank::Rank;
 
@@ -25,7 +25,7 @@ pub async fn pipeline(exchange: &Exchange<'_>, root: Rank, data: &mut [u8]) -> R
     let me = exchange.me();
     let (left, right) = (me.before(1), me.after(1));
     let (is_first, is_last) = (me.rank == root, right == root);
-    let segments = Segments::whole(data);
+    let segments = Segments::whole(data, SEGMENT);
 
     let receiving = async {
         for segment in segments.of(0).filter(|_| !is_first) {

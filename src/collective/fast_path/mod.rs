@@ -351,10 +351,10 @@ mod tests {
             let calls = [
                 Call::all_reduce(count, reduction),
                 Call::reduce(count, reduction, root),
-                Call::broadcast(count, dtype, root),
-                Call::all_gather(counts, dtype),
+                Call::broadcast(count, dtype.into(), root),
+                Call::all_gather(counts, dtype.into()),
                 Call::reduce_scatter(counts, reduction),
-                Call::all_to_all(counts, dtype),
+                Call::all_to_all(counts, dtype.into()),
                 Call::barrier(),
             ];
             for call in calls {
@@ -363,9 +363,9 @@ mod tests {
             }
             let counts = Counts::Pairwise;
             let calls = [
-                Call::all_to_all(counts, dtype),
-                Call::gather(counts, dtype, root),
-                Call::scatter(counts, dtype, root),
+                Call::all_to_all(counts, dtype.into()),
+                Call::gather(counts, dtype.into(), root),
+                Call::scatter(counts, dtype.into(), root),
             ];
             for call in calls {
                 let name = table::choose(&selection, &call, ranks, topology);

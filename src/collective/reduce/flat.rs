@@ -27,6 +27,8 @@ pub struct FlatReduce<'a> {
     reducer: &'a Reducer,
     memory: ReduceMemory<'a>,
     bytes: usize,
+    /// Bytes of a part: whole elements.
+    width: usize,
     scratch: Vec<u8>,
 }
 
@@ -38,19 +40,19 @@ enum ReduceMemory<'a> {
 
 impl<'a> FlatReduce<'a> {
     pub fn new(me: RankOf, root: Rank, reducer: &'a Reducer, buffers: Buffers<'a>) -> Self {
-        let bytes = buffers.input().len();
+        let (bytes, width) = (buffers.input().len(), reducer.dtype().whole(SLOT));
         let memory = match buffers {
             buffers if me.rank == root => ReduceMemory::Root(buffers),
             Buffers::Apart { input, .. } => ReduceMemory::Other(input),
             Buffers::Shared { both } => ReduceMemory::Other(both),
         };
-        Self { me, root, reducer, memory, bytes, scratch: Vec::new() }
+        Self { me, root, reducer, memory, bytes, width, scratch: Vec::new() }
     }
 }
 
 impl<'a> Flat<'a> for FlatReduce<'a> {
     fn parts(&self) -> usize {
-        count(self.bytes, SLOT)
+        count(self.bytes, self.width)
     }
 
     fn publishes(&self, rank: Rank) -> bool {
@@ -58,7 +60,11 @@ impl<'a> Flat<'a> for FlatReduce<'a> {
     }
 
     fn bytes(&self, _rank: Rank, number: usize) -> usize {
-        part(&(0..self.bytes), SLOT, number).len()
+        part(&(0..self.bytes), self.width, number).len()
+    }
+
+    fn width(&self) -> usize {
+        self.width
     }
 
     fn in_place(&self) -> Option<&'a [u8]> {
@@ -70,7 +76,7 @@ impl<'a> Flat<'a> for FlatReduce<'a> {
 
     fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
         if let ReduceMemory::Other(input) = self.memory {
-            let share = &input[part(&(0..self.bytes), SLOT, number)];
+            let share = &input[part(&(0..self.bytes), self.width, number)];
             load(self.reducer, share, self.me.size, slot, stores);
         }
     }
@@ -82,9 +88,9 @@ impl<'a> Flat<'a> for FlatReduce<'a> {
 
 impl<'a> FlatReduction<'a> for FlatReduce<'a> {
     fn reduce(&mut self, number: usize, shares: &[&[u8]], _own: Option<&[u8]>) {
-        let Self { me, root, reducer, memory, bytes, scratch } = self;
+        let Self { me, root, reducer, memory, bytes, width, scratch } = self;
         let ReduceMemory::Root(buffers) = memory else { return };
-        let part = part(&(0..*bytes), SLOT, number);
+        let part = part(&(0..*bytes), *width, number);
         let (own, into) = own_and_output(reducer, buffers, part, me.size, scratch);
         reducer.fold_all(into, &with_own(shares, root.0, own), stores(*bytes));
         reducer.finish(into, me.size);

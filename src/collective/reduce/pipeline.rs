@@ -41,7 +41,7 @@ pub async fn pipeline(
     load: impl Fn(Range<usize>, &mut [u8]),
     data: &mut [u8],
 ) -> Result<()> {
-    let me = exchange.me();
+    let (me, width) = (exchange.me(), reducer.dtype().whole(SEGMENT));
     let last = match reducer.reduction().is_commutative() {
         true => root,
         false => Rank(me.size - 1),
@@ -52,7 +52,7 @@ pub async fn pipeline(
     let left = Some(me.before(1)).filter(|left| *left != last);
     match me.rank {
         rank if rank == root && rank == last => {
-            for part in segments(0..bytes) {
+            for part in segments(0..bytes, width) {
                 let part = &mut data[part];
                 exchange.recv_fold(me.before(1), 0, reducer, Side::Left, part).await?;
             }
@@ -62,7 +62,7 @@ pub async fn pipeline(
         rank if rank == root => {
             let own = pass_on(exchange, reducer, left, (me.after(1), 0), bytes, load);
             let result = async {
-                for part in segments(0..bytes) {
+                for part in segments(0..bytes, width) {
                     exchange.recv(last, 1, &mut data[part]).await?;
                 }
                 Ok(())
@@ -83,11 +83,12 @@ async fn pass_on(
     bytes: usize,
     load: impl Fn(Range<usize>, &mut [u8]),
 ) -> Result<()> {
-    let mut scratch = passes::zeroed(bytes.min(SLOTS * SEGMENT)).await?;
-    let slots = Slots::new(&mut scratch);
+    let width = reducer.dtype().whole(SEGMENT);
+    let mut scratch = passes::zeroed(bytes.min(SLOTS * width)).await?;
+    let slots = Slots::new(&mut scratch, width);
 
     let folding = async {
-        for (number, part) in segments(0..bytes).enumerate() {
+        for (number, part) in segments(0..bytes, width).enumerate() {
             let mut partial = slots.fill(number).await;
             let partial = &mut partial[..part.len()];
             load(part, partial);
@@ -98,7 +99,7 @@ async fn pass_on(
         Ok(())
     };
     let sending = async {
-        for (number, part) in segments(0..bytes).enumerate() {
+        for (number, part) in segments(0..bytes, width).enumerate() {
             let partial = slots.empty(number).await;
             exchange.send(to, step, &partial[..part.len()]).await?;
         }

@@ -36,7 +36,7 @@ pub struct FlatReduceScatter<'a> {
 
 impl<'a> FlatReduceScatter<'a> {
     pub fn new(me: RankOf, reducer: &'a Reducer, blocks: &'a Blocks, buffers: Buffers<'a>) -> Self {
-        let columns = Columns::new(me.size, blocks.longest());
+        let columns = Columns::of_elements(me.size, reducer.dtype(), blocks.longest());
         Self { me, reducer, blocks, buffers, columns, scratch: Vec::new() }
     }
 }

@@ -40,15 +40,15 @@ pub async fn ring(
 ) -> Result<()> {
     let me = exchange.me();
     let (left, right) = (me.before(1), me.after(1));
-    let longest = blocks.longest();
+    let (longest, width) = (blocks.longest(), reducer.dtype().whole(SEGMENT));
     let (mut even, mut odd) = (passes::zeroed(longest).await?, passes::zeroed(longest).await?);
-    let scratch = [Segments::whole(&mut even), Segments::whole(&mut odd)];
+    let scratch = [Segments::whole(&mut even, width), Segments::whole(&mut odd, width)];
     // Every step receives into one half of the scratch and sends from the other, so the turn of
     // each segment is the step. A block that lacks a segment leaves the turn unused.
     let part = |block: usize, segment: usize| {
         let block = blocks.get(block);
-        let start = block.end.min(block.start + segment * SEGMENT);
-        start..block.end.min(start + SEGMENT)
+        let start = block.end.min(block.start + segment * width);
+        start..block.end.min(start + width)
     };
     let all = scratch[0].of(0);
 
@@ -88,7 +88,7 @@ pub async fn ring(
         load(blocks.get(0), output);
         return Ok(());
     }
-    for (segment, part) in segments(0..output.len()).enumerate() {
+    for (segment, part) in segments(0..output.len(), width).enumerate() {
         let complete = scratch[me.size % 2].hold(segment, me.size - 1).await;
         output[part.clone()].copy_from_slice(&complete[..part.len()]);
     }

@@ -31,13 +31,13 @@ pub async fn chain(
     mut buffers: Buffers<'_>,
 ) -> Result<()> {
     let me = exchange.me();
-    let whole = 0..buffers.input().len();
-    let (parts, stores) = (count(whole.len(), SLOT), stores(whole.len()));
+    let (whole, width) = (0..buffers.input().len(), reducer.dtype().whole(SLOT));
+    let (parts, stores) = (count(whole.len(), width), stores(whole.len()));
     let mut epochs = exchange.epochs(0, parts);
     let (is_first, is_last) = (me.rank.0 == 0, me.rank.0 + 1 == me.size);
     let (mut scratch, mut up_to) = (Vec::new(), Vec::new());
     for number in 0..parts {
-        let part = part(&whole, SLOT, number);
+        let part = part(&whole, width, number);
         let size = folding(me);
         if is_first {
             // A published share need not have canonical NaNs yet; a result must.

@@ -34,19 +34,21 @@ pub struct FlatScan<'a> {
     scanned: Scanned,
     buffers: Buffers<'a>,
     whole: Range<usize>,
+    /// Bytes of a part: whole elements.
+    width: usize,
     scratch: Vec<u8>,
 }
 
 impl<'a> FlatScan<'a> {
     pub fn new(me: RankOf, reducer: &'a Reducer, scanned: Scanned, buffers: Buffers<'a>) -> Self {
-        let whole = 0..buffers.input().len();
-        Self { me, reducer, scanned, buffers, whole, scratch: Vec::new() }
+        let (whole, width) = (0..buffers.input().len(), reducer.dtype().whole(SLOT));
+        Self { me, reducer, scanned, buffers, whole, width, scratch: Vec::new() }
     }
 }
 
 impl<'a> Flat<'a> for FlatScan<'a> {
     fn parts(&self) -> usize {
-        count(self.whole.len(), SLOT)
+        count(self.whole.len(), self.width)
     }
 
     fn publishes(&self, rank: Rank) -> bool {
@@ -54,11 +56,11 @@ impl<'a> Flat<'a> for FlatScan<'a> {
     }
 
     fn bytes(&self, _rank: Rank, number: usize) -> usize {
-        part(&self.whole, SLOT, number).len()
+        part(&self.whole, self.width, number).len()
     }
 
     fn fill(&self, number: usize, slot: &mut [u8], stores: Stores) {
-        let share = &self.buffers.input()[part(&self.whole, SLOT, number)];
+        let share = &self.buffers.input()[part(&self.whole, self.width, number)];
         let size = match self.scanned {
             Scanned::UpTo => self.me.size,
             // Rank 1's result is the share of rank 0.
@@ -72,7 +74,7 @@ impl<'a> Flat<'a> for FlatScan<'a> {
         if self.me.rank != Rank(0) || self.scanned == Scanned::Before {
             return;
         }
-        let part = part(&self.whole, SLOT, number);
+        let part = part(&self.whole, self.width, number);
         match &mut self.buffers {
             Buffers::Apart { input, output } => {
                 let into = &mut output[part.clone()];
@@ -89,8 +91,8 @@ impl<'a> Flat<'a> for FlatScan<'a> {
 
 impl<'a> FlatReduction<'a> for FlatScan<'a> {
     fn reduce(&mut self, number: usize, shares: &[&[u8]], own: Option<&[u8]>) {
-        let Self { me, reducer, scanned, buffers, whole, scratch } = self;
-        let part = part(whole, SLOT, number);
+        let Self { me, reducer, scanned, buffers, whole, width, scratch } = self;
+        let part = part(whole, *width, number);
         let (own, into) = match own {
             Some(own) => (own, &mut buffers.output_mut()[part]),
             None => own_and_output(reducer, buffers, part, folding(*me), scratch),

@@ -27,7 +27,7 @@ use crate::reduce::Side;
 pub async fn pipeline(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
     let me = exchange.me();
     let (is_first, is_last) = (me.rank.0 == 0, me.rank.0 == me.size - 1);
-    let segments = Segments::whole(data);
+    let segments = Segments::whole(data, reducer.dtype().whole(SEGMENT));
 
     let folding = async {
         for segment in segments.of(0).filter(|_| !is_first) {
@@ -52,12 +52,12 @@ pub async fn pipeline(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8
 pub async fn exclusive(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u8]) -> Result<()> {
     let me = exchange.me();
     let is_last = me.rank.0 == me.size - 1;
-    let bytes = data.len();
-    let mut scratch = passes::zeroed(bytes.min(SLOTS * SEGMENT)).await?;
-    let slots = Slots::new(&mut scratch);
+    let (bytes, width) = (data.len(), reducer.dtype().whole(SEGMENT));
+    let mut scratch = passes::zeroed(bytes.min(SLOTS * width)).await?;
+    let slots = Slots::new(&mut scratch, width);
 
     let folding = async {
-        for (number, part) in segments(0..bytes).enumerate() {
+        for (number, part) in segments(0..bytes, width).enumerate() {
             let data = &mut data[part];
             let mut up_to = slots.fill(number).await;
             let up_to = &mut up_to[..data.len()];
@@ -68,7 +68,7 @@ pub async fn exclusive(exchange: &Exchange<'_>, reducer: &Reducer, data: &mut [u
         Ok(())
     };
     let sending = async {
-        for (number, part) in segments(0..bytes).enumerate() {
+        for (number, part) in segments(0..bytes, width).enumerate() {
             let up_to = slots.empty(number).await;
             if !is_last {
                 exchange.send(me.after(1), 0, &up_to[..part.len()]).await?;

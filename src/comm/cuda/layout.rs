@@ -399,7 +399,7 @@ mod tests {
         let blocks = Blocks::at(vec![0..20, 30..50, 60..80]);
         let (counts, dtype) = (Counts::listed(&[20; 3]), DataType::Int8);
         let buffers = Buffers::Shared { both: &mut both };
-        let op = Op::all_gather(counts, dtype, blocks, buffers);
+        let op = Op::all_gather(counts, dtype.into(), blocks, buffers);
         let layout = StagingLayout::of(&op, ME, &device);
         assert_eq!(layout.bytes, 60);
         assert_eq!(copies(&layout.fetch, range.clone()), [(30..50, 20)]);
@@ -416,7 +416,7 @@ mod tests {
         let (input, mut output) = ([1; 8], [2; 8]);
         let device = on(&[&input, &output]);
         let function = std::sync::Arc::new(|_: &[u8], _: &mut [u8]| {});
-        let reducer = Reducer::User { dtype: DataType::Int8, commutative: true, function };
+        let reducer = Reducer::User { dtype: DataType::Int8.into(), commutative: true, function };
         let buffers = Buffers::Apart { input: &input, output: &mut output };
         let op = Op::ex_scan(8, reducer, buffers);
         let first = RankOf { rank: Rank(0), ..ME };

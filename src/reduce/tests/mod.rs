@@ -58,6 +58,7 @@ fn defined(fold: Fold, a: u64, b: u64) -> u64 {
         DataType::Bfloat16 => small::<Bf16>(fold.redop(), a, b),
         DataType::Float8e4m3 => small::<E4m3>(fold.redop(), a, b),
         DataType::Float8e5m2 => small::<E5m2>(fold.redop(), a, b),
+        DataType::MaxDataType => unreachable!(),
     }
 }
 
@@ -133,6 +134,7 @@ fn special(dtype: DataType) -> Vec<u64> {
             0x0000,
         ],
         DataType::Float8e4m3 => &[0x7f, 0x7e, 0x77, 0x08, 0x07, 0x01, 0x38, 0x1d, 0x59, 0x00],
+        DataType::MaxDataType => unreachable!(),
         DataType::Float8e5m2 | DataType::Int8 | DataType::Uint8 => {
             &[0x7e, 0x7d, 0x7f, 0x7c, 0x7b, 0x04, 0x03, 0x01, 0x3c, 0x2e, 0x51, 0x00]
         }

@@ -268,7 +268,10 @@ impl Lanes for MemEnd {
     ) -> Io<'a, Result<()>> {
         Box::pin(async move {
             let queue = self.world.queue(lane, self.me.rank, to);
-            let mut parts = bytes.chunks(PART);
+            // The receiver may reduce each part as it arrives.
+            let reduction = header.call.reduction();
+            let width = reduction.map_or(PART, |reduction| reduction.dtype.whole(PART));
+            let mut parts = bytes.chunks(width);
             // A message without bytes still sends its header.
             self.put(queue, to, Some(*header), parts.next().unwrap_or_default()).await?;
             for part in parts {

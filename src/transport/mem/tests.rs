@@ -148,7 +148,7 @@ fn short_data_and_data_that_a_function_of_the_program_reduces_are_copied() {
     let (ends, bytes) = (world.ends(), vec![7; BYTES]);
     assert!(publish(&ends[0], Call::barrier(), &bytes[..8]).is_none());
     let operator = Operator::User { commutative: true };
-    let reduction = Reduction { dtype: DataType::Int32, operator };
+    let reduction = Reduction { dtype: DataType::Int32.into(), operator };
     let call = Call::all_reduce(BYTES / 4, reduction);
     assert!(publish(&ends[0], call, &bytes).is_none());
 }

@@ -221,7 +221,7 @@ impl Quic {
         let streams = self.readable(from).await?.streams(context.id);
         let waiting = async { Ok(streams.payloads.reader(id).await) };
         let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
-        context.on_link(from, reader.land(into, <[u8]>::copy_from_slice)).await?;
+        context.on_link(from, reader.land(into, 1, <[u8]>::copy_from_slice)).await?;
         context.on_link(from, reader.end()).await
     }
 }
@@ -256,7 +256,9 @@ impl Lanes for Quic {
             let mut reader = context.on_link(from, context.while_there(from, waiting)).await?;
             let arrived = context.on_link(from, reader.header()).await?;
             header.check(context.me.rank, from, &arrived)?;
-            context.on_link(from, reader.land(into, land)).await?;
+            let reduction = header.call.reduction();
+            let element = reduction.map_or(1, |reduction| reduction.dtype.size());
+            context.on_link(from, reader.land(into, element, land)).await?;
             streams.put_reader(lane, reader);
             Ok(())
         })

@@ -6,14 +6,13 @@
 
 use bytes::Bytes;
 use quinn::RecvStream;
+use smallvec::SmallVec;
 
 use super::super::{HEADER_BYTES, Header};
 use super::link_error::LinkError;
 
 /// Received pieces that are read at once.
 const PIECES: usize = 32;
-/// Every element's size divides this.
-const WHOLE: usize = 8;
 
 /// A stream of the peer, with the bytes that were received beyond the requested ones.
 pub struct StreamReader {
@@ -56,13 +55,14 @@ impl StreamReader {
     }
 
     /// Reads the next `into.len()` bytes: calls `land(destination, part)` for each part as it
-    /// arrives. A part holds whole elements.
+    /// arrives. A part holds whole elements of `element` bytes.
     pub async fn land(
         &mut self,
         into: &mut [u8],
+        element: usize,
         mut land: impl FnMut(&mut [u8], &[u8]),
     ) -> Result<(), LinkError> {
-        let mut landing = Landing { into, done: 0, split: [0; WHOLE], split_len: 0 };
+        let mut landing = Landing { into, done: 0, element, split: SmallVec::new() };
         let mut pieces: [Bytes; PIECES] = Default::default();
         while landing.missing() > 0 {
             if self.ahead.is_empty() {
@@ -97,40 +97,41 @@ fn join(first: Bytes, rest: impl Iterator<Item = Bytes>) -> Bytes {
     all.into()
 }
 
-/// A message that arrives in pieces, which may be cut anywhere. An element that was cut in two is
-/// joined before it lands.
+/// A message that arrives in pieces, which may be cut anywhere. An element that was cut is joined
+/// before it lands. If the message does not end with an element, its last bytes land alone.
 struct Landing<'a> {
     into: &'a mut [u8],
     done: usize,
-    split: [u8; WHOLE],
-    split_len: usize,
+    element: usize,
+    /// The bytes that have arrived of an element that was cut.
+    split: SmallVec<[u8; 64]>,
 }
 
 impl Landing<'_> {
     /// The number of bytes that have not arrived.
     fn missing(&self) -> usize {
-        self.into.len() - self.done - self.split_len
+        self.into.len() - self.done - self.split.len()
     }
 
     fn take(&mut self, mut piece: &[u8], land: &mut impl FnMut(&mut [u8], &[u8])) {
-        if self.split_len > 0 {
-            let front = piece.len().min(WHOLE - self.split_len);
-            self.split[self.split_len..self.split_len + front].copy_from_slice(&piece[..front]);
-            self.split_len += front;
+        if !self.split.is_empty() {
+            let front = piece.len().min(self.element - self.split.len());
+            self.split.extend_from_slice(&piece[..front]);
             piece = &piece[front..];
-            let complete = self.split_len == WHOLE || self.missing() == 0;
+            let complete = self.split.len() == self.element || self.missing() == 0;
             if !complete {
                 return;
             }
-            let (split, length) = (self.split, std::mem::take(&mut self.split_len));
-            self.put(&split[..length], land);
+            let mut split = std::mem::take(&mut self.split);
+            self.put(&split, land);
+            split.clear();
+            self.split = split;
         }
         let last = piece.len() == self.missing();
-        let whole = if last { piece.len() } else { piece.len() - piece.len() % WHOLE };
+        let whole = if last { piece.len() } else { piece.len() - piece.len() % self.element };
         let (now, later) = piece.split_at(whole);
         self.put(now, land);
-        self.split[..later.len()].copy_from_slice(later);
-        self.split_len = later.len();
+        self.split.extend_from_slice(later);
     }
 
     fn put(&mut self, part: &[u8], land: &mut impl FnMut(&mut [u8], &[u8])) {
@@ -153,11 +154,14 @@ mod tests {
     #[test]
     fn a_message_cut_anywhere_lands_in_whole_elements() {
         let message: Vec<u8> = (0..100).collect();
-        for length in [0, 1, 7, 8, 9, 64, 100] {
+        let lengths = [0, 1, 7, 8, 9, 64, 100];
+        let elements = [1, 4, 8, 12, 24, 70, 100];
+        for (length, element) in lengths.into_iter().flat_map(|one| elements.map(|two| (one, two)))
+        {
             for cut in 1..20 {
                 let mut into = vec![0; length];
-                let mut landing =
-                    Landing { into: &mut into, done: 0, split: [0; WHOLE], split_len: 0 };
+                let split = SmallVec::new();
+                let mut landing = Landing { into: &mut into, done: 0, element, split };
                 let mut parts = Vec::new();
                 for piece in message[..length].chunks(cut) {
                     let mut land = |into: &mut [u8], part: &[u8]| {
@@ -167,9 +171,9 @@ mod tests {
                     landing.take(piece, &mut land);
                 }
                 assert_eq!(landing.missing(), 0);
-                assert_eq!(into, message[..length], "{length} bytes cut every {cut}");
+                assert_eq!(into, message[..length], "{length} bytes of {element} cut every {cut}");
                 let (last, before) = parts.split_last().unwrap_or((&0, &[]));
-                assert!(before.iter().all(|part| part % WHOLE == 0), "{length} {cut}: {parts:?}");
+                assert!(before.iter().all(|part| part % element == 0), "{length} {cut}: {parts:?}");
                 assert_eq!(before.iter().sum::<usize>() + last, length);
             }
         }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn eager(id: u64, bytes: usize) -> ControlMessage {
-        let envelope = Envelope { tag: Tag::None, dtype: DataType::Uint8, count: bytes };
+        let envelope = Envelope { tag: Tag::None, dtype: DataType::Uint8.into(), count: bytes };
         let payload = (0..bytes).map(|index| (id as usize + index) as u8).collect();
         ControlMessage::Message {
             id,
@@ -243,7 +243,8 @@ mod tests {
     }
 
     fn rts(id: u64, bytes: usize) -> ControlMessage {
-        let envelope = Envelope { tag: Tag::Number(3), dtype: DataType::Uint8, count: bytes };
+        let envelope =
+            Envelope { tag: Tag::Number(3), dtype: DataType::Uint8.into(), count: bytes };
         let location = Some(Location::new(bytes as u64));
         ControlMessage::Message { id, envelope, protocol: Protocol::Rendezvous { location } }
     }
