@@ -32,6 +32,7 @@ SAME(nexarFloat8e4m3, 10);
 SAME(nexarFloat8e5m2, 11);
 SAME(nexarInt16, 32);
 SAME(nexarUint16, 33);
+SAME(nexarMaxDataType, 0x7fffffff);
 
 SAME(nexarSum, 0);
 SAME(nexarProd, 1);

@@ -13,6 +13,7 @@ static struct memory {
   int number;
   nexarResult_t error;
   nexarRedOp_t op;
+  nexarDataType_t datatype;
   void *handle;
   nexarComm_t comm;
   nexarRequest_t request;
@@ -46,6 +47,7 @@ static inline nexarRedOp_t operator_of(void *handle) {
   X(nexarCommRegister, nexarCommRegister(handle, untouched.data, 4, &untouched.handle))            \
   X(nexarCommDeregister, nexarCommDeregister(handle, &untouched))                                  \
   X(nexarRedOpDestroy, nexarRedOpDestroy((nexarRedOp_t)0x10000, handle))                           \
+  X(nexarDataTypeDestroy, nexarDataTypeDestroy((nexarDataType_t)0x10000, handle))                  \
   X(nexarSend, nexarSend(untouched.data, 1, nexarInt32, 0, handle, NULL))                          \
   X(nexarRecv, nexarRecv(untouched.data, 1, nexarInt32, 0, handle, NULL))                          \
   X(nexarSendTag, nexarSendTag(untouched.data, 1, nexarInt32, 0, 0, handle, NULL))                 \
@@ -88,6 +90,10 @@ static nexarResult_t nexarRedOpCreate_with(void *handle) {
   return nexarRedOpCreate(&untouched.op, never_called, NULL, 1, handle);
 }
 
+static nexarResult_t nexarDataTypeCreate_with(void *handle) {
+  return nexarDataTypeCreate(&untouched.datatype, 12, handle);
+}
+
 /* nexarGetLastError returns a text: this is the code that the text stands for. */
 static nexarResult_t nexarGetLastError_with(void *handle) {
   const char *text = nexarGetLastError(handle);
@@ -103,6 +109,7 @@ static const struct taker {
     HANDLE_TAKERS(NAMED)
     NAMED(nexarRedOpCreatePreMulSum)
     NAMED(nexarRedOpCreate)
+    NAMED(nexarDataTypeCreate)
     NAMED(nexarGetLastError)
     {"nexarCommDeregister, the registration", registration_with},
     {"nexarRedOpDestroy, the operator", operator_to_destroy_with},
