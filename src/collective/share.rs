@@ -171,7 +171,7 @@ mod tests {
             }
             let opaque = ElementType::Opaque(ElementSize::new(12).unwrap());
             let columns = Columns::of_elements(size, opaque, 12 << 20);
-            assert!(columns.width % 12 == 0 && columns.width * (size - 1) <= SLOT);
+            assert!(columns.width.is_multiple_of(12) && columns.width * (size - 1) <= SLOT);
         }
     }
 }

@@ -143,8 +143,8 @@ pub struct Call {
     dtype: Option<ElementType>,
     /// `None` if the collective does not reduce.
     operator: Option<Operator>,
-    /// Rank 0 if the collective has no root.
-    root: Rank,
+    /// Rank 0 if the collective has no root. In 32 bits, because an `Error` holds two calls.
+    root: u32,
 }
 
 const NO_ROOT: Rank = Rank(0);
@@ -224,7 +224,8 @@ impl Call {
         root: Rank,
     ) -> Self {
         let Reduction { dtype, operator } = reduction;
-        Self { collective, counts, dtype: Some(dtype), operator: Some(operator), root }
+        let (dtype, operator, root) = (Some(dtype), Some(operator), root.0 as u32);
+        Self { collective, counts, dtype, operator, root }
     }
 
     #[inline(always)]
@@ -234,13 +235,14 @@ impl Call {
         dtype: ElementType,
         root: Rank,
     ) -> Self {
-        Self { collective, counts, dtype: Some(dtype), operator: None, root }
+        let (dtype, root) = (Some(dtype), root.0 as u32);
+        Self { collective, counts, dtype, operator: None, root }
     }
 
     #[inline(always)]
     const fn without_data(collective: Collective) -> Self {
         let counts = Counts::Each(0);
-        Self { collective, counts, dtype: None, operator: None, root: NO_ROOT }
+        Self { collective, counts, dtype: None, operator: None, root: 0 }
     }
 }
 
@@ -313,7 +315,7 @@ impl Call {
     /// `None` if the collective has no root.
     #[inline(always)]
     pub fn root(&self) -> Option<Rank> {
-        self.collective.shape().has_root.then_some(self.root)
+        self.collective.shape().has_root.then_some(Rank(self.root as usize))
     }
 
     /// Bytes of the count that the caller passes: of one block, or of all blocks together if the
