@@ -248,7 +248,7 @@ async fn execute_calls(honest: Arc<Communicator>, calls: Vec<ApiCall>) {
 }
 
 fn sum() -> Fold {
-    Fold::new(DTYPE, RedOp::Sum).unwrap()
+    Fold::new(DataType::Int32, RedOp::Sum).unwrap()
 }
 
 fn tagged(tag: Option<u8>) -> Tag {
