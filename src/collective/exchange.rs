@@ -73,6 +73,12 @@ impl<'a> Exchange<'a> {
         self.ranks.map_or(rank, |ranks| ranks[rank.0])
     }
 
+    /// Whether large data is read from its rank's memory: all ranks can read each other's, and
+    /// outnumber the processors.
+    pub fn reads_addresses(&self) -> bool {
+        self.topology() == Topology::OpenHost && self.mesh.memory.is_crowded == Some(true)
+    }
+
     /// Where the ranks are.
     pub fn topology(&self) -> Topology {
         Topology::of(self.mesh.hosts())
@@ -202,12 +208,23 @@ impl<'a> Epochs<'a> {
         bytes: usize,
         fill: impl FnOnce(&mut [u8], Stores),
     ) -> Result<()> {
+        self.publish_part(index, bytes, bytes, fill).await
+    }
+
+    /// As `publish`, of a part of a message that has `whole` bytes.
+    pub async fn publish_part(
+        &self,
+        index: usize,
+        whole: usize,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8], Stores),
+    ) -> Result<()> {
         let Exchange { mesh, lane, .. } = self.exchange;
         if self.published {
             return Ok(());
         }
         let (epoch, encoded, mut fill) =
-            (self.first + index as u64, self.encoded(bytes), Some(fill));
+            (self.first + index as u64, self.encoded(whole).of_part(bytes), Some(fill));
         let mut fill_once = |slot: &mut [u8], readers| {
             if let Some(fill) = fill.take() {
                 fill(slot, stores_for(readers, bytes));
@@ -224,11 +241,22 @@ impl<'a> Epochs<'a> {
     /// As `publish`, without a copy where possible. The borrow keeps the bytes unchanged while
     /// `Epochs` exists.
     pub async fn publish_in_place(&mut self, index: usize, bytes: &'a [u8]) -> Result<()> {
+        self.publish_part_in_place(index, bytes.len(), bytes).await
+    }
+
+    /// As `publish_in_place`, of a part of a message that has `whole` bytes.
+    pub async fn publish_part_in_place(
+        &mut self,
+        index: usize,
+        whole: usize,
+        bytes: &'a [u8],
+    ) -> Result<()> {
         let Exchange { mesh, lane, .. } = self.exchange;
         if self.published {
             return Ok(());
         }
-        let (epoch, encoded) = (self.first + index as u64, self.encoded(bytes.len()));
+        let epoch = self.first + index as u64;
+        let encoded = self.encoded(whole).of_part(bytes.len());
         let in_place = loop {
             match mesh.host().publish_in_place(*lane, epoch, &encoded, bytes)? {
                 Attempt::Done(in_place) => break in_place,
@@ -244,7 +272,7 @@ impl<'a> Epochs<'a> {
             self.last_in_place = Some(epoch);
             return Ok(());
         }
-        self.publish(index, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
+        self.publish_part(index, whole, bytes.len(), |slot, stores| copy(slot, bytes, stores)).await
     }
 
     /// Publishes the address of bytes, which others `read_remote`. The bytes must not be written
@@ -297,8 +325,19 @@ impl<'a> Epochs<'a> {
 
     /// Views what a rank, maybe this one, has published.
     pub async fn view(&self, index: usize, at: Rank, bytes: usize) -> Result<View<'_>> {
+        self.view_part(index, at, bytes, bytes).await
+    }
+
+    /// As `view`, of a part of a message that has `whole` bytes.
+    pub async fn view_part(
+        &self,
+        index: usize,
+        at: Rank,
+        whole: usize,
+        bytes: usize,
+    ) -> Result<View<'_>> {
         loop {
-            match self.try_view(index, at, bytes)? {
+            match self.try_view_part(index, at, whole, bytes)? {
                 Attempt::Done(view) => return Ok(view),
                 Attempt::Wait(published) => published.await?,
             }
@@ -307,8 +346,19 @@ impl<'a> Epochs<'a> {
 
     /// As `view`, without waiting.
     pub fn try_view(&self, index: usize, at: Rank, bytes: usize) -> Result<Attempt<'_, View<'_>>> {
+        self.try_view_part(index, at, bytes, bytes)
+    }
+
+    fn try_view_part(
+        &self,
+        index: usize,
+        at: Rank,
+        whole: usize,
+        bytes: usize,
+    ) -> Result<Attempt<'_, View<'_>>> {
         let (Exchange { mesh, lane, .. }, at) = (self.exchange, self.exchange.in_mesh(at));
-        mesh.host().view(*lane, self.first + index as u64, at, &self.encoded(bytes))
+        let encoded = self.encoded(whole).of_part(bytes);
+        mesh.host().view(*lane, self.first + index as u64, at, &encoded)
     }
 
     /// The header for this many bytes. It is cached, because most parts are as long as the one

@@ -15,6 +15,7 @@ mod exchange;
 pub mod fast_path;
 mod gather;
 mod leaders;
+mod paired;
 mod pairs;
 mod passes;
 mod reduce;

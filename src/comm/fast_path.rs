@@ -107,7 +107,9 @@ impl Communicator {
             && self.check_open(&state, &call).is_ok();
         let encoded =
             EncodedHeader::new(Header { seq, call, history: state.history, step: 0, bytes });
-        let begun = if is_free { host.begin(LaneQueues::<LANES>::of(seq), &encoded) } else { None };
+        let lane = LaneQueues::<LANES>::of(seq);
+        let epochs = fast_path::epochs(op, me);
+        let begun = if is_free { host.begin(lane, &encoded, epochs) } else { None };
         let Some(epoch) = begun else { return FastPath::NotEligible };
         let history = state.history.then_words(encoded.call_words());
         state.count(history);

@@ -70,13 +70,29 @@ impl CallHistory {
 pub struct EncodedHeader {
     pub words: HeaderWords,
     pub check: u64,
+    /// How many bytes of the message are published together.
+    part: usize,
 }
 
 impl EncodedHeader {
     #[inline(always)]
     pub fn new(header: Header) -> Self {
         let words = header.words();
-        Self { words, check: check(&words) }
+        Self { words, check: check(&words), part: header.bytes }
+    }
+
+    /// The same message, of which `part` bytes are published together.
+    #[inline]
+    pub fn of_part(self, part: usize) -> Self {
+        Self { part, ..self }
+    }
+
+    /// The same header, of a message of another length.
+    #[inline]
+    pub fn with_bytes(&self, bytes: usize) -> Self {
+        let mut words = self.words;
+        words[1] = bytes as u64;
+        Self { words, check: check(&words), part: bytes }
     }
 
     /// The header that was encoded.
@@ -84,11 +100,10 @@ impl EncodedHeader {
         Header::of_words(self.words).expect("the words of a header")
     }
 
-    /// The length of the message.
+    /// The length of what is published together: the whole message, or a part of it.
     #[inline]
     pub fn bytes(&self) -> usize {
-        let [_seq, bytes, ..] = self.words;
-        bytes as usize
+        self.part
     }
 
     /// The words of the call.

@@ -53,7 +53,9 @@ pub use peer_messages::Answer;
 pub use peer_messages::CREDIT;
 pub use peer_ring::{MOST_MESSAGES, PeerRing};
 pub use quic::{is_delivering_faults, leave_all};
-pub use shm::{FastEpoch, INLINE_BYTES, Inline, Started, prepare as prepare_shared_memory};
+pub use shm::{
+    FastEpoch, FastEpochs, INLINE_BYTES, Inline, Started, prepare as prepare_shared_memory,
+};
 pub use wait::{Demand, Peers, Waiting};
 
 /// The reason that is given for a peer which has left in good order.

@@ -19,7 +19,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::op::Call;
 
-use super::{CallHistory, Header};
+use super::{CallHistory, EncodedHeader, Header};
 
 #[derive(Default)]
 pub struct Slot {
@@ -76,13 +76,18 @@ pub struct InPlace<'a> {
 }
 
 impl Slot {
-    pub fn publish(&self, stamp: u64, header: &Header, fill: impl FnOnce(&mut [u8])) {
+    /// The stamp of the contents; 0 if there are none.
+    pub fn stamp(&self) -> u64 {
+        self.stamp.load(Ordering::Acquire)
+    }
+
+    pub fn publish(&self, stamp: u64, encoded: &EncodedHeader, fill: impl FnOnce(&mut [u8])) {
         let mut contents = self.write();
         contents.in_place = None;
         contents.bytes.clear();
-        contents.bytes.resize(header.bytes, 0);
+        contents.bytes.resize(encoded.bytes(), 0);
         fill(&mut contents.bytes);
-        contents.header = *header;
+        contents.header = encoded.header();
         self.stamp.store(stamp, Ordering::Release);
     }
 
@@ -142,7 +147,7 @@ mod tests {
     fn bytes_published_later_outlive_the_end_of_those_before() {
         let (slot, bytes) = (Slot::default(), [7; 8]);
         let in_place = slot.publish_in_place(1, &header(8), &bytes);
-        slot.publish(13, &header(8), |slot| slot.fill(9));
+        slot.publish(13, &EncodedHeader::new(header(8)), |slot| slot.fill(9));
         let view = slot.view(13).expect("it was published");
         // It would deadlock if it took the lock.
         drop(in_place);

@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
 use nexar::blocks::Blocks;
 use nexar::buffer::Buffers;
-use nexar::collective::select::Selection;
+use nexar::collective::table::parse;
 use nexar::collective::{Exchange, perform};
 use nexar::comm::Communicator;
 use nexar::dtype::{DataType, ElementType};
@@ -19,7 +20,11 @@ use proptest::prelude::*;
 
 use crate::world::{UNTOUCHED, quiet, run};
 
-const FLAT: &str = "alltoall:flat_v,gather:flat_v,scatter:flat_v";
+/// The algorithms for few ranks, and those for many.
+const ALGORITHMS: [&str; 2] = [
+    "alltoall:paired,gather:flat_v,scatter:paired",
+    "alltoall:flat_v,gather:flat_v,scatter:flat_v",
+];
 const COUNTS: Counts = Counts::Pairwise;
 const BYTES: ElementType = ElementType::Known(DataType::Uint8);
 
@@ -148,7 +153,11 @@ async fn scatter(communicator: &Arc<Communicator>, lengths: &Lengths, root: usiz
 
 /// Several calls in each lane, so that ranks must have counted the same epochs.
 fn check(size: usize, all: Vec<Lengths>) {
-    run(&quiet(size), FLAT, move |communicator| {
+    ALGORITHMS.iter().for_each(|algorithms| check_by(algorithms, size, all.clone()));
+}
+
+fn check_by(algorithms: &str, size: usize, all: Vec<Lengths>) {
+    run(&quiet(size), algorithms, move |communicator| {
         let all = all.clone();
         async move {
             let me = communicator.me().rank.0;
@@ -209,8 +218,8 @@ fn one_rank_may_have_everything() {
 #[test]
 fn no_byte_of_a_block_is_written_whose_lengths_differ() {
     for (first, second) in [(5, 6), (6, 5), (0, 4), (4, 0), (300_000, 1), (1, 300_000)] {
-        for size in 2..5 {
-            let results = run(&quiet(size), FLAT, move |communicator| async move {
+        for (size, algorithms) in (2..5).flat_map(|size| ALGORITHMS.map(|name| (size, name))) {
+            let results = run(&quiet(size), algorithms, move |communicator| async move {
                 let me = communicator.me().rank.0;
                 let mut lengths = vec![vec![100; size]; size];
                 lengths[0][1] = if me == 0 { first } else { second };
@@ -234,6 +243,31 @@ fn no_byte_of_a_block_is_written_whose_lengths_differ() {
                 assert_eq!(error.code(), Code::InvalidUsage);
             }
         }
+    }
+}
+
+#[test]
+fn a_rank_that_only_sends_a_short_block_does_not_wait_for_the_root() {
+    let returned = Arc::new(AtomicUsize::new(0));
+    for length in [0, 8, 4096] {
+        let returned = Arc::clone(&returned);
+        run(&quiet(3), "", move |communicator| {
+            let returned = Arc::clone(&returned);
+            async move {
+                let lengths = vec![vec![length; 3]; 3];
+                if communicator.me().rank == Rank(0) {
+                    // The root does not call before the others have returned.
+                    while returned.load(Ordering::Relaxed) < 2 {
+                        tokio::task::yield_now().await;
+                    }
+                    returned.store(0, Ordering::Relaxed);
+                }
+                gather(&communicator, &lengths, 0).await;
+                if communicator.me().rank != Rank(0) {
+                    returned.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
     }
 }
 
@@ -268,7 +302,7 @@ fn exchange_with(forged: &Forged) -> Option<Error> {
         let published = 8 * 7 + (8 << 10);
         epochs.publish(0, published, |slot, _| slot[..32].copy_from_slice(&bytes)).await.unwrap();
     };
-    let selection = Selection::default();
+    let selection = parse("alltoall:flat_v").unwrap();
     let ended = {
         let mut both =
             Box::pin(async { tokio::join!(perform(&honest, &selection, &mut op), forge).0 });

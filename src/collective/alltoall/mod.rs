@@ -4,10 +4,12 @@ mod bruck;
 mod direct;
 pub mod flat;
 pub mod flat_v;
+mod paired;
 mod pairwise;
 
 use super::epochs::copy_flat;
 use super::exchange::Exchange;
+use super::paired::MOST_PAIRED;
 use super::passes;
 use super::select::{Row, Selection};
 use super::varying::MOST_RANKS;
@@ -21,18 +23,20 @@ use AllToAllAlgorithm as Algorithm;
 #[derive(Clone, Copy, Debug)]
 pub enum AllToAllAlgorithm {
     Flat,
+    Paired,
     FlatV,
     Direct,
     Bruck,
     Pairwise,
 }
 
-pub static TABLE: [Row<Algorithm>; 7] = [
+pub static TABLE: [Row<Algorithm>; 8] = [
     // Between few ranks two copies in the cache are faster than one by process_vm_readv(2).
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal().most_ranks(4),
     row("flat", Algorithm::Flat, 32 << 10).on_host().equal(),
     row("direct", Algorithm::Direct, usize::MAX).on_open_host().equal(),
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("paired", Algorithm::Paired, usize::MAX).on_host().most_ranks(MOST_PAIRED),
     row("flat_v", Algorithm::FlatV, usize::MAX).on_host().most_ranks(MOST_RANKS),
     row("bruck", Algorithm::Bruck, 256).equal(),
     row("pairwise", Algorithm::Pairwise, usize::MAX),
@@ -57,10 +61,13 @@ pub async fn perform(
         }
         Algorithm::Direct => direct::direct(exchange, sent, buffers).await,
         Algorithm::Bruck => bruck::bruck(exchange, passes::into_output(buffers).await).await,
-        Algorithm::FlatV if size <= MOST_RANKS => {
+        Algorithm::Paired if size <= MOST_PAIRED => {
+            paired::paired(exchange, sent, received, buffers).await
+        }
+        Algorithm::Paired | Algorithm::FlatV if size <= MOST_RANKS => {
             flat_v::flat_v(exchange, sent, received, buffers).await
         }
-        Algorithm::FlatV | Algorithm::Pairwise => {
+        Algorithm::Paired | Algorithm::FlatV | Algorithm::Pairwise => {
             pairwise::pairwise(exchange, sent, received, buffers).await
         }
     }

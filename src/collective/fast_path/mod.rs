@@ -19,7 +19,7 @@ use std::ops::Range;
 use bytemuck::{bytes_of, bytes_of_mut};
 
 use super::epochs::others;
-use super::gather::flat_v::FIRST;
+use super::paired::{MOST_PAIRED, Paired};
 use super::scan::shares::{FLAT_SCAN, folding};
 use super::share::Columns;
 use super::varying::{IncomingBlock, MOST_RANKS};
@@ -28,7 +28,7 @@ use crate::buffer::Buffers;
 use crate::op::{Collective, Counts, Op, OpMemory, Reducer};
 use crate::rank::{Rank, RankOf};
 use crate::reduce::Side;
-use crate::transport::{FastEpoch, INLINE_BYTES, Inline};
+use crate::transport::{FastEpoch, FastEpochs, INLINE_BYTES, Inline};
 
 /// The most bytes that a rank publishes. A longer call may have another algorithm than flat.
 const MOST: usize = 4 << 10;
@@ -65,26 +65,50 @@ pub fn bytes(op: &Op<'_>, size: usize) -> Option<usize> {
     is_short.then_some(bytes)
 }
 
-/// How many bytes a rank publishes of a call of which only some ranks know the counts. Each rank
-/// decides by its own buffers whether it takes the fast path: on both paths it publishes the same.
+/// How many bytes a rank publishes of a call of which only some ranks know the counts; the most, if
+/// it publishes in several epochs. Each rank decides by its own buffers whether it takes the fast
+/// path: on both paths it publishes the same.
 #[inline(never)]
 fn bytes_with_counts(op: &Op<'_>, size: usize) -> Option<usize> {
     let copied = match &op.memory.buffers {
         Buffers::Apart { input, output } => input.len().saturating_add(output.len()),
         Buffers::Shared { both } => both.len().saturating_mul(2),
     };
-    let published = match op.call().collective() {
-        Collective::Gather => FIRST,
-        _ => IncomingBlock::published(size),
+    if copied > MOST_OF_ALL || size > MOST_RANKS {
+        return None;
+    }
+    match (op.call().collective(), &op.memory.buffers) {
+        (Collective::Gather, Buffers::Apart { input, .. }) => Some(input.len()),
+        (Collective::Gather, Buffers::Shared { .. }) => Some(0),
+        _ if size <= MOST_PAIRED => Some(op.memory.sent.longest()),
+        _ => Some(IncomingBlock::published(size)),
+    }
+}
+
+/// The epochs that the call begins.
+#[inline(always)]
+pub fn epochs(op: &Op<'_>, me: RankOf) -> FastEpochs {
+    if op.call().counts() == Counts::Pairwise { paired_epochs(op, me) } else { FastEpochs::ONE }
+}
+
+#[inline(never)]
+fn paired_epochs(op: &Op<'_>, me: RankOf) -> FastEpochs {
+    let OpMemory { sent, received, .. } = &op.memory;
+    let Some(paired) = Paired::of(&op.call(), sent, received, me.size) else {
+        return FastEpochs::ONE;
     };
-    (copied <= MOST_OF_ALL && size <= MOST_RANKS).then_some(published)
+    let publishes = paired.outgoing(me, 0, 0).is_some();
+    let published = if publishes { paired.width(me.size) as u64 } else { 0 };
+    FastEpochs { all: paired.epochs(me.size) as u64, published }
 }
 
 /// Executes the call. `None` if a peer does not arrive within the spin limit; then nothing is
 /// overwritten that the general path still reads.
 #[inline(always)]
 pub fn execute(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()> {
-    if epoch.bytes() <= INLINE_BYTES {
+    if op.call().counts() == Counts::Pairwise {
+        slot::execute_with_counts(op, me, epoch)?;
+    } else if epoch.bytes() <= INLINE_BYTES {
         execute_inline(op, me, epoch)?;
     } else {
         slot::execute(op, me, epoch)?;
@@ -369,7 +393,10 @@ mod tests {
             ];
             for call in calls {
                 let name = table::choose(&selection, &call, ranks, topology);
-                assert_eq!(name, "flat_v", "{call} of {ranks}");
+                let is_gather = call.collective() == Collective::Gather;
+                let is_paired = ranks <= MOST_PAIRED && !is_gather;
+                let expected = if is_paired { "paired" } else { "flat_v" };
+                assert_eq!(name, expected, "{call} of {ranks}");
             }
             let scan = table::choose(&selection, &Call::scan(count, reduction), ranks, topology);
             assert_eq!(scan, if ranks <= FLAT_SCAN { "flat" } else { "chain" }, "of {ranks}");

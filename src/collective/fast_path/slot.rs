@@ -11,7 +11,7 @@ use crate::collective::alltoall::flat::FlatAllToAll;
 use crate::collective::alltoall::flat_v::FlatAllToAllV;
 use crate::collective::broadcast::flat::FlatBroadcast;
 use crate::collective::epochs::{Flat, FlatCopy, FlatReduction, Shares, sources};
-use crate::collective::gather::flat_v::FlatGatherV;
+use crate::collective::paired::{Paired, exchange_at_once};
 use crate::collective::reduce::flat::FlatReduce;
 use crate::collective::reduce_scatter::flat::FlatReduceScatter;
 use crate::collective::scan::flat::FlatScan;
@@ -19,7 +19,7 @@ use crate::collective::scan::shares::{FLAT_SCAN, Scanned, folding};
 use crate::collective::scatter::flat_v::FlatScatterV;
 use crate::collective::share::{load, load_twice, own_and_output};
 use crate::collective::varying::FlatWithCounts;
-use crate::op::{Collective, Counts, Op, OpMemory, Reducer};
+use crate::op::{Collective, Op, OpMemory, Reducer};
 use crate::rank::{Rank, RankOf};
 use crate::reduce::Stores;
 use crate::transport::FastEpoch;
@@ -30,7 +30,7 @@ use crate::transport::FastEpoch;
 pub fn execute(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()> {
     let call = op.call();
     let (reducer, OpMemory { sent, received, buffers, .. }) = op.parts_mut();
-    let mut buffers = buffers.reborrow();
+    let buffers = buffers.reborrow();
     match (call.collective(), reducer, call.root()) {
         (Collective::AllReduce, Some(reducer), None) => {
             reduce_flat(FlatAllReduce::new(me, reducer, buffers), me, epoch)
@@ -51,39 +51,44 @@ pub fn execute(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()>
         (Collective::AllGather, None, None) => {
             copy_flat(FlatAllGather::new(me, received, buffers), me, epoch)
         }
-        (Collective::AllToAll, None, None) if call.counts() == Counts::Pairwise => {
-            if let Buffers::Apart { input, output } = &mut buffers {
-                output[received.get(me.rank.0)].copy_from_slice(&input[sent.get(me.rank.0)]);
-            }
-            copy_flat_v(FlatAllToAllV::new(me, sent, received, buffers), epoch)
-        }
-        (Collective::Gather, None, Some(root)) => {
-            let (own, output): (&[u8], &mut [u8]) = match buffers {
-                Buffers::Apart { input, output } if me.rank == root => {
-                    output[received.get(root.0)].copy_from_slice(input);
-                    (&[], output)
-                }
-                Buffers::Apart { input, output } => (input, output),
-                Buffers::Shared { both } => (&[], both),
-            };
-            copy_flat_v(FlatGatherV::new(me, root, received, own, output), epoch)
-        }
-        (Collective::Scatter, None, Some(root)) => {
-            let (input, own): (&[u8], &mut [u8]) = match buffers {
-                Buffers::Apart { input, output } => {
-                    if me.rank == root {
-                        output.copy_from_slice(&input[sent.get(root.0)]);
-                    }
-                    (input, output)
-                }
-                Buffers::Shared { both } => (both, &mut []),
-            };
-            copy_flat_v(FlatScatterV::new(me, root, sent, input, own), epoch)
-        }
         (Collective::AllToAll, None, None) => {
             copy_flat(FlatAllToAll::new(me, sent, buffers), me, epoch)
         }
         _ => unreachable!("no other call is eligible with more bytes than travel inline"),
+    }
+}
+
+/// Executes a call of which only some ranks know the counts, as `super::execute` does.
+#[inline(never)]
+pub fn execute_with_counts(op: &mut Op<'_>, me: RankOf, epoch: &FastEpoch<'_>) -> Option<()> {
+    let call = op.call();
+    let OpMemory { sent, received, buffers, .. } = &mut op.memory;
+    let mut buffers = buffers.reborrow();
+    let is_root = call.root() == Some(me.rank);
+    // The block of a rank for itself, unless it is in place.
+    if let Buffers::Apart { input, output } = &mut buffers {
+        let own = me.rank.0;
+        match call.collective() {
+            Collective::AllToAll => {
+                output[received.get(own)].copy_from_slice(&input[sent.get(own)])
+            }
+            Collective::Gather if is_root => output[received.get(own)].copy_from_slice(input),
+            Collective::Scatter if is_root => output.copy_from_slice(&input[sent.get(own)]),
+            _ => {}
+        }
+    }
+    if let Some(paired) = Paired::of(&call, sent, received, me.size) {
+        return exchange_at_once(paired, buffers, me, epoch);
+    }
+    match call.root() {
+        None => copy_flat_v(FlatAllToAllV::new(me, sent, received, buffers), epoch),
+        Some(root) => {
+            let (input, own): (&[u8], &mut [u8]) = match buffers {
+                Buffers::Apart { input, output } => (input, output),
+                Buffers::Shared { both } => (both, &mut []),
+            };
+            copy_flat_v(FlatScatterV::new(me, root, sent, input, own), epoch)
+        }
     }
 }
 

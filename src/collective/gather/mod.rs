@@ -2,14 +2,13 @@
 
 mod binomial;
 pub mod flat;
-pub mod flat_v;
+mod flat_v;
 mod linear;
 
 use super::epochs::copy_flat;
 use super::exchange::Exchange;
 use super::passes;
 use super::select::{Row, Selection};
-use super::varying::MOST_RANKS;
 use crate::error::Result;
 use crate::op::{Op, OpMemory};
 
@@ -27,7 +26,7 @@ pub enum GatherAlgorithm {
 
 pub static TABLE: [Row<Algorithm>; 4] = [
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
-    row("flat_v", Algorithm::FlatV, usize::MAX).on_host().most_ranks(MOST_RANKS),
+    row("flat_v", Algorithm::FlatV, usize::MAX).on_host(),
     row("binomial", Algorithm::Binomial, 4 << 10).equal(),
     row("linear", Algorithm::Linear, usize::MAX),
 ];
@@ -52,12 +51,8 @@ pub async fn perform(
                 copy_flat(exchange, flat).await
             }
             Algorithm::Binomial => binomial::binomial(exchange, root, own, &mut []).await,
-            Algorithm::FlatV if me.size <= MOST_RANKS => {
-                flat_v::flat_v(exchange, root, blocks, own, &mut []).await
-            }
-            Algorithm::FlatV | Algorithm::Linear => {
-                linear::linear(exchange, root, blocks, own, &mut []).await
-            }
+            Algorithm::FlatV => flat_v::flat_v(exchange, root, blocks, own, &mut []).await,
+            Algorithm::Linear => linear::linear(exchange, root, blocks, own, &mut []).await,
         };
     }
     let own = blocks.get(root.0);
@@ -71,11 +66,7 @@ pub async fn perform(
             let own = passes::copied(&output[own]).await?;
             binomial::binomial(exchange, root, &own, output).await
         }
-        Algorithm::FlatV if me.size <= MOST_RANKS => {
-            flat_v::flat_v(exchange, root, blocks, &[], output).await
-        }
-        Algorithm::FlatV | Algorithm::Linear => {
-            linear::linear(exchange, root, blocks, &[], output).await
-        }
+        Algorithm::FlatV => flat_v::flat_v(exchange, root, blocks, &[], output).await,
+        Algorithm::Linear => linear::linear(exchange, root, blocks, &[], output).await,
     }
 }

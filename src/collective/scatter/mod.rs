@@ -4,9 +4,11 @@ mod binomial;
 pub mod flat;
 pub mod flat_v;
 mod linear;
+mod paired;
 
 use super::epochs::copy_flat;
 use super::exchange::Exchange;
+use super::paired::MOST_PAIRED;
 use super::passes;
 use super::select::{Row, Selection};
 use super::varying::MOST_RANKS;
@@ -21,13 +23,15 @@ use ScatterAlgorithm as Algorithm;
 #[derive(Clone, Copy, Debug)]
 pub enum ScatterAlgorithm {
     Flat,
+    Paired,
     FlatV,
     Binomial,
     Linear,
 }
 
-pub static TABLE: [Row<Algorithm>; 4] = [
+pub static TABLE: [Row<Algorithm>; 5] = [
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
+    row("paired", Algorithm::Paired, usize::MAX).on_host().most_ranks(MOST_PAIRED),
     row("flat_v", Algorithm::FlatV, usize::MAX).on_host().most_ranks(MOST_RANKS),
     row("binomial", Algorithm::Binomial, 4 << 10).equal(),
     row("linear", Algorithm::Linear, usize::MAX),
@@ -60,10 +64,13 @@ pub async fn perform(
             copy_flat(exchange, FlatScatter::new(me, root, blocks, input, own)).await
         }
         Algorithm::Binomial => binomial::binomial(exchange, root, input, own).await,
-        Algorithm::FlatV if me.size <= MOST_RANKS => {
+        Algorithm::Paired if me.size <= MOST_PAIRED => {
+            paired::paired(exchange, root, blocks, input, own).await
+        }
+        Algorithm::Paired | Algorithm::FlatV if me.size <= MOST_RANKS => {
             flat_v::flat_v(exchange, root, blocks, input, own).await
         }
-        Algorithm::FlatV | Algorithm::Linear => {
+        Algorithm::Paired | Algorithm::FlatV | Algorithm::Linear => {
             linear::linear(exchange, root, blocks, input, own).await
         }
     }

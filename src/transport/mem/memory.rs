@@ -13,7 +13,7 @@ use crate::rank::Rank;
 use super::super::host::EPOCHS;
 use super::super::queue::Reason;
 use super::super::slot::{InPlace, Locked, Slot};
-use super::super::{Header, LANES, Lane};
+use super::super::{EncodedHeader, Header, LANES, Lane};
 
 pub(super) struct ThreadMemory {
     /// By rank.
@@ -73,10 +73,10 @@ impl ThreadMemory {
         lane: Lane,
         rank: Rank,
         epoch: u64,
-        header: &Header,
+        encoded: &EncodedHeader,
         fill: impl FnOnce(&mut [u8]),
     ) {
-        self.slot(lane, rank, epoch).publish(epoch + 1, header, fill);
+        self.slot(lane, rank, epoch).publish(epoch + 1, encoded, fill);
         self.wake();
     }
 
@@ -116,6 +116,12 @@ impl ThreadMemory {
                 None => gone.map_or(Poll::Pending, |why| Poll::Ready(Err(Some(*why)))),
             }
         })
+    }
+
+    /// How many epochs all ranks must have released before a rank publishes in this one: its slot
+    /// has the contents of an earlier one.
+    pub fn needed(&self, lane: Lane, rank: Rank, epoch: u64) -> u64 {
+        self.slot(lane, rank, epoch).stamp()
     }
 
     fn slot(&self, lane: Lane, rank: Rank, epoch: u64) -> &Slot {

@@ -18,7 +18,7 @@ use crate::op::Call;
 use crate::rank::{Rank, RankOf};
 
 use super::call_table::CallTable;
-use super::host::{Attempt, EPOCHS, HostMemory, Published, Readers, View};
+use super::host::{Attempt, HostMemory, Published, Readers, View};
 use super::lanes::{Land, Lanes};
 use super::membership::{Missing, Split};
 use super::mesh::{Forming, Membership, Mesh, Settled};
@@ -239,7 +239,7 @@ impl MemEnd {
     /// A wait until all ranks have released the epoch whose slot this one uses. `None` if they
     /// have.
     fn await_slot(&self, lane: Lane, epoch: u64) -> Option<Io<'_, Result<()>>> {
-        self.all_released(lane, (epoch + 1).saturating_sub(EPOCHS as u64))
+        self.all_released(lane, self.world.memory.needed(lane, self.me.rank, epoch))
     }
 
     /// A wait until all other ranks of this host have released this many epochs. `None` if they
@@ -328,7 +328,7 @@ impl HostMemory for MemEnd {
             return Ok(Attempt::Wait(wait));
         }
         let fill = |slot: &mut [u8]| fill(slot, Readers::Near);
-        self.world.memory.publish(lane, self.me.rank, epoch, &encoded.header(), fill);
+        self.world.memory.publish(lane, self.me.rank, epoch, encoded, fill);
         Ok(Attempt::Done(()))
     }
 

@@ -38,8 +38,9 @@ impl SharedMemory {
         let mut slow = self.host.awaited(lane, epoch, ahead, true)?;
         Some(Box::pin(async move {
             let host = &self.host;
+            let needed = host.needed(lane, epoch, ahead);
             loop {
-                self.until(slow, || host.has_released(lane, slow, epoch - ahead)).await?;
+                self.until(slow, || host.has_released(lane, slow, needed)).await?;
                 match host.awaited(lane, epoch, ahead, false) {
                     Some(next) => slow = next,
                     None => return Ok(()),
@@ -228,14 +229,14 @@ impl HostMemory for SharedMemory {
 
     fn released(&self, lane: Lane, epoch: u64) -> Result<Attempt<'_, ()>> {
         let others = || (0..self.host.size()).filter(|index| *index != self.host.me());
-        let has_released = |index: usize| self.host.has_released(lane, index, epoch);
+        let has_released = |index: usize| self.host.has_released(lane, index, epoch + 1);
         if others().all(|index| self.host.spin_until(|| has_released(index))) {
             return Ok(Attempt::Done(()));
         }
         Ok(Attempt::Wait(Box::pin(async move {
             for index in 0..self.host.size() {
                 let is_done =
-                    || index == self.host.me() || self.host.has_released(lane, index, epoch);
+                    || index == self.host.me() || self.host.has_released(lane, index, epoch + 1);
                 let waited = self.until(index, is_done).await;
                 // Before the program can overwrite what was published in place.
                 waited.inspect_err(|_| self.host.give_up())?;

@@ -24,11 +24,16 @@ pub struct FastHost {
 }
 
 impl FastHost {
-    /// Begins the next epoch of a lane. `None` if this rank would have to wait for a peer that is
+    /// Begins the next epochs of a lane. `None` if this rank would have to wait for a peer that is
     /// far behind. The caller is the operation whose turn it is in the lane.
     #[inline(always)]
-    pub fn begin<'a>(&'a self, lane: Lane, encoded: &'a EncodedHeader) -> Option<FastEpoch<'a>> {
-        FastEpoch::begin(&self.host, lane, encoded)
+    pub fn begin<'a>(
+        &'a self,
+        lane: Lane,
+        encoded: &'a EncodedHeader,
+        epochs: FastEpochs,
+    ) -> Option<FastEpoch<'a>> {
+        FastEpoch::begin(&self.host, lane, encoded, epochs)
     }
 
     /// Records a call for the threads that compare calls. Ranks that view each other's descriptors
@@ -39,11 +44,27 @@ impl FastHost {
     }
 }
 
-/// One epoch of a call.
+/// The epochs that a call begins.
+#[derive(Clone, Copy, Debug)]
+pub struct FastEpochs {
+    /// How many all ranks begin alike.
+    pub all: u64,
+    /// In how many of them, the first ones, this rank publishes.
+    pub published: u64,
+}
+
+impl FastEpochs {
+    /// One, in which this rank may publish.
+    pub const ONE: Self = Self { all: 1, published: 1 };
+}
+
+/// The epochs of a call, in most calls one.
 pub struct FastEpoch<'a> {
     host: &'a Host,
     lane: Lane,
+    /// The first one.
     number: u64,
+    last: u64,
     encoded: &'a EncodedHeader,
     published: Cell<bool>,
     /// How many more polls of any peer's descriptor there are before a yield.
@@ -62,18 +83,27 @@ pub struct Started {
 impl<'a> FastEpoch<'a> {
     /// As `FastHost::begin`.
     #[inline(always)]
-    pub fn begin(host: &'a Host, lane: Lane, encoded: &'a EncodedHeader) -> Option<Self> {
+    pub fn begin(
+        host: &'a Host,
+        lane: Lane,
+        encoded: &'a EncodedHeader,
+        epochs: FastEpochs,
+    ) -> Option<Self> {
         let number = host.lanes[lane.0].next.load(Ordering::Relaxed);
         let ahead = host.most_ahead(encoded.bytes());
-        let is_free = || host.awaited(lane, number, ahead, false).is_none();
+        let is_free = || {
+            let mut published = number..number + epochs.published;
+            published.all(|epoch| host.awaited(lane, epoch, ahead, false).is_none())
+        };
         if !host.spin_until(is_free) {
             return None;
         }
-        host.lanes[lane.0].next.store(number + 1, Ordering::Relaxed);
+        host.lanes[lane.0].next.store(number + epochs.all, Ordering::Relaxed);
         Some(Self {
             host,
             lane,
             number,
+            last: number + epochs.all - 1,
             encoded,
             published: Cell::new(false),
             spins: Cell::new(host.spins()),
@@ -116,6 +146,19 @@ impl<'a> FastEpoch<'a> {
         self.published.set(true);
     }
 
+    /// Publishes bytes, which `fill` writes, in one of several epochs. `ring` follows, or the
+    /// release of the epochs.
+    pub fn publish_part(&self, index: usize, bytes: usize, fill: impl FnOnce(&mut [u8])) {
+        let (epoch, encoded) = (self.number + index as u64, self.encoded.with_bytes(bytes));
+        self.host.segments[self.host.me].publish(self.lane, epoch, &encoded, fill);
+        self.published.set(true);
+    }
+
+    /// Wakes the ranks that sleep.
+    pub fn ring(&self) {
+        self.host.ring();
+    }
+
     /// What this rank has published in its slot.
     pub fn own(&self) -> &[u8] {
         match self.host.segments[self.host.me].view(self.lane, self.number, self.encoded) {
@@ -128,27 +171,37 @@ impl<'a> FastEpoch<'a> {
     /// one.
     #[inline(always)]
     pub fn view(&self, at: Rank) -> Option<Inline> {
-        self.segment_of(at)?.view_inline(self.lane, self.number, self.encoded)
+        self.segment_of(at, self.number)?.view_inline(self.lane, self.number, self.encoded)
     }
 
     /// As `view`, in the slot of the rank.
     pub fn view_slot(&self, at: Rank) -> Option<&[u8]> {
-        match self.segment_of(at)?.view(self.lane, self.number, self.encoded) {
+        self.view_in(self.number, at, self.encoded)
+    }
+
+    /// As `view_slot`, in one of several epochs. `bytes`: what the rank is expected to publish.
+    pub fn view_part(&self, index: usize, at: Rank, bytes: usize) -> Option<&[u8]> {
+        self.view_in(self.number + index as u64, at, &self.encoded.with_bytes(bytes))
+    }
+
+    #[inline(always)]
+    fn view_in(&self, epoch: u64, at: Rank, encoded: &EncodedHeader) -> Option<&[u8]> {
+        match self.segment_of(at, epoch)?.view(self.lane, epoch, encoded) {
             SlotView::Bytes(bytes) => Some(bytes),
             // Bytes that are viewed in place must be confirmed at the end of the call.
             SlotView::Elsewhere(_) | SlotView::Other(_) => None,
         }
     }
 
-    /// The segment of a rank, once that has published something in this epoch.
+    /// The segment of a rank, once that has published something in an epoch.
     #[inline(always)]
-    fn segment_of(&self, at: Rank) -> Option<&SharedSegment> {
+    fn segment_of(&self, at: Rank, epoch: u64) -> Option<&SharedSegment> {
         let segment = &self.host.segments[at.0];
-        if segment.has(self.lane, self.number) {
+        if segment.has(self.lane, epoch) {
             // A rank that is ahead has published in the next epoch too.
-            segment.prefetch(self.lane, self.number + 1);
+            segment.prefetch(self.lane, epoch + 1);
         } else {
-            while !segment.has(self.lane, self.number) {
+            while !segment.has(self.lane, epoch) {
                 match self.spins.get().checked_sub(1) {
                     Some(spins) => self.spins.set(spins),
                     None => self.yield_processor()?,
@@ -169,9 +222,9 @@ impl<'a> FastEpoch<'a> {
         Some(())
     }
 
-    /// This rank views nothing more in this epoch.
+    /// This rank views nothing more in these epochs.
     #[inline(always)]
     pub fn release(&self) {
-        self.host.release(self.lane, self.number);
+        self.host.release(self.lane, self.last);
     }
 }

@@ -38,7 +38,7 @@ use message_pair::MessagePair;
 use remote::Cookie;
 use segment::{LINES, SharedSegment, SlotView};
 
-pub use fast_path::{FastEpoch, FastHost, Started};
+pub use fast_path::{FastEpoch, FastEpochs, FastHost, Started};
 pub use handshake::HostGroup;
 pub use payload_slots::PayloadPart;
 pub use segment::{INLINE_BYTES, Inline, LONGEST_FAULT};
@@ -239,8 +239,14 @@ impl Host {
         }
     }
 
-    /// As `awaited`, after reading the released epochs of all others.
+    /// As `awaited`, where epochs may have been left out: all ranks must have released the one in
+    /// which this rank has last used the memory.
     fn slowest(&self, lane: Lane, epoch: u64, ahead: u64, afresh: bool) -> Option<usize> {
+        let needed = self.needed(lane, epoch, ahead);
+        let known = &self.lanes[lane.0].released;
+        if known.load(Ordering::Relaxed) >= needed {
+            return None;
+        }
         let others = (0..self.segments.len()).filter(|index| *index != self.me);
         let released = others.map(|index| (index, move || self.segments[index].released(lane)));
         // Each of these cache lines was written last by its owner, and this rank reads it seldom,
@@ -251,14 +257,20 @@ impl Host {
         } else {
             released.map(|(index, read)| (read(), index)).min()?
         };
-        self.lanes[lane.0].released.store(least, Ordering::Relaxed);
-        (least.saturating_add(ahead) <= epoch).then_some(slowest)
+        known.store(least, Ordering::Relaxed);
+        (least < needed).then_some(slowest)
     }
 
-    /// Whether a rank has released an epoch.
+    /// How many epochs all ranks must have released before this rank publishes in one, if it may be
+    /// `ahead` epochs ahead.
+    pub fn needed(&self, lane: Lane, epoch: u64, ahead: u64) -> u64 {
+        self.segments[self.me].last_use(lane, epoch, ahead != LINES as u64)
+    }
+
+    /// Whether a rank has released this many epochs.
     #[inline]
-    pub fn has_released(&self, lane: Lane, index: usize, epoch: u64) -> bool {
-        self.segments[index].released(lane) > epoch
+    pub fn has_released(&self, lane: Lane, index: usize, epochs: u64) -> bool {
+        self.segments[index].released(lane) >= epochs
     }
 
     /// Publishes as many bytes as the header says. No rank may be `awaited`.
@@ -521,7 +533,7 @@ mod tests {
                     for seq in 0..20_000 {
                         let (lane, encoded) = (Lane((seq % 4) as usize), encoded(seq, 8));
                         let wait = || loop {
-                            match FastEpoch::begin(host, lane, &encoded) {
+                            match FastEpoch::begin(host, lane, &encoded, FastEpochs::ONE) {
                                 Some(epoch) => break epoch,
                                 None => std::thread::yield_now(),
                             }
@@ -558,9 +570,9 @@ mod tests {
     #[test]
     fn a_descriptor_of_another_call_is_not_taken_for_the_expected_one() {
         let hosts = hosts(2);
-        let (mine, theirs) = (encoded(5, 8), encoded(5, 16));
-        FastEpoch::begin(&hosts[1], Lane(1), &theirs).unwrap().publish(&[1; 4]);
-        assert!(FastEpoch::begin(&hosts[0], Lane(1), &mine).unwrap().view(Rank(1)).is_none());
+        let (mine, theirs, one) = (encoded(5, 8), encoded(5, 16), FastEpochs::ONE);
+        FastEpoch::begin(&hosts[1], Lane(1), &theirs, one).unwrap().publish(&[1; 4]);
+        assert!(FastEpoch::begin(&hosts[0], Lane(1), &mine, one).unwrap().view(Rank(1)).is_none());
         let found = hosts[0].view(Lane(1), 0, 1, &mine);
         assert_eq!(found.unwrap_err(), Some(theirs.header()));
     }

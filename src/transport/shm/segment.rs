@@ -40,7 +40,7 @@
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 
 use rustix::io::Result as SystemResult;
 
@@ -96,6 +96,9 @@ pub struct SharedSegment {
     memory: SharedMapping,
     /// The slots of a lane that are used.
     slots: u64,
+    /// By lane and slot: one more than the last epoch in which the owner has used the slot. Only in
+    /// the owner's process.
+    slot_stamps: [[AtomicU64; EPOCHS]; LANES],
 }
 
 /// What another rank has published in an epoch.
@@ -121,7 +124,7 @@ impl SharedSegment {
     }
 
     fn new(memory: SharedMapping, ranks: usize) -> Self {
-        Self { memory, slots: slots(ranks) as u64 }
+        Self { memory, slots: slots(ranks) as u64, slot_stamps: Default::default() }
     }
 
     pub(super) fn memory(&self) -> &SharedMapping {
@@ -166,6 +169,14 @@ impl SharedSegment {
     #[inline]
     pub fn most_ahead(&self, bytes: usize) -> u64 {
         if bytes <= INLINE_BYTES { LINES as u64 } else { self.slots }
+    }
+
+    /// One more than the epoch in which the owner has last published in the descriptor of this one,
+    /// or in its slot if it `uses_slot`; 0 if it has not. Called by the owner.
+    pub fn last_use(&self, lane: Lane, epoch: u64, uses_slot: bool) -> u64 {
+        let line = self.memory.atomic_u64(line(lane, epoch) + STAMP).load(Relaxed);
+        let slot = &self.slot_stamps[lane.0][(epoch % self.slots) as usize];
+        if uses_slot { line.max(slot.load(Relaxed)) } else { line }
     }
 
     /// Whether the owner has published in an epoch.
@@ -273,6 +284,10 @@ impl SharedSegment {
     ) {
         assert!(encoded.bytes() <= SLOT);
         let data = self.data(lane, epoch, encoded.bytes());
+        if encoded.bytes() > INLINE_BYTES {
+            let slot = (epoch % self.slots) as usize;
+            self.slot_stamps[lane.0][slot].store(epoch + 1, Relaxed);
+        }
         // SAFETY: this is the owner's mapping, and no rank reads an epoch that it has released.
         fill(unsafe { self.memory.bytes_mut(data) });
         self.write_descriptor(lane, epoch, encoded, 0);
