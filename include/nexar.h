@@ -186,9 +186,10 @@
  * Network. Processes are connected by QUIC over one UDP port each, encrypted and authenticated:
  * each process makes a key of its own, and the secret in the unique id admits it. Inside a host,
  * messages use shared memory, and so do the collectives of a communicator on one host; on several
- * hosts, AllReduce and Reduce (if the operator commutes), Broadcast and Barrier use it inside each
- * host. All ranks run the same build of nexar; another build is nexarInvalidUsage on all ranks, and
- * the text names both. The README lists the environment variables.
+ * hosts, AllReduce and Reduce (if the operator commutes), Broadcast, Barrier and AllToAll of short
+ * blocks use it inside each host. All ranks run the same build of nexar; another build is
+ * nexarInvalidUsage on all ranks, and the text names both. The README lists the environment
+ * variables.
  *
  * Compatibility. Existing signatures and values never change; new needs get new functions.
  *
