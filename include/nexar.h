@@ -1167,6 +1167,7 @@ nexarResult_t nexarRequestWaitAny(size_t count,
  * request stays, and nexarRequestTest or nexarRequestWait must consume it.
  */
 nexarResult_t nexarRequestCancel(nexarRequest_t request);
+
 /* DATA TYPES ----------------------------------------------------------------------------------- */
 
 /**

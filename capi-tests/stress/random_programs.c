@@ -355,7 +355,7 @@ static void on_streams(struct program *program) {
 static void with_requests(struct program *program) {
   nexarRequest_t requests[2 * MOST_OPS] = {NULL};
   int count = 1 + below(&program->random, MOST_OPS - 1);
-  for (int i = 0; i < count; i++) draw_op(program, NULL);
+  for (int i = 0; i < count; i++) draw_op(program, KINDS, NULL);
   for (int i = 0; i < program->op_count; i++) {
     const struct op *op = &program->ops[i];
     const struct part *part = op->part;
