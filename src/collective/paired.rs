@@ -370,7 +370,7 @@ mod tests {
                         }
                     }
                     let mut output = vec![0; received.extent()];
-                    let call = Call::all_to_all(Counts::Pairwise, DataType::Int8);
+                    let call = Call::all_to_all(Counts::Pairwise, DataType::Int8.into());
                     let exchange = Exchange::new(&mesh, Lane(0), 0, call, CallHistory::default());
                     let paired = Paired::AllToAll { sent: &sent, received: &received };
                     let buffers = Buffers::Apart { input: &input, output: &mut output };

@@ -51,12 +51,12 @@ const SLOTS: usize = 12;
 
 /// The RTS of a message of `LONG` bytes.
 fn long(id: u64, location: Option<Location>) -> ControlMessage {
-    let envelope = Envelope { tag: Tag::None, dtype: DataType::Uint8, count: LONG };
+    let envelope = Envelope { tag: Tag::None, dtype: DataType::Uint8.into(), count: LONG };
     ControlMessage::Message { id, envelope, protocol: Protocol::Rendezvous { location } }
 }
 
 fn eager(id: u64, bytes: usize) -> ControlMessage {
-    let envelope = Envelope { tag: Tag::None, dtype: DataType::Uint8, count: bytes };
+    let envelope = Envelope { tag: Tag::None, dtype: DataType::Uint8.into(), count: bytes };
     let protocol = Protocol::Eager { payload: vec![7; bytes.min(PAYLOAD)], wants_cts: false };
     ControlMessage::Message { id, envelope, protocol }
 }
