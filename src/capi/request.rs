@@ -18,10 +18,10 @@ use super::status::StatusOut;
 use super::submit::{outside_groups, refuse_in_group};
 use super::types::{DataTypeCode, nexarComm_t, nexarRequest_t, nexarStatus_t};
 
-static TABLE: HandleTable<LiveRequest> = HandleTable::new(HandleKind::Request);
+static TABLE: HandleTable<RequestEntry> = HandleTable::new(HandleKind::Request);
 
 #[derive(Clone)]
-struct LiveRequest {
+struct RequestEntry {
     request: Arc<MessageRequest>,
     /// The number by which the call named its datatype.
     datatype: DataTypeCode,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn nexarIsendTag(
         // SAFETY: the caller's buffer has `count` elements and lives until the request is consumed.
         let outgoing = unsafe { outgoing(sendbuff, to, envelope) }?;
         let request = isend(&communicator, outgoing)?;
-        out.set(TABLE.insert(LiveRequest { request, datatype }));
+        out.set(TABLE.insert(RequestEntry { request, datatype }));
         Ok(())
     })
 }
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn nexarIrecvTag(
         // SAFETY: the buffer has `capacity` elements and lives until the request is consumed.
         let incoming = unsafe { incoming(recvbuff, capacity, call, None) }?;
         let request = irecv(&communicator, incoming)?;
-        out.set(TABLE.insert(LiveRequest { request, datatype }));
+        out.set(TABLE.insert(RequestEntry { request, datatype }));
         Ok(())
     })
 }
@@ -199,7 +199,7 @@ fn on_requests(function: &'static str, body: impl FnOnce() -> Result<()>) -> Cod
 fn consume(
     function: &str,
     handle: nexarRequest_t,
-    LiveRequest { request, datatype }: &LiveRequest,
+    RequestEntry { request, datatype }: &RequestEntry,
     status: Option<StatusOut>,
 ) -> Result<()> {
     let dead = || Error::Handle { what: "request", kind: "request" };

@@ -130,7 +130,8 @@ const WALKS: [Walk; 7] = [
         points: &[
             (0, Thread::Caller, "transport/shm/message_ring.rs", "write"),
             (1, Thread::Caller, "matching.rs", ""),
-            (1, Thread::Caller, "transport/shm/remote.rs", "gather"),
+            (0, Thread::Caller, "transport/shm/payload_slots.rs", "write"),
+            (1, Thread::Caller, "transport/shm/payload_slots.rs", "read"),
         ],
     },
     Walk {
