@@ -73,12 +73,6 @@ impl<'a> Exchange<'a> {
         self.ranks.map_or(rank, |ranks| ranks[rank.0])
     }
 
-    /// Whether large data is read from its rank's memory: all ranks can read each other's, and
-    /// outnumber the processors.
-    pub fn reads_addresses(&self) -> bool {
-        self.topology() == Topology::OpenHost && self.mesh.memory.is_crowded == Some(true)
-    }
-
     /// Where the ranks are.
     pub fn topology(&self) -> Topology {
         Topology::of(self.mesh.hosts())

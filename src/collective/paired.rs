@@ -13,11 +13,11 @@ use std::ops::Range;
 use tokio::try_join;
 
 use super::epochs::{EpochStep, ahead, part, schedule, stores};
-use super::exchange::{Epochs, Exchange};
+use super::exchange::Exchange;
 use super::passes;
 use crate::blocks::Blocks;
 use crate::buffer::Buffers;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::op::{Call, Collective, Counts};
 use crate::rank::{Rank, RankOf};
 use crate::reduce::{Stores, copy};
@@ -31,10 +31,13 @@ pub const MOST_PAIRED: usize = 4;
 /// use one row use each slot in turn, as if no epoch were left out.
 const MOST_ROWS: usize = 192 << 10;
 
-/// Blocks of this size and more are read from their sender's memory, one copy instead of two, where
-/// that is possible and ranks outnumber processors. There a part that fits a slot costs its ranks
-/// a change of context.
-const BY_ADDRESS: usize = 32 << 10;
+/// The longest block that travels through slots, or where it is if that is in its sender's arena. A
+/// longer one has more parts than a call has rows, and travels over the links. (Blocks are not read
+/// by process_vm_readv(2): measured with 4 and 8 ranks on 2 cores, it takes up to five times as
+/// long.)
+fn longest(width: usize) -> usize {
+    MOST_ROWS / width.max(1) * SLOT
+}
 
 /// The step of the blocks that travel over the links.
 const LINKS: usize = 1;
@@ -126,61 +129,25 @@ impl<'a> Paired<'a> {
     }
 }
 
-/// How a block travels. Both its ranks know, because both know its length.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// In slots, or where it is if that is in the sender's arena.
-    Slots,
-    /// Read by process_vm_readv(2).
-    Address,
-    /// Over the links: it has more parts than a call has rows.
-    Links,
-}
-
-/// The limits by which a block takes its way.
-#[derive(Clone, Copy)]
-pub struct Ways {
-    by_address: usize,
-    longest: usize,
-}
-
-impl Ways {
-    /// `reads_addresses`: whether blocks may be read from their sender's memory.
-    pub fn new(reads_addresses: bool, width: usize) -> Self {
-        let by_address = if reads_addresses { BY_ADDRESS } else { usize::MAX };
-        Self { by_address, longest: MOST_ROWS / width.max(1) * SLOT }
-    }
-
-    fn of(self, bytes: usize) -> Way {
-        match bytes {
-            _ if bytes >= self.by_address => Way::Address,
-            _ if bytes > self.longest => Way::Links,
-            _ => Way::Slots,
-        }
-    }
-
-    /// The number of rows that a block takes: one also if it is empty, for its length.
-    fn rows(self, bytes: usize) -> usize {
-        if self.of(bytes) == Way::Slots { bytes.div_ceil(SLOT).max(1) } else { 1 }
-    }
-}
-
 /// Executes the call, but for the block of a rank for itself.
 pub async fn exchange_paired(
     exchange: &Exchange<'_>,
     paired: Paired<'_>,
     buffers: Buffers<'_>,
 ) -> Result<()> {
-    let ways = Ways::new(exchange.reads_addresses(), paired.width(exchange.me().size));
-    exchange_by(exchange, paired, buffers, ways).await
+    exchange_up_to(exchange, paired, buffers, longest(paired.width(exchange.me().size))).await
 }
 
-async fn exchange_by(
+/// `longest`: a longer block travels over the links. Both its ranks know its length.
+async fn exchange_up_to(
     exchange: &Exchange<'_>,
     paired: Paired<'_>,
     buffers: Buffers<'_>,
-    ways: Ways,
+    longest: usize,
 ) -> Result<()> {
+    let is_long = |block: &Range<usize>| block.len() > longest;
+    // A block takes one row for its length, also if it is empty.
+    let rows_of = |bytes: usize| if bytes > longest { 1 } else { bytes.div_ceil(SLOT).max(1) };
     let me = exchange.me();
     let (width, epochs) = (paired.width(me.size), paired.epochs(me.size));
     let (input, output) = match buffers {
@@ -196,15 +163,13 @@ async fn exchange_by(
         let sent = (0..width).filter_map(outgoing).map(|block| block.len());
         sent.chain((0..width).flat_map(incoming).map(|(_, block)| block.len()))
     };
-    let rows = lengths().map(|bytes| ways.rows(bytes)).max().unwrap_or(0);
-    // In place, a block that others read or receive later would be overwritten before.
-    let is_whole = |bytes| ways.of(bytes) != Way::Slots;
+    let rows = lengths().map(rows_of).max().unwrap_or(0);
+    // In place, a block that is sent over the links would be overwritten before.
     let copied = match input {
-        None if lengths().any(is_whole) => Some(passes::copied(output).await?),
+        None if lengths().any(|bytes| bytes > longest) => Some(passes::copied(output).await?),
         _ => None,
     };
     let whole = input.or(copied.as_deref());
-    let mut readable = Vec::new();
     let mut under_way = exchange.epochs(0, epochs);
     let lead = if paired.goes_both_ways() { ahead(me.size) } else { 0 };
     for step in schedule(rows * width, lead) {
@@ -212,52 +177,33 @@ async fn exchange_by(
             EpochStep::Publish(number) => {
                 let (row, column) = (number / width, number % width);
                 let Some(block) = outgoing(column) else { continue };
-                if row >= ways.rows(block.len()) {
+                if row >= rows_of(block.len()) {
                     continue;
                 }
-                match (ways.of(block.len()), whole) {
-                    (Way::Address, Some(input)) => {
-                        publish_address(&mut under_way, number, &input[block], &mut readable)
-                            .await?;
+                let (bytes, is_long) = (block.len(), is_long(&block));
+                let block = if is_long { 0..0 } else { part(&block, SLOT, row) };
+                match input {
+                    Some(input) if width == 1 && !is_long => {
+                        let data = &input[block];
+                        under_way.publish_part_in_place(number, bytes, data).await?;
                     }
-                    (Way::Slots, _) => {
-                        let (bytes, block) = (block.len(), part(&block, SLOT, row));
-                        match input {
-                            Some(input) if width == 1 => {
-                                let data = &input[block];
-                                under_way.publish_part_in_place(number, bytes, data).await?;
-                            }
-                            _ => {
-                                let data = &input.unwrap_or(output)[block];
-                                let fill = |slot: &mut [u8], stores| copy(slot, data, stores);
-                                under_way.publish_part(number, bytes, data.len(), fill).await?;
-                            }
-                        }
+                    _ => {
+                        let data = &input.unwrap_or(output)[block];
+                        let fill = |slot: &mut [u8], stores| copy(slot, data, stores);
+                        under_way.publish_part(number, bytes, data.len(), fill).await?;
                     }
-                    _ => under_way.publish_part(number, block.len(), 0, |_, _| ()).await?,
                 }
             }
             EpochStep::View(number) => {
                 let (row, column) = (number / width, number % width);
                 for (from, block) in incoming(column) {
                     let bytes = block.len();
-                    if row >= ways.rows(bytes) {
+                    if row >= rows_of(bytes) {
                         continue;
                     }
-                    match ways.of(bytes) {
-                        Way::Slots => {
-                            let into = part(&block, SLOT, row);
-                            let view = under_way.view_part(number, from, bytes, into.len()).await?;
-                            copy(&mut output[into], &view, stores(received));
-                        }
-                        Way::Address => {
-                            let into = &mut output[block];
-                            under_way.read_remote(number, from, bytes, 0, into).await?;
-                        }
-                        Way::Links => {
-                            under_way.view_part(number, from, bytes, 0).await?;
-                        }
-                    }
+                    let into = if is_long(&block) { 0..0 } else { part(&block, SLOT, row) };
+                    let view = under_way.view_part(number, from, bytes, into.len()).await?;
+                    copy(&mut output[into], &view, stores(received));
                 }
                 under_way.release(number);
             }
@@ -265,7 +211,6 @@ async fn exchange_by(
     }
     under_way.release(epochs - 1);
     for column in 0..width {
-        let is_long = |block: &Range<usize>| ways.of(block.len()) == Way::Links;
         let send = async {
             match (outgoing(column).filter(is_long), whole) {
                 (Some(block), Some(input)) => {
@@ -284,26 +229,6 @@ async fn exchange_by(
         try_join!(send, receive)?;
     }
     under_way.wait_released().await
-}
-
-/// Publishes the address of bytes, or of a copy that other processes can read.
-async fn publish_address(
-    epochs: &mut Epochs<'_>,
-    number: usize,
-    bytes: &[u8],
-    readable: &mut Vec<Vec<u8>>,
-) -> Result<()> {
-    if epochs.publish_address(number, bytes).await? {
-        return Ok(());
-    }
-    let copied = passes::copied(bytes).await?;
-    let is_readable = epochs.publish_address(number, &copied).await?;
-    readable.push(copied);
-    if is_readable {
-        return Ok(());
-    }
-    let what = "the peers can no longer read this process's memory: set NEXAR_SHM_DISABLE=1";
-    Err(Error::System(what.to_owned()))
 }
 
 /// As `exchange_paired` on the fast path, of blocks that each fit a slot.
@@ -348,7 +273,7 @@ mod tests {
     use crate::transport::{CallHistory, EPOCHS, Lane, slots};
 
     /// Exchanges blocks of these lengths, by sender and receiver, on threads.
-    fn exchange(lengths: &[&[usize]], ways: Ways) {
+    fn exchange(lengths: &[&[usize]], longest: usize) {
         let world = MemWorld::new(lengths.len()).unwrap();
         let at = |lengths: Vec<usize>| {
             let ends = lengths.iter().scan(0, |end, length| {
@@ -375,7 +300,8 @@ mod tests {
                     let paired = Paired::AllToAll { sent: &sent, received: &received };
                     let buffers = Buffers::Apart { input: &input, output: &mut output };
                     let deadline = Instant::now() + Duration::from_secs(60);
-                    let ended = block_on(exchange_by(&exchange, paired, buffers, ways), deadline);
+                    let ended =
+                        block_on(exchange_up_to(&exchange, paired, buffers, longest), deadline);
                     ended.expect("a minute is enough").unwrap();
                     for (from, block) in received.iter().enumerate().filter(|(at, _)| *at != rank) {
                         let expected = (0..block.len()).map(|index| byte(from, rank, index));
@@ -388,10 +314,9 @@ mod tests {
 
     #[test]
     fn a_block_of_more_parts_than_a_call_has_rows_travels_over_the_links() {
-        let ways = Ways { by_address: usize::MAX, longest: 2 * SLOT };
-        let long = 2 * SLOT + 1;
-        exchange(&[&[0, long, 5], &[long, 0, 2 * SLOT], &[0, 3 * SLOT, 0]], ways);
-        exchange(&[&[0, 7], &[long, 0]], ways);
+        let (longest, long) = (2 * SLOT, 2 * SLOT + 1);
+        exchange(&[&[0, long, 5], &[long, 0, longest], &[0, 3 * SLOT, 0]], longest);
+        exchange(&[&[0, 7], &[long, 0]], longest);
     }
 
     #[test]
