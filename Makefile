@@ -135,7 +135,7 @@ fuzz: ## Feed what reads the bytes of others with inputs that a fuzzer draws, fi
 QUICK =
 ARGS =
 
-bench: build ## Compare the speed of every operation with Open MPI, MPICH, Gloo and nexar 0.2.0 (30 min; QUICK=1: 5 min)
+bench: build ## Compare the speed of every operation with Open MPI, MPICH, Gloo and nexar 0.2.0 (60 min; QUICK=1: 5 min)
 	@for peer in mpicc.openmpi mpicc.mpich c++ gloo; do \
 	  $(FIND) $$peer >/dev/null || echo "Without it a column of the comparison stays empty."; \
 	done; \

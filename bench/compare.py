@@ -70,8 +70,7 @@ def parse():
     parser.add_argument(
         "--ops",
         type=words,
-        default=peers.OPERATIONS,
-        help="operations (all but the V forms and messages)",
+        help="operations (all; quick: all but the V forms and messages)",
     )
     parser.add_argument("--sizes", type=numbers, help="bytes (8 to 128 MiB)")
     parser.add_argument(
@@ -96,6 +95,7 @@ def parse():
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.05 if options.quick else 0.2)
     known = peers.OPERATIONS + peers.V_FORMS + peers.MESSAGES
+    options.ops = options.ops or (peers.OPERATIONS if options.quick else known)
     for given, known in ((options.ops, known), (options.peers or [], peers.PEERS)):
         if unknown := set(given) - set(known):
             parser.error(f"not of {', '.join(known)}: {', '.join(unknown)}")

@@ -26,7 +26,7 @@ OPERATIONS = (
     "scan",
     "barrier",
 )
-# Measured only if named: Gloo and nexar 0.2.0 do not have them.
+# Gloo and nexar 0.2.0 do not have them, and a quick run measures them only if they are named.
 V_FORMS = ("alltoallv", "gatherv", "scatterv")
 MESSAGES = ("roundtrip", "window", "exchange")
 # Optimized for this machine, because the peers' headers have code that is compiled here.

@@ -9,6 +9,8 @@ ALL_REDUCE = {8: 1.0, 64 * KIB: 1.5, MIB: 2.0, 16 * MIB: 1.8, 128 * MIB: 2.5}
 MEMALLOC = {16 * MIB: 3.0, 128 * MIB: 5.0}
 REDUCTIONS = ("reducescatter", "scan")
 COPIES = ("allgather", "broadcast", "alltoall")
+V_FORMS = ("alltoallv", "gatherv", "scatterv")
+MESSAGES = ("roundtrip", "window", "exchange")
 
 
 def of_mpi(ranks, operation, size, memalloc):
@@ -18,7 +20,7 @@ def of_mpi(ranks, operation, size, memalloc):
     if memalloc:
         return None
     if ranks == 4:
-        return 1.0 if size >= KIB else None
+        return 1.0 if size >= KIB or operation == "exchange" else None
     return 1 / 1.5 if ranks == 8 else None
 
 
@@ -27,6 +29,10 @@ def of_mpi_in_pairs(operation, size, memalloc):
         return MEMALLOC.get(size)
     if operation == "allreduce":
         return ALL_REDUCE.get(size)
+    if operation in MESSAGES:
+        return 0.8 if operation == "window" and size == 8 else 1.0
+    if operation in V_FORMS:
+        return 1.0 if size >= 2 * KIB else None
     if operation == "barrier" or size == 8:
         return 0.8
     if size < 64 * KIB:
@@ -36,7 +42,7 @@ def of_mpi_in_pairs(operation, size, memalloc):
 
 def of_others(ranks, operation, size, memalloc):
     """The target against the best of Gloo and nexar 0.2.0."""
-    if ranks != 2 or memalloc:
+    if ranks != 2 or memalloc or operation in V_FORMS + MESSAGES:
         return None
     if size <= 64 * KIB:
         return 10.0
