@@ -75,7 +75,7 @@ enum RequestStep {
 /// The number of live requests of a communicator.
 pub type LiveCount = Arc<AtomicUsize>;
 
-/// CountedRequest as a live request until dropped.
+/// Counts as a live request of its communicator until dropped.
 struct CountedRequest(LiveCount);
 
 impl CountedRequest {
