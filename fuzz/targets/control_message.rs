@@ -40,7 +40,10 @@ fuzz_target!(|data: &[u8]| {
         same_bytes(&message.encode(), &rest[..CONTROL_HEAD_BYTES + payload.len()]);
         let cost = match &message {
             ControlMessage::Message { protocol, .. } => protocol.cost(),
-            ControlMessage::ClearToSend { .. } | ControlMessage::Credit { .. } => 0,
+            // A decoder of a network never returns PayloadRead.
+            ControlMessage::ClearToSend { .. }
+            | ControlMessage::PayloadRead { .. }
+            | ControlMessage::Credit { .. } => 0,
         };
         if watched(|| message_queues.deliver(PEER, message)).is_err() {
             return;
