@@ -14,8 +14,10 @@ use std::task::Context;
 
 use crate::buffer;
 use crate::error::{Error, Result};
+use crate::message::{Incoming, Outgoing};
 use crate::op::Call;
 use crate::rank::{Rank, RankOf};
+use crate::sync::cores;
 
 use super::call_table::CallTable;
 use super::host::{Attempt, HostMemory, Published, Readers, View};
@@ -26,7 +28,8 @@ use super::messages::Messages;
 use super::payloads::{Key, PART, Payloads};
 use super::queue::{Parcel, ParcelQueue, Reason};
 use super::{
-    ControlMessage, EncodedHeader, HAS_LEFT, Header, Hosts, Io, LANES, Lane, MessageQueues, SendIo,
+    ControlMessage, EncodedHeader, HAS_LEFT, Header, Hosts, Io, LANES, Lane, MessageQueues,
+    Protocol, SendIo,
 };
 use memory::ThreadMemory;
 
@@ -34,6 +37,11 @@ use memory::ThreadMemory;
 /// the views of all ranks takes many microseconds where ranks share processors. Beyond it, an
 /// all-reduce of two ranks takes half the time without the copy.
 const COPIED: usize = 4 << 10;
+
+/// How often a short receive polls where no ranks outnumber the processors, and its pauses between
+/// two polls: some ten microseconds, in which the sender can take the lock that it needs.
+const POLLS: u32 = 120;
+const PAUSES: u32 = 4;
 
 /// All ranks of one in-process communicator.
 pub struct MemWorld {
@@ -72,6 +80,8 @@ pub struct MemEnd {
     hosts: Hosts,
     /// How many epochs of each lane this rank has begun.
     begun: [AtomicU64; LANES],
+    /// How often a receive polls before it takes the general path.
+    polls: u32,
 }
 
 impl MemWorld {
@@ -180,7 +190,8 @@ impl MemEnd {
     fn new(world: Arc<MemWorld>, me: RankOf) -> Arc<Self> {
         let names: Vec<_> = world.hosts.iter().copied().map(Some).collect();
         let hosts = Hosts::new(&names, me.rank);
-        Arc::new(Self { world, me, hosts, begun: Default::default() })
+        let polls = if cores() < me.size { 1 } else { POLLS };
+        Arc::new(Self { world, me, hosts, begun: Default::default(), polls })
     }
 
     /// A mesh whose four contracts are all this end.
@@ -416,6 +427,26 @@ impl Messages for MemEnd {
     }
 
     fn connect(&self, _: Rank) {}
+
+    fn send_at_once(&self, outgoing: &Outgoing<'_>) -> bool {
+        let Outgoing { to, envelope, bytes, .. } = *outgoing;
+        // Until it is delivered, no other thread of this rank sends to the same one.
+        let turn = self.message_queues().turn(to);
+        let Some(id) = self.message_queues().permit_at_once(&turn, outgoing) else { return false };
+        let protocol = Protocol::Eager { payload: bytes.to_vec(), wants_cts: false };
+        let message = ControlMessage::Message { id, envelope, protocol };
+        self.world.message_queues(to).deliver(self.me.rank, message).is_ok()
+    }
+
+    fn receive_at_once(&self, incoming: &mut Incoming<'_>) -> bool {
+        (0..self.polls).any(|_| {
+            let is_received = self.message_queues().receive_at_once(incoming);
+            if !is_received {
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            }
+            is_received
+        })
+    }
 
     fn send_control(&self, to: Rank, message: ControlMessage) -> SendIo<'_, Result<()>> {
         Box::pin(async move {

@@ -6,7 +6,7 @@
 
 use super::super::control_message::{ControlMessage, EAGER, Protocol};
 use super::super::peer_messages::{CREDIT, RETURNED};
-use super::{MessageQueues, OVERHEAD, QueuesState};
+use super::{MessageQueues, OVERHEAD, QueuesState, SendTurn};
 use crate::matching::{Arrival, Next};
 use crate::message::{Envelope, Incoming, Outgoing, RecvCall};
 use crate::rank::Rank;
@@ -29,6 +29,23 @@ impl MessageQueues {
         peer.credit -= cost;
         peer.next_id += 1;
         true
+    }
+
+    /// Takes the credit for an eager message whose turn it is, if it needs no CTS and waits for
+    /// nothing. Returns its id; the caller must deliver it before it drops the turn.
+    pub fn permit_at_once(&self, turn: &SendTurn, outgoing: &Outgoing<'_>) -> Option<u64> {
+        let mut state = self.lock();
+        let is_alive = state.lost(turn.to).is_none();
+        let (peer, cost) = (state.peers.of(turn.to), OVERHEAD + outgoing.bytes.len());
+        let is_first = peer.turns.front().is_some_and(|(number, _)| *number == turn.number);
+        let is_eager = outgoing.bytes.len() <= EAGER && cost <= peer.credit;
+        if !is_alive || !is_first || !is_eager || outgoing.synchronous {
+            return None;
+        }
+        peer.credit -= cost;
+        let id = peer.next_id;
+        peer.next_id += 1;
+        Some(id)
     }
 
     /// Receives an eager message that has arrived, and reports it, without posting the receive: out
