@@ -319,9 +319,11 @@ pub unsafe extern "C" fn nexarAllReduceBucketed(
         // SAFETY: as above.
         let buffs = unsafe { arguments::array("buffs", buffs, nbuffs) }?;
         arguments::check_total("counts", &counts, reducer.dtype())?;
-        let region = |(buff, count): (&*mut c_void, &usize)| {
-            let bytes = count * reducer.dtype().size();
-            Region { name: "buffs", address: buff.cast(), bytes }
+        let element = reducer.dtype().size();
+        let region = |(buff, count): (&*mut c_void, &usize)| Region {
+            name: "buffs",
+            address: buff.cast(),
+            bytes: count * element,
         };
         let regions: Vec<_> = buffs.iter().zip(&counts).map(region).collect();
         // SAFETY: the caller's buffers have these lengths and live until the operation ends.
