@@ -1,11 +1,15 @@
 //! Ranks as processes: this program starts itself with the environment that nexar-run sets.
+//!
+//! With PART in its environment it is a rank. Otherwise it runs the cases, one after another: those
+//! whose names contain one of its arguments, or all.
 #![expect(unsafe_code, reason = "buffers of the API are addresses")]
 
 mod ranks;
 
 use std::net::UdpSocket;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::catch_unwind;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nexar::{CpuAdapter, DataType, ReduceOp, SyncClient};
@@ -15,9 +19,38 @@ use ranks::{address, address_mut, within_limit};
 /// The environment variable that names the scenario of a rank.
 const PART: &str = "NEXAR_RS_TEST_PART";
 
-/// Serializes starting processes: a new process has a copy of every socket until its exec, which
-/// keeps the port in use.
-static STARTING: Mutex<()> = Mutex::new(());
+const CASES: [(&str, fn()); 5] = [
+    (
+        "ranks_in_processes_compute_the_same_as_ranks_in_threads",
+        ranks_in_processes_compute_the_same_as_ranks_in_threads,
+    ),
+    ("a_rank_that_exits_is_named_to_the_others", a_rank_that_exits_is_named_to_the_others),
+    ("a_rank_that_does_not_join_is_named", a_rank_that_does_not_join_is_named),
+    ("an_incomplete_environment_is_refused", an_incomplete_environment_is_refused),
+    (
+        "a_client_can_be_dropped_although_its_message_is_not_received",
+        a_client_can_be_dropped_although_its_message_is_not_received,
+    ),
+];
+
+fn main() -> ExitCode {
+    if let Ok(part) = std::env::var(PART) {
+        play(&part);
+        return ExitCode::SUCCESS;
+    }
+    let filters: Vec<_> = std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
+    let is_meant = |name: &str| filters.is_empty() || filters.iter().any(|one| name.contains(one));
+    let (mut passed, mut failed) = (0, 0);
+    for (name, case) in CASES.iter().filter(|(name, _)| is_meant(name)) {
+        // The message of a panic is printed where it occurs.
+        let has_passed = catch_unwind(case).is_ok();
+        println!("test {name} ... {}", if has_passed { "ok" } else { "FAILED" });
+        *if has_passed { &mut passed } else { &mut failed } += 1;
+    }
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {result}. {passed} passed; {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
 
 /// Starts the first `started` ranks of a world and waits for them. Returns their output. Fails if
 /// one fails.
@@ -30,18 +63,15 @@ fn job(
     let program = std::env::current_exe().unwrap();
     let start = |rank: u32, address: &str| -> Child {
         let mut command = Command::new(&program);
-        command.args(["--exact", "plays_its_part", "--ignored", "--nocapture"]).env(PART, part);
+        command.env(PART, part);
         command.env("NEXAR_RANK", rank.to_string()).env("NEXAR_NRANKS", world.to_string());
         command.env("NEXAR_COMM_ID", address).env("NEXAR_COMM_SECRET", "of the ranks of this test");
         command.env("NEXAR_INIT_TIMEOUT_MS", "60000").env("NEXAR_OP_TIMEOUT_MS", "60000");
         command.envs(settings.iter().copied()).stdout(Stdio::piped());
         command.spawn().unwrap()
     };
-    let ranks: Vec<_> = {
-        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        (0..started).map(|rank| start(rank, &free)).collect()
-    };
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let ranks: Vec<_> = (0..started).map(|rank| start(rank, &free)).collect();
     within_limit(|| {
         let end = |rank: Child| {
             let output = rank.wait_with_output().unwrap();
@@ -53,19 +83,16 @@ fn job(
     })
 }
 
-#[test]
-#[ignore = "started by the other tests, as a rank"]
-fn plays_its_part() {
-    match std::env::var(PART).as_deref() {
-        Ok("computes") => computes(),
-        Ok("is left") => is_left(),
-        Ok("cannot join") => println!("{}", SyncClient::from_env().err().expect("it joined")),
-        Ok("gives up") => gives_up(),
+fn play(part: &str) {
+    match part {
+        "computes" => computes(),
+        "is left" => is_left(),
+        "cannot join" => println!("{}", SyncClient::from_env().err().expect("it joined")),
+        "gives up" => gives_up(),
         other => panic!("{other:?} is no part"),
     }
 }
 
-#[test]
 fn ranks_in_processes_compute_the_same_as_ranks_in_threads() {
     for settings in [&[][..], &[("NEXAR_SHM_DISABLE", "1")]] {
         job("computes", 3, 3, settings);
@@ -113,7 +140,6 @@ fn computes() {
     pair.barrier().unwrap();
 }
 
-#[test]
 fn a_rank_that_exits_is_named_to_the_others() {
     let texts = job("is left", 3, 3, &[]);
     for text in [&texts[0], &texts[2]] {
@@ -130,19 +156,16 @@ fn is_left() {
     println!("{}", client.barrier().unwrap_err());
 }
 
-#[test]
 fn a_rank_that_does_not_join_is_named() {
     let texts = job("cannot join", 2, 1, &[("NEXAR_INIT_TIMEOUT_MS", "4000")]);
     assert!(texts[0].contains("4000 ms") && texts[0].contains("rank 1"), "{texts:?}");
 }
 
-#[test]
 fn an_incomplete_environment_is_refused() {
     let texts = job("cannot join", 2, 1, &[("NEXAR_NRANKS", "")]);
     assert!(texts[0].contains("NEXAR_NRANKS"), "{texts:?}");
 }
 
-#[test]
 fn a_client_can_be_dropped_although_its_message_is_not_received() {
     job("gives up", 1, 1, &[("NEXAR_OP_TIMEOUT_MS", "500")]);
 }
