@@ -70,7 +70,8 @@ pub(super) fn operation<W: Into<Work<'static>> + TryFastPath>(
 }
 
 /// The boundary of several messages that begin together. As in `operation`, short ones complete
-/// inside `peek`.
+/// inside `peek`: each receive waits at most for the spin limit, and the sends together for a few
+/// hundred polls.
 pub(super) fn messages<const N: usize>(
     function: &'static str,
     comm: nexarComm_t,

@@ -1,11 +1,12 @@
-//! The fast path: a short call between ranks of one host, executed on the caller's thread without a
-//! ticket.
+//! The fast path: a short collective or message between ranks of one host, executed on the caller's
+//! thread without a ticket.
 //!
-//! The caller holds the communicator's lock from taking the sequence number to completion, so it
-//! needs no ticket: no other thread can queue behind it, drain, or destroy in between. Leaves to
-//! `submit` which calls try it. Invariant: a call that is not completed here has changed nothing,
-//! or has its sequence number and continues on the general path, or has panicked and failed its
-//! communicator.
+//! In a collective the caller holds the communicator's lock from taking the sequence number to
+//! completion, so it needs no ticket: no other thread can queue behind it, drain, or destroy in
+//! between. A message takes no sequence number and not that lock: its place among messages is
+//! decided under the lock of the message queues. Leaves to `submit` which operations try it.
+//! Invariant: an operation that is not completed here has changed nothing, or has its sequence
+//! number and continues on the general path, or has panicked and failed its communicator.
 
 use std::sync::{Arc, MutexGuard};
 

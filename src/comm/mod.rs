@@ -4,7 +4,7 @@
 //! ```text
 //!     create  background  split  hosts    how a communicator is created
 //!     submit        chooses the path of a request: one of the next three
-//!     fast_path     a short call of one host, completed under the communicator's lock
+//!     fast_path     a short collective or message of one host, completed without a ticket
 //!     probe         looks for a message without receiving it
 //!     nonblocking   requests, issued and waited for: message_request is one, request_set polls
 //!                   those that no call waits for

@@ -116,7 +116,7 @@ impl PeerMessages {
                 *found = Some(answer);
                 Ok(waker.take())
             }
-            _ => Err(format!("sent a CTS for message {id}, which awaits none")),
+            _ => Err(format!("answered message {id}, which awaits none")),
         }
     }
 

@@ -40,7 +40,7 @@ pub static TABLE: [Row<Algorithm>; 9] = [
     row("flat", Algorithm::Flat, usize::MAX).on_host().equal(),
     row("paired", Algorithm::Paired, usize::MAX).on_host().most_ranks(MOST_PAIRED),
     row("flat_v", Algorithm::FlatV, usize::MAX).on_host().most_ranks(MOST_RANKS),
-    // Two hosts of 2 and of 4 ranks on one machine: of the best other algorithm 0.6 and 0.2 of the
+    // Two hosts of 2 and of 4 ranks on one machine: of the best other algorithm 0.6 and 0.1 of the
     // time at 8 B a block, 0.9 and 0.7 at 16 KiB, 1.5 and 0.9 at 64 KiB.
     row("hierarchical", Algorithm::Hierarchical, 16 << 10).on_hosts().equal(),
     row("bruck", Algorithm::Bruck, 256).equal(),
